@@ -14,7 +14,13 @@ from federator.cli.node_lists import expanded
 from federator.cli.slurm_time import parsed_time
 from federator.cli.text import counted, printable, refused, unexpected
 from federator.errors import InvalidRequest
-from federator.wire.client_protocol import DrainCall, DrainReply, ErrorReply, ResumeCall
+from federator.wire.client_protocol import (
+    DrainCall,
+    DrainReply,
+    ErrorReply,
+    ResumeCall,
+    WriteOffCall,
+)
 
 _Command = Callable[..., Any]
 
@@ -27,7 +33,7 @@ def _where(name: str) -> tuple[str, tuple[str, ...]]:
     return site, tuple(sorted(expanded(nodes, "SITE:NODES"))) if mark else ()
 
 
-def _ask(message: DrainCall | ResumeCall) -> DrainReply:
+def _ask(message: DrainCall | ResumeCall | WriteOffCall) -> DrainReply:
     reply = call(message)
     if isinstance(reply, ErrorReply):
         raise refused(reply)
@@ -118,3 +124,28 @@ def resume(site: str, as_json: bool) -> None:
     name, nodes = _where(site)
     reply = _ask(ResumeCall(site=name, nodes=nodes))
     _show(reply, f"{site} takes new work again", as_json=as_json)
+
+
+@click.command("write-off")
+@click.argument("site")
+@_reason
+@_json
+def write_off(site: str, reason: str, as_json: bool) -> None:
+    """Give SITE up, which is gone: its workloads start again elsewhere, as new attempts.
+
+    They go on from their checkpoints where another site of the region can read these, else from the
+    beginning; those with --no-requeue have failed. If the site comes back, its old attempts are
+    ended before it gets work. Refused while the site is in contact. Only for operators: root, or
+    the daemon's own user, on the daemon's host.
+
+    Example: federator write-off alpine --reason 'fire in the hall'
+    """
+    reply = _ask(WriteOffCall(site=site, reason=reason))
+    there = reply.running + reply.withdrawn
+    text = f"{site} is written off: {counted(there, 'workload')} can start again elsewhere"
+    if reply.not_requeued:
+        text = (
+            f"{site} is written off: {counted(there - reply.not_requeued, 'workload')} can start "
+            f"again elsewhere, {reply.not_requeued} may not be requeued and have failed"
+        )
+    _show(reply, text, as_json=as_json)

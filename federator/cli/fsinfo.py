@@ -172,6 +172,8 @@ def site_state(site: SiteRow) -> str:
     whole = next((drain for drain in site.drains if not drain.nodes), None)
     if whole is None:
         return "up"
+    if whole.written_off:
+        return "gone"
     if whole.cordon:
         return "cord"
     return "drng" if whole.left else "drain"
@@ -182,6 +184,10 @@ def drain_line(drain: DrainRow) -> str:
     from federator.cli.node_lists import folded  # noqa: PLC0415  # only few tables need it
 
     what = "cordoned" if drain.cordon else "drained"
+    if drain.written_off:
+        left = f"{drain.left} attempt{'' if drain.left == 1 else 's'} to be ended there"
+        why = f"{left}: {drain.reason or 'no reason given'}"
+        return f"written off since {_clock(drain.since_s)} by {drain.by}; {why}"
     nodes = f"{folded(drain.nodes)} " if drain.nodes else ""
     until = f", empty by {_clock(drain.deadline_s)}" if drain.deadline_s else ""
     moves = ", workloads move" if drain.migrate else ""

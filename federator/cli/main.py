@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
+        "write-off": ("federator.cli.drain", "write_off", "Give up a site that is gone."),
     }
 )
 AT_SITES: Final = (

@@ -66,6 +66,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
     VerifyCall,
+    WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket, user_of
 from federator.wire.replies import Reply
@@ -148,7 +149,7 @@ class Api:
                     self._show(call, self._config.viewer(user, operator=operator), answer)
                 case StatusCall():
                     answer(self._status())
-                case DrainCall() | ResumeCall():
+                case DrainCall() | ResumeCall() | WriteOffCall():
                     self._drain(call, user, operator, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
@@ -263,7 +264,7 @@ class Api:
 
     def _drain(
         self,
-        call: DrainCall | ResumeCall,
+        call: DrainCall | ResumeCall | WriteOffCall,
         user: str,
         operator: bool,
         answer: Callable[[Reply], None],

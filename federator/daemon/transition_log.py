@@ -15,10 +15,13 @@ from federator.daemon.views import exit_code_of
 from federator.model.event import (
     Awarded,
     Changed,
+    DrainRecord,
     Forgotten,
     LogRecord,
     SiteDrained,
     SiteResumed,
+    SiteReturned,
+    SiteWrittenOff,
     Submitted,
 )
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
@@ -90,11 +93,8 @@ class TransitionLog:
                         found.append(_changed(record, entry, ends=ends))
                     if ends:
                         self._declined.pop(record.workload, None)
-                case SiteDrained():
-                    found.append(_drained(record))
-                case SiteResumed():
-                    fields = {"site": record.site, "nodes": list(record.nodes), "by": record.by}
-                    found.append(LogLine("site_resumed", fields))
+                case SiteDrained() | SiteResumed() | SiteWrittenOff() | SiteReturned():
+                    found.append(_of_site(record))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
                 case _:
@@ -118,11 +118,19 @@ def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
 
 
-def _drained(record: SiteDrained) -> LogLine:
-    fields = {
-        "site": record.site,
-        "nodes": list(record.nodes),
-        "by": record.by,
+def _of_site(record: DrainRecord) -> LogLine:
+    """The line of an operator's act on a site, or of its return."""
+    fields: dict[str, Any] = {"site": record.site}
+    if isinstance(record, SiteReturned):
+        return LogLine("site_returned", fields)
+    fields["by"] = record.by
+    if isinstance(record, SiteWrittenOff):
+        fields |= {"reason": record.reason, "attempts": len(record.attempts)}
+        return LogLine("site_written_off", fields, warning=True)
+    fields["nodes"] = list(record.nodes)
+    if isinstance(record, SiteResumed):
+        return LogLine("site_resumed", fields)
+    fields |= {
         "reason": record.reason,
         "migrate": record.migrate,
         "deadline_s": record.deadline_s or None,

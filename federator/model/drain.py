@@ -14,6 +14,9 @@ class DrainRefusalCode(Enum):
     UNKNOWN_NODES = "unknown nodes"  # the site has no such nodes: ``nodes``
     DRAINED = "drained already"  # since ``since_s``, by ``by``, for ``reason``
     NOT_DRAINED = "not drained"
+    IN_CONTACT = "in contact"  # up since ``since_s``: it is not gone
+    JUST_LEFT = "just left"  # it may be back at once; ``earliest_s``: when it can be written off
+    WRITTEN_OFF = "written off already"  # as ``DRAINED``
     TOO_SOON = "deadline too soon"  # the earliest is ``earliest_s``
 
 

@@ -45,7 +45,10 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked:
-    """An operator drains or cordons a site, or nodes of it; fields as of ``SiteDrained``."""
+    """An operator drains or cordons a site.
+
+    Or nodes of it; fields as of ``SiteDrained``.
+    """
 
     client: int
     site: SiteName
@@ -59,11 +62,21 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAsked:
-    """An operator ends a drain or a cordon."""
+    """An operator ends that."""
 
     client: int
     site: SiteName
     nodes: tuple[str, ...] = ()
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOffAsked:
+    """An operator gives a site up."""
+
+    client: int
+    site: SiteName
+    reason: str = ""
     by: str = ""
 
 
@@ -137,6 +150,7 @@ Observation = (
     | CancelAsked
     | DrainAsked
     | ResumeAsked
+    | WriteOffAsked
     | SiteUp
     | SiteDown
     | SiteSent
@@ -263,7 +277,10 @@ class AnswerCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDrained:
-    """Tell an operator what a drain, a cordon or their end concerns."""
+    """Tell an operator what that concerns.
+
+    An act on a site is carried out; workloads are counted as they were.
+    """
 
     client: int
     site: SiteName
@@ -274,7 +291,10 @@ class AnswerDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDrainRefused:
-    """Tell an operator why a drain, a cordon or their end was refused; nothing was changed."""
+    """Tell an operator why not.
+
+    An act on a site is refused; nothing was changed.
+    """
 
     client: int
     site: SiteName

@@ -121,6 +121,13 @@ class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):
     nodes: tuple[str, ...] = ()  # as they were drained; none: the site
 
 
+class WriteOffCall(Message, frozen=True, kw_only=True, tag="write_off_site"):
+    """Gives a site up that is gone; for operators. ``DrainReply.not_requeued`` have failed."""
+
+    site: str
+    reason: str = ""
+
+
 class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
 
@@ -152,6 +159,7 @@ Call = (
     | StatusCall
     | DrainCall
     | ResumeCall
+    | WriteOffCall
 )
 
 
@@ -264,6 +272,7 @@ class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_s: float = 0.0  # 0: none
     migrate: bool = False
     left: int = 0
+    written_off: bool = False  # ``left``: attempts that it must end when it returns
 
 
 class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
@@ -435,6 +444,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
+    WriteOffCall: DrainReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

@@ -11,7 +11,6 @@ from federator.model.event import (
     Changed,
     DrainRecord,
     SiteDrained,
-    SiteResumed,
     Submitted,
     decode_event,
 )
@@ -43,8 +42,6 @@ class LogChecks:
                 self._goes_where_it_may(event)
             elif isinstance(event, DrainRecord):
                 self._drained(event)
-                what = "drained" if isinstance(event, SiteDrained) else "resumed"
-                self._evidence.tell(f"log: {event.site} {','.join(event.nodes)} {what}")
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")
@@ -58,8 +55,9 @@ class LogChecks:
         if self._drains.of(SiteName(event.site), nodes) is not None:
             self._evidence.break_(f"{event.attempt} is awarded to {event.site}, which is drained")
 
-    def _drained(self, event: SiteDrained | SiteResumed) -> None:
+    def _drained(self, event: DrainRecord) -> None:
         self._drains.apply(event)
+        self._evidence.tell(f"log: {event.site}: {type(event).__name__}")
         if isinstance(event, SiteDrained) and event.deadline_s:
             later(max(0.0, event.deadline_s - self._evidence.clock()), self._count_left, event)
 

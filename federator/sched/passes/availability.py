@@ -26,15 +26,19 @@ _NOBODY: Final = WorkloadId(0)
 
 def takes_work(name: SiteName, view: SiteView, ledger: Ledger) -> bool:
     """Tell whether a site may be asked to bid."""
-    return view.ready and name not in ledger.drains.by_site
+    drains = ledger.drains
+    return view.ready and name not in drains.by_site and name not in drains.written_off
 
 
 def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[SiteName, Refusal]:
     """The sites that are not asked to bid, each with the reason."""
     found = {}
     for name, view in sites.items():
-        drain = ledger.drains.by_site.get(name)
-        if drain is not None:
+        drain, gone = ledger.drains.by_site.get(name), ledger.drains.written_off.get(name)
+        if gone is not None:
+            reason = Reason(code=ReasonCode.WRITTEN_OFF, detail=gone.reason)
+            found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        elif drain is not None:
             reason = Reason(code=ReasonCode.DRAINED, detail=drain.reason)
             found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
         elif not view.ready:

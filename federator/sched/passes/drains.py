@@ -96,7 +96,7 @@ class Drains:
 
     def _against(self, asked: DrainAsked, now_s: float) -> DrainRefusal | None:
         """The reason to refuse a drain; None: there is none."""
-        unknown = self._unknown(asked.site, asked.nodes)
+        unknown = self._unknown(asked.site, asked.nodes) or self._gone(asked.site)
         if unknown is not None:
             return unknown
         if asked.deadline_s:
@@ -118,6 +118,13 @@ class Drains:
             cordon=found.cordon,
         )
 
+    def _gone(self, site: SiteName) -> DrainRefusal | None:
+        gone = self._ledger.drains.written_off.get(site)
+        if gone is None:
+            return None
+        code = DrainRefusalCode.WRITTEN_OFF
+        return DrainRefusal(code=code, since_s=gone.at_s, by=gone.by, reason=gone.reason)
+
     def _unknown(self, site: SiteName, nodes: Iterable[str]) -> DrainRefusal | None:
         view = self._sites.get(site)
         if view is None:
@@ -128,7 +135,7 @@ class Drains:
     def resume(self, turn: Transaction, asked: ResumeAsked) -> None:
         """End a drain or a cordon, or refuse to."""
         drains = self._ledger.drains
-        refusal = self._unknown(asked.site, ())
+        refusal = self._unknown(asked.site, ()) or self._gone(asked.site)
         drained = drains.nodes.get(asked.site, {})
         others = tuple(name for name in asked.nodes if name not in drained)
         if refusal is None and (others or (not asked.nodes and asked.site not in drains.by_site)):

@@ -30,6 +30,7 @@ from federator.model.message import (
     SubmitAsked,
     Tick,
     Wake,
+    WriteOffAsked,
 )
 from federator.model.reason import Refusal
 from federator.model.site_message import (
@@ -58,6 +59,7 @@ from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
+from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.expiry import forgettable
@@ -99,6 +101,7 @@ class Federation:
         self._rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
+        self._write_offs = WriteOffs(self.sites, rules, self.ledger, self._rounds)
         self._drains = Drains(self.sites, rules, self.ledger, self._rounds)
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
@@ -135,6 +138,7 @@ class Federation:
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id, log_began=log_began))
         turn.commands.append(Wake(at_s=now_s))
         self._pass_not_before_s = now_s + FIRST_PASS_S
+        self._write_offs.began_s = now_s
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
@@ -181,6 +185,7 @@ class Federation:
         if any(map(_may_end_a_round, observations)):
             self._rounds.conclude(turn)
         self._drains.settle(turn)
+        self._write_offs.settle(turn)
         turn.evict_for_accepted()
         self._holding.release_like(turn)
         return turn.commands
@@ -191,10 +196,8 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 self._cancel(turn, observation)
-            case DrainAsked():
-                self._drains.drain(turn, observation)
-            case ResumeAsked():
-                self._drains.resume(turn, observation)
+            case DrainAsked() | ResumeAsked() | WriteOffAsked():
+                self._operator_asked(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
             case SiteSent():
@@ -261,6 +264,19 @@ class Federation:
                 done.append(id_)
         turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
 
+    # ---- operators ----
+
+    def _operator_asked(
+        self, turn: Transaction, asked: DrainAsked | ResumeAsked | WriteOffAsked
+    ) -> None:
+        match asked:
+            case DrainAsked():
+                self._drains.drain(turn, asked)
+            case ResumeAsked():
+                self._drains.resume(turn, asked)
+            case WriteOffAsked():
+                self._write_offs.write_off(turn, asked)
+
     # ---- news of sites ----
 
     def _site_sent(self, turn: Transaction, site: SiteName, message: SiteNews) -> None:
@@ -272,6 +288,7 @@ class Federation:
             case LaunchAccepted():
                 launch_accepted(turn, site, message)
             case LaunchDeclined() | AttemptAbsent():
+                self._write_offs.absent(site, message.attempt)
                 self._rounds.forget_refusals(site)  # its nodes are free again
                 launch_refused(turn, self._holding, site, message)
 
@@ -303,6 +320,7 @@ class Federation:
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
             self._rounds.is_due(turn)  # something came free, perhaps of local users
+        self._write_offs.reported(site, report)
         unknown = tuple(
             attempt_report.attempt
             for attempt_report in report.attempts
@@ -389,4 +407,4 @@ def _may_end_a_round(observation: Observation) -> bool:
     """Tell whether a site that was waited for has answered, or never will."""
     if isinstance(observation, SiteSent):
         return isinstance(observation.message, BidsMade)
-    return isinstance(observation, SiteDown | DrainAsked)
+    return isinstance(observation, SiteDown | DrainAsked | WriteOffAsked)

@@ -153,8 +153,12 @@ class Rounds:
         self.drop(site)
         for claim in list(self._ledger.claims.values()) if self._claims is not None else ():
             nodes = [name for plan in claim.jobs for name in plan.nodes]
-            if self._claims is not None and self._ledger.drains.of(claim.site, nodes) is not None:
+            gone = claim.site in self._ledger.drains.written_off
+            if self._claims is not None and (gone or self._is_drained(claim.site, nodes)):
                 self._claims.end(turn, claim, ReasonCode.DRAINED)
+
+    def _is_drained(self, site: SiteName, nodes: Sequence[str]) -> bool:
+        return self._ledger.drains.of(site, nodes) is not None
 
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""

@@ -7,28 +7,42 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from federator.model.event import SiteDrained, SiteResumed
+from federator.model.event import (
+    DrainRecord,
+    SiteDrained,
+    SiteReturned,
+    SiteWrittenOff,
+)
 from federator.model.workload import SiteName
 
 
 @dataclass(slots=True)
 class DrainedSites:
-    """Drains and cordons that have not ended. Changed only by ``Ledger.apply``.
+    """Drains and cordons that have not ended, and sites that are gone.
+
+    Changed only by ``Ledger.apply``.
 
     Attributes:
         by_site: of whole sites.
         nodes: of nodes that were drained by name, by site.
+        written_off: sites that are gone, and have not returned.
     """
 
     by_site: dict[SiteName, SiteDrained] = field(default_factory=dict)
     nodes: dict[SiteName, dict[str, SiteDrained]] = field(default_factory=dict)
 
+    written_off: dict[SiteName, SiteWrittenOff] = field(default_factory=dict)
+
     def __bool__(self) -> bool:
         return bool(self.by_site or self.nodes)
 
-    def apply(self, event: SiteDrained | SiteResumed) -> None:
+    def apply(self, event: DrainRecord) -> None:
         """Take in that one began or ended."""
-        if isinstance(event, SiteDrained):
+        if isinstance(event, SiteWrittenOff):
+            self.written_off[event.site] = event
+        elif isinstance(event, SiteReturned):
+            self.written_off.pop(event.site, None)
+        elif isinstance(event, SiteDrained):
             if event.nodes:
                 known = self.nodes.get(event.site, {})
                 self.nodes[event.site] = known | dict.fromkeys(event.nodes, event)
@@ -70,7 +84,7 @@ class DrainedSites:
         sites = dict.fromkeys((*self.by_site, *self.nodes))
         return tuple(drain for site in sites for drain in self.at(site))
 
-    def restore(self, saved: Iterable[SiteDrained]) -> None:
+    def restore(self, saved: Iterable[DrainRecord]) -> None:
         """Know them as a snapshot has them."""
         for drain in saved:
             self.apply(drain)

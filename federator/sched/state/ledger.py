@@ -21,6 +21,7 @@ from federator.model.event import (
     EpochBegan,
     Forgotten,
     LogRecord,
+    SiteWrittenOff,
     SnapshotDone,
     SnapshotRecord,
     Submitted,
@@ -171,7 +172,7 @@ class Ledger:
         if isinstance(event, Claimed | ClaimEnded):
             self._claim(event)
         elif isinstance(event, DrainRecord):
-            self.drains.apply(event)
+            self._drained(event)
         else:
             self._forget(event)
         return ()
@@ -208,6 +209,13 @@ class Ledger:
             self.claims.pop(event.workload, None)
         elif self.entries[event.workload].state is WorkloadState.PENDING:
             self.claims[event.workload] = event
+
+    def _drained(self, event: DrainRecord) -> None:
+        self.drains.apply(event)
+        if isinstance(event, SiteWrittenOff):
+            for entry in self.entries.values():
+                if entry.saved_at in event.unreadable:
+                    entry.saved_at = SiteName("")
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from federator.model.mappings import without_key
 from federator.model.reason import Reason, ReasonCode
@@ -10,6 +10,8 @@ from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
+
+_NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF)
 
 
 def set_back(entry: WorkloadRecord, at_s: float) -> None:
@@ -29,7 +31,7 @@ def set_back(entry: WorkloadRecord, at_s: float) -> None:
     nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(entry.node_names).isdisjoint(
         entry.bad_nodes.avoided(site, at_s)
     )
-    if nodes_did_it or reason.code in (ReasonCode.REQUEUED, ReasonCode.DRAINED):
+    if nodes_did_it or reason.code in _NOBODYS_FAULT:
         return
     failures = entry.failures_at.get(site, 0) + 1
     entry.failures_at = {**entry.failures_at, site: failures}

@@ -91,6 +91,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         shrinking=tuple(ledger.shrinking),
         claims=tuple(ledger.claims.values()),
         drains=ledger.drains.saved(),
+        written_off=tuple(ledger.drains.written_off.values()),
     )
 
 
@@ -261,6 +262,6 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
-    ledger.drains.restore(done.drains)
+    ledger.drains.restore((*done.drains, *done.written_off))
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

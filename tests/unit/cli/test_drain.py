@@ -19,6 +19,7 @@ from federator.wire.client_protocol import (
     ErrorKind,
     ErrorReply,
     ResumeCall,
+    WriteOffCall,
 )
 from federator.wire.replies import Reply
 
@@ -95,3 +96,14 @@ def test_a_refusal_is_an_error_of_its_kind(run: Run) -> None:
         run(drain.drain, ErrorReply(message="alpine is drained already"), "alpine")
     with pytest.raises(NotAllowed):
         run(drain.resume, ErrorReply(message="no operator", kind=ErrorKind.DENIED), "alpine")
+
+
+def test_a_site_that_is_gone_is_written_off(run: Run) -> None:
+    asked, text = run(drain.write_off, TAKEN, "alpine", "--reason", "fire")
+    assert asked == WriteOffCall(site="alpine", reason="fire")
+    assert text == (
+        "alpine is written off: 4 workloads can start again elsewhere, 1 may not be requeued and "
+        "have failed\n"
+    )
+    _, text = run(drain.write_off, DrainReply(site="alpine", running=1), "alpine")
+    assert text == "alpine is written off: 1 workload can start again elsewhere\n"

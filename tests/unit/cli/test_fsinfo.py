@@ -153,6 +153,11 @@ def test_a_drained_site_is_shown_with_who_drained_it_until_when_and_why() -> Non
     assert fsinfo._lines(held)[0].split()[2] == "cord"
     assert fsinfo._lines(structs.replace(row, drains=drains[1:]))[0].split()[2] == "up"
     assert len(fsinfo._lines(structs.replace(row, up=False))) == 3
+    lost = DrainRow(reason="fire", by="root", since_s=1.0, left=2, written_off=True)
+    lines = fsinfo._lines(structs.replace(row, drains=(lost,)))
+    assert lines[0].split()[2] == "gone"
+    assert lines[-1].startswith("  written off since ")
+    assert lines[-1].endswith(" by root; 2 attempts to be ended there: fire")
 
 
 def test_the_plain_table_asks_no_site(run: Run) -> None:

@@ -11,7 +11,13 @@ from structlog.testing import capture_logs
 from federator.daemon.drain_calls import drain_asked
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import InvalidRequest
-from federator.model.event import SiteDrained, SiteResumed
+from federator.model.event import (
+    LogRecord,
+    SiteDrained,
+    SiteResumed,
+    SiteReturned,
+    SiteWrittenOff,
+)
 from federator.model.workload import SiteName
 from federator.wire.client_protocol import (
     Call,
@@ -22,6 +28,7 @@ from federator.wire.client_protocol import (
     ResumeCall,
     SitesCall,
     SitesReply,
+    WriteOffCall,
     frame,
 )
 from federator.wire.framing import read_frame, skip_to_banner
@@ -69,7 +76,9 @@ def test_an_operator_drains_a_site_which_is_shown_with_the_reason(tmp_path: Path
     assert not sites.sites[0].drains
 
 
-@pytest.mark.parametrize("call", [DrainCall(site="alpine"), ResumeCall(site="alpine")])
+@pytest.mark.parametrize(
+    "call", [DrainCall(site="alpine"), ResumeCall(site="alpine"), WriteOffCall(site="alpine")]
+)
 def test_nobody_at_a_site_may_drain_it(call: Call) -> None:
     desk = Desk()
     for user in ("ada", "root"):
@@ -123,12 +132,41 @@ def test_a_call_that_makes_no_sense_is_refused(call: DrainCall, message: str) ->
 def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
     site = SiteName("alpine")
     desk = Desk()
-    records = [
+    records: list[LogRecord] = [
         SiteDrained(at_s=1.0, site=site, by="root", reason="fire", migrate=True, deadline_s=9.0),
         SiteDrained(at_s=1.0, site=site, by="root", nodes=("a1",), cordon=True),
         SiteResumed(at_s=2.0, site=site, by="root"),
+        SiteWrittenOff(at_s=3.0, site=site, by="root", reason="fire"),
+        SiteReturned(at_s=4.0, site=site),
     ]
     with capture_logs() as lines:
         TransitionLog(desk.federation.federation.ledger).write(records)
-    assert [line["event"] for line in lines] == ["site_drained", "site_cordoned", "site_resumed"]
+    assert [line["event"] for line in lines] == [
+        "site_drained",
+        "site_cordoned",
+        "site_resumed",
+        "site_written_off",
+        "site_returned",
+    ]
     assert (lines[0]["reason"], lines[0]["deadline_s"]) == ("fire", 9.0)
+
+
+def test_a_site_in_contact_is_not_written_off(tmp_path: Path) -> None:
+    desk = Desk()
+    reply = ask(desk, WriteOffCall(site="alpine"), tmp_path)
+    assert isinstance(reply, ErrorReply)
+    assert reply.message.startswith("site alpine is in contact, since 1970-01-12 ")
+    assert reply.message.endswith("it is not gone; to empty it: federator drain alpine")
+    desk.federation.site_down("alpine")
+    reply = ask(desk, WriteOffCall(site="alpine"), tmp_path)
+    assert isinstance(reply, ErrorReply)
+    assert "may be back at once; it can be written off from 1970-01-12 " in reply.message
+    desk.federation.run_for(61.0)
+    assert isinstance(ask(desk, WriteOffCall(site="alpine", reason="fire"), tmp_path), DrainReply)
+    reply = ask(desk, ResumeCall(site="alpine"), tmp_path)
+    assert isinstance(reply, ErrorReply)
+    assert reply.message.startswith("site alpine is written off, since 1970-01-12 ")
+    sites = desk.ask(SitesCall())
+    assert isinstance(sites, SitesReply)
+    (row,) = sites.sites[0].drains
+    assert (row.written_off, row.reason) == (True, "fire")
