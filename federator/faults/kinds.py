@@ -113,6 +113,8 @@ class FaultKind(Enum):
     SITE_DRAINED_BY = "an operator drains a site by a deadline, and resumes it later"
     NODES_DRAINED = "an operator drains a node in the federation, and resumes it later"
     SITE_RESUMED = "an operator resumes a site or a node"
+    SITE_WRITTEN_OFF = "an operator writes off a site that is cut off, and runs on"
+    SITE_RETURNED = "a site that was written off is back, and has ended what it had"
     CLIENT_RETRY = "a client submits again with the same key"
     CLIENT_ANSWER_LOST = "a client's answer is lost"
     CLIENT_CANCELS_TWICE = "a client cancels twice"

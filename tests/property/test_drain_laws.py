@@ -43,3 +43,13 @@ def test_sites_that_are_drained_again_and_again_lose_nothing() -> None:
     assert not report.broken, "\n".join(report.lines())
     assert all(report.struck[kind] for kind in (*DRAINS, FaultKind.SITE_RESUMED))
     assert report.counts["left after a deadline"] == 0, "\n".join(report.lines())
+
+
+def test_a_site_that_returns_ends_what_it_had_before_anything_new_starts_there() -> None:
+    menu = (FaultKind.SITE_WRITTEN_OFF, FaultKind.DAEMON_KILLED, FaultKind.AGENT_KILLED)
+    report = FaultReport()
+    for seed in range(30):
+        report.add(run_history(seed, menu))
+    assert not report.broken, "\n".join(report.lines())
+    assert report.struck[FaultKind.SITE_WRITTEN_OFF] > 10
+    assert report.struck[FaultKind.SITE_RETURNED] > 10

@@ -11,6 +11,8 @@ from federator.model.event import (
     Changed,
     DrainRecord,
     SiteDrained,
+    SiteReturned,
+    SiteWrittenOff,
     Submitted,
     decode_event,
 )
@@ -52,12 +54,18 @@ class LogChecks:
 
     def _goes_where_it_may(self, event: Awarded) -> None:
         nodes = [name for plan in event.jobs for name in plan.nodes]
-        if self._drains.of(SiteName(event.site), nodes) is not None:
+        site = SiteName(event.site)
+        if self._drains.of(site, nodes) is not None or site in self._drains.written_off:
             self._evidence.break_(f"{event.attempt} is awarded to {event.site}, which is drained")
 
     def _drained(self, event: DrainRecord) -> None:
         self._drains.apply(event)
         self._evidence.tell(f"log: {event.site}: {type(event).__name__}")
+        if isinstance(event, SiteWrittenOff):
+            for each in event.attempts:
+                self._evidence.truth(each.attempt.workload).given_up.add(each.attempt)
+        if isinstance(event, SiteReturned):
+            self._evidence.tell("a site returns")
         if isinstance(event, SiteDrained) and event.deadline_s:
             later(max(0.0, event.deadline_s - self._evidence.clock()), self._count_left, event)
 

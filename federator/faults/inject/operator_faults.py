@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +19,15 @@ from federator.wire.client_protocol import (
     ErrorKind,
     ErrorReply,
     ResumeCall,
+    WriteOffCall,
 )
 from federator.wire.replies import Reply
 
 PATIENCE_S: Final = 20.0  # of one command
 AGAIN_S: Final = (1.0, 4.0)
 LASTS_S: Final = (10.0, 80.0)  # a drain, until it is ended
+CUT_OFF_S: Final = (25.0, 60.0)  # a site that is written off
+GIVEN_UP_S: Final = 12.0  # after it was cut off
 LEAVE_S: Final = (45.0, 75.0)  # from the command to the deadline
 
 
@@ -93,6 +97,30 @@ async def _carried_out(call: Call, scene: FaultScene) -> bool:
         await asyncio.sleep(scene.world.rng.uniform(*AGAIN_S))
 
 
+def _write_off(scene: FaultScene) -> None:
+    """A site is cut off for longer than an operator is patient; its jobs run on."""
+    site, rng = scene.site(), scene.world.rng
+    site.network.holds_down = site.network.holds_up = True
+    lasts_s = rng.uniform(*CUT_OFF_S)
+    scene.at(lasts_s, partial(site.network.heal, lose=True))
+    outside(_give_up(scene, site.name, scene.world.clock() + lasts_s))
+
+
+async def _give_up(scene: FaultScene, site: str, until_s: float) -> None:
+    """Ask until it is done, or the site is back: who lost an answer learns that it is done."""
+    await asyncio.sleep(GIVEN_UP_S)
+    call = WriteOffCall(site=site, reason="a drill")
+    while scene.world.clock() < until_s and not scene.over:
+        for daemon in scene.world.daemons:
+            reply: Reply | None = None
+            with contextlib.suppress(TimeoutError):
+                reply = await asyncio.wait_for(daemon.ask_here("root", call), PATIENCE_S)
+            if isinstance(reply, DrainReply):
+                scene.world.strike(FaultKind.SITE_WRITTEN_OFF, site)
+                return
+        await asyncio.sleep(scene.world.rng.uniform(*AGAIN_S))
+
+
 _SCRIPTS: Final = (
     _DrainScript(kind=FaultKind.SITE_CORDONED, cordon=True),
     _DrainScript(kind=FaultKind.SITE_DRAINED, migrate=True),
@@ -100,5 +128,6 @@ _SCRIPTS: Final = (
     _DrainScript(kind=FaultKind.NODES_DRAINED, migrate=True, one_node=True),
 )
 OPERATOR_FAULTS: Final[Mapping[FaultKind, Inject]] = {
-    script.kind: partial(_drain, script) for script in _SCRIPTS
+    **{script.kind: partial(_drain, script) for script in _SCRIPTS},
+    FaultKind.SITE_WRITTEN_OFF: _write_off,
 }
