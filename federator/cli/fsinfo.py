@@ -17,7 +17,7 @@ from federator.cli.flags import Flag, Given, Program
 from federator.cli.text import listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
-from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.client_protocol import DrainRow, ErrorReply, SiteRow, SitesCall, SitesReply
 
 PROGRAM: Final = Program(
     "fsinfo",
@@ -157,12 +157,47 @@ def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:
 
 
 def _lines(site: SiteRow) -> list[str]:
+    drained = [f"  {drain_line(drain)}" for drain in site.drains]
     if not site.up:
         state = f"{site.name:<10} {site.region:<8} down  {site.slurm_version or '-':<9}"
         since = int(time.time() - site.down_since_s) if site.down_since_s else 0
-        return [f"{state} not heard for {since} s" if since else f"{state} not heard yet"]
-    head = f"{site.name:<10} {site.region:<8} up    {site.slurm_version:<9}"
-    return [f"{head} {_partition(p)}" for p in site.partitions]
+        said = f"{state} not heard for {since} s" if since else f"{state} not heard yet"
+        return [said, *drained]
+    head = f"{site.name:<10} {site.region:<8} {site_state(site):<5} {site.slurm_version:<9}"
+    return [*(f"{head} {_partition(p)}" for p in site.partitions), *drained]
+
+
+def site_state(site: SiteRow) -> str:
+    """The state of a site that is up, as sinfo abbreviates that of nodes."""
+    whole = next((drain for drain in site.drains if not drain.nodes), None)
+    if whole is None:
+        return "up"
+    if whole.written_off:
+        return "gone"
+    if whole.cordon:
+        return "cord"
+    return "drng" if whole.left else "drain"
+
+
+def drain_line(drain: DrainRow) -> str:
+    """One drain or cordon in words."""
+    from federator.cli.node_lists import folded  # noqa: PLC0415  # only few tables need it
+
+    what = "cordoned" if drain.cordon else "drained"
+    if drain.written_off:
+        left = f"{drain.left} attempt{'' if drain.left == 1 else 's'} to be ended there"
+        why = f"{left}: {drain.reason or 'no reason given'}"
+        return f"written off since {_clock(drain.since_s)} by {drain.by}; {why}"
+    nodes = f"{folded(drain.nodes)} " if drain.nodes else ""
+    until = f", empty by {_clock(drain.deadline_s)}" if drain.deadline_s else ""
+    moves = ", workloads move" if drain.migrate else ""
+    left = f"{drain.left} workload{'' if drain.left == 1 else 's'} left"
+    why = f"{left}: {drain.reason or 'no reason given'}"
+    return f"{nodes}{what} since {_clock(drain.since_s)} by {drain.by}{until}{moves}; {why}"
+
+
+def _clock(at_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
 
 
 def _partition(p: PartitionSummary) -> str:

@@ -25,7 +25,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
         "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
+        "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+        "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
         "experiment": (
             "federator.cli.experiment",
             "experiment",
@@ -37,6 +39,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
         "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
+        "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),
         "simulate": (
             "federator.cli.simulate",
             "simulate",
@@ -45,12 +48,21 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
         "sites": ("federator.cli.sites", "sites", "The state of every site."),
         "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
+        "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
+        "write-off": ("federator.cli.drain", "write_off", "Give up a site that is gone."),
     }
 )
-AT_SITES: Final = ("agent", "explain", "sites", "snapshot", "tenants")  # with no extra installed
+AT_SITES: Final = (
+    "agent",
+    "explain",
+    "sites",
+    "snapshot",
+    "status",
+    "tenants",
+)  # with no extra installed
 
 
 class _Lazy(click.Group):

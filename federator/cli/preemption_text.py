@@ -40,8 +40,7 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
 
 
 def _leaving(row: PreemptionRow, now_s: float) -> str:
-    why = f"for {row.evicted_for}" if row.evicted_for else "to be requeued"
-    why = "at its time limit" if row.at_limit else why
+    why = "at its time limit" if row.at_limit else _whom(row)
     left_s = row.leave_by_s - now_s
     if left_s < 1:
         return f"{why}; its grace is over"
@@ -50,9 +49,12 @@ def _leaving(row: PreemptionRow, now_s: float) -> str:
 
 def _evicted(row: PreemptionRow) -> str:
     times = counted(row.preemptions, "times")
-    last = "last " * (row.preemptions > 1) + f"for {row.evicted_for}"
-    last = f", {last}" if row.evicted_for else ""  # it was requeued since
-    return f"{times}{last}; lost {gpu_time(row.lost_gpu_s)} so far"
+    last = f"last {_whom(row)}" if row.preemptions > 1 else _whom(row)
+    return f"{times}, {last}; lost {gpu_time(row.lost_gpu_s)} so far"
+
+
+def _whom(row: PreemptionRow) -> str:
+    return f"for {row.evicted_for}" if row.evicted_for else "since its site was drained"
 
 
 def _save_time(row: PreemptionRow) -> str:

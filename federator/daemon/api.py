@@ -2,7 +2,8 @@
 
 A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
 from a process on the daemon's host. There root and the daemon's own user are operators: they may
-act for others (``--uid``), cancel anything, see what a site bids on, and have a site verified.
+act for others (``--uid``), cancel anything, see what a site bids on, have a site verified, and
+drain sites.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.dependency import known_dependency
+from federator.daemon.drain_calls import drain_asked
 from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
+from federator.daemon.status_view import status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import (
     RankView,
@@ -51,19 +54,24 @@ from federator.wire.client_protocol import (
     CancelReply,
     ControlCall,
     ControlReply,
+    DrainCall,
     ErrorKind,
     ErrorReply,
     NodesCall,
     QueueCall,
     QueueReply,
+    ResumeCall,
     SignalCall,
     SitesCall,
     SitesReply,
     SnapshotCall,
+    StatusCall,
+    StatusReply,
     SubmitCall,
     TenantsCall,
     TenantsReply,
     VerifyCall,
+    WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket, user_of
 from federator.wire.replies import Reply
@@ -128,6 +136,10 @@ class Api:
         log.debug("call", user=call.user, site=origin, call=type(call.call).__name__)
         self._take(call.call, call.user, False, answer)
 
+    def take_here(self, user: str, call: Call, answer: Callable[[Reply], None]) -> None:
+        """Take a call made on the daemon's host, where some users are operators."""
+        self._take(call, user, user in self._operators, answer)
+
     def _take(self, call: Call, user: str, operator: bool, answer: Callable[[Reply], None]) -> None:
         if not self._leads():
             return
@@ -142,6 +154,10 @@ class Api:
                     self._control(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
                     self._show(call, self._config.viewer(user, operator=operator), answer)
+                case StatusCall():
+                    answer(self._status())
+                case DrainCall() | ResumeCall() | WriteOffCall():
+                    self._drain(call, user, operator, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
@@ -241,8 +257,7 @@ class Api:
         answer: Callable[[Reply], None],
     ) -> None:
         if not operator:
-            message = f"{user} is no operator, or not on the daemon's host"
-            answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            answer(_not_an_operator(user))
             return
         link = self.links.get(SiteName(call.site))
         if link is None:
@@ -254,9 +269,34 @@ class Api:
         else:
             link.questions.ask_snapshot(answer)
 
+    def _drain(
+        self,
+        call: DrainCall | ResumeCall | WriteOffCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        if not operator:
+            answer(_not_an_operator(user))
+            return
+        client = self._next_client
+        asked = drain_asked(call, user, client, self._config.sites, self._clock())
+        self._client(answer)
+        self._observe(asked)
+
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}
         return SitesReply(sites=site_rows(self._federation, regions))
+
+    def _status(self) -> StatusReply:
+        config = self._config
+        return status_reply(
+            config.federation,
+            config.policy.name,
+            self._federation,
+            self._sites().sites,
+            self._clock(),
+        )
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()
@@ -439,8 +479,13 @@ class Api:
             if not future.done():
                 future.set_result(reply)
 
-        self._take(call, user, user in self._operators, answer)
+        self.take_here(user, call, answer)
         return await future
+
+
+def _not_an_operator(user: str) -> ErrorReply:
+    message = f"{user} is no operator, or not on the daemon's host"
+    return ErrorReply(message=message, kind=ErrorKind.DENIED)
 
 
 def _note_refusal(user: str, call: Call, answer: Callable[[Reply], None], reply: Reply) -> None:

@@ -10,11 +10,14 @@ from typing import Final
 
 import structlog
 
+from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
 from federator.model.message import (
     AnswerCancelled,
     AnswerControlled,
+    AnswerDrained,
+    AnswerDrainRefused,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -46,6 +49,16 @@ from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
 
+Answer = (
+    AnswerSubmitted
+    | AnswerRefused
+    | AnswerKeyUsed
+    | AnswerTested
+    | AnswerCancelled
+    | AnswerControlled
+    | AnswerDrained
+    | AnswerDrainRefused
+)
 _NO_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))
 
 
@@ -162,26 +175,12 @@ class Effects:
         shared = self._shared.get(site)
         return checkpoint_dir(shared, workload) if shared else ""
 
-    def _reply(
-        self,
-        command: AnswerSubmitted
-        | AnswerRefused
-        | AnswerKeyUsed
-        | AnswerTested
-        | AnswerCancelled
-        | AnswerControlled,
-    ) -> Reply:
+    def _reply(self, command: Answer) -> Reply:
         match command:
             case AnswerSubmitted():
                 return SubmitReply(id=command.id, federation=self._federation)
-            case AnswerRefused():
-                reasons = {str(site): refusal for site, refusal in command.refusals.items()}
-                message = "no site can ever run this job"
-                if "" in reasons:
-                    message = _never_for_the_tenant(reasons[""])
-                return ErrorReply(message=message, reasons=reasons)
-            case AnswerKeyUsed():
-                return ErrorReply(message=_key_used(command))
+            case AnswerRefused() | AnswerKeyUsed():
+                return _not_queued(command)
             case AnswerTested():
                 bids = tuple(
                     SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)
@@ -193,6 +192,18 @@ class Effects:
             case AnswerControlled():
                 lines = tuple(f"{why.value} for job {id_}" for id_, why in command.refused)
                 return ControlReply(ids=command.ids, errors=lines)
+            case AnswerDrained() | AnswerDrainRefused():
+                return drain_reply(command)
+
+
+def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
+    if isinstance(command, AnswerKeyUsed):
+        return ErrorReply(message=_key_used(command))
+    reasons = {str(site): refusal for site, refusal in command.refusals.items()}
+    message = "no site can ever run this job"
+    if "" in reasons:
+        message = _never_for_the_tenant(reasons[""])
+    return ErrorReply(message=message, reasons=reasons)
 
 
 def _is_the_same(one: Ask, other: Ask) -> bool:

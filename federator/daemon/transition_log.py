@@ -12,7 +12,19 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from federator.daemon.views import exit_code_of
-from federator.model.event import Amended, Awarded, Changed, Forgotten, LogRecord, Submitted
+from federator.model.event import (
+    Amended,
+    Awarded,
+    Changed,
+    DrainRecord,
+    Forgotten,
+    LogRecord,
+    SiteDrained,
+    SiteResumed,
+    SiteReturned,
+    SiteWrittenOff,
+    Submitted,
+)
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -84,6 +96,8 @@ class TransitionLog:
                         self._declined.pop(record.workload, None)
                 case Amended() if record.by:  # else its change follows
                     found.append(_amended(record))
+                case SiteDrained() | SiteResumed() | SiteWrittenOff() | SiteReturned():
+                    found.append(_of_site(record))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
                 case _:
@@ -105,6 +119,28 @@ class TransitionLog:
 
 def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
+
+
+def _of_site(record: DrainRecord) -> LogLine:
+    """The line of an operator's act on a site, or of its return."""
+    fields: dict[str, Any] = {"site": record.site}
+    if isinstance(record, SiteReturned):
+        return LogLine("site_returned", fields)
+    fields["by"] = record.by
+    if isinstance(record, SiteWrittenOff):
+        fields |= {"reason": record.reason, "attempts": len(record.attempts)}
+        return LogLine("site_written_off", fields, warning=True)
+    fields["nodes"] = list(record.nodes)
+    if isinstance(record, SiteResumed):
+        return LogLine("site_resumed", fields)
+    fields |= {
+        "reason": record.reason,
+        "migrate": record.migrate,
+        "deadline_s": record.deadline_s or None,
+    }
+    if record.cordon:
+        return LogLine("site_cordoned", fields)
+    return LogLine("site_drained", fields)
 
 
 def _submitted(record: Submitted) -> LogLine:

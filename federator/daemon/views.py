@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from federator.daemon.drain_calls import drain_rows
 from federator.daemon.preemption_views import preemption_row
 from federator.daemon.queue_details import job_details
 from federator.daemon.queue_selection import (
@@ -389,6 +390,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             slurm_version=site.slurm_version,
             down_since_s=0.0 if site.ready else site.since_s,
             partitions=site.summary,
+            drains=drain_rows(federation, name),
         )
         for name, site in federation.sites.items()
     )

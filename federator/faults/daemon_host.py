@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from federator.config import FederationConfig, SiteConfig
+from federator.daemon.api import Api
 from federator.daemon.loop import CallDesk, Daemon, DaemonEdges
 from federator.errors import FederatorError
 from federator.faults.log import SharedLog
@@ -125,10 +127,23 @@ class DaemonHost:
         return self.daemon.term.federation
 
     async def ask(self, user: str, call: Call) -> Reply | None:
-        """A command on the daemon's host; None: nobody answers."""
+        """A command at a site, to the daemon of this host; None: nobody answers."""
         door = self.door
         if door is None:
             return None
+        asked = ClientCall(call_id=0, user=user, call=call)
+        return await self._answer(door, partial(door.desk.take, asked, SiteName("")))
+
+    async def ask_here(self, user: str, call: Call) -> Reply | None:
+        """A command on this host, where root is an operator; None: nobody leads here."""
+        door = self.door
+        if door is None or not isinstance(door.desk, Api):
+            return None
+        return await self._answer(door, partial(door.desk.take_here, user, call))
+
+    async def _answer(
+        self, door: _Door, take: Callable[[Callable[[Reply], None]], None]
+    ) -> Reply | None:
         process = door.process
         answered: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
 
@@ -142,6 +157,5 @@ class DaemonHost:
                 answered.set_result(None)
 
         process.when_dead(nobody)
-        asked = ClientCall(call_id=0, user=user, call=call)
-        process.call(door.desk.take, asked, SiteName(""), answer)
+        process.call(take, answer)
         return await answered

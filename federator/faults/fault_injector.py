@@ -9,6 +9,7 @@ from federator.faults.inject.daemon_faults import DAEMON_FAULTS
 from federator.faults.inject.host_faults import HOST_FAULTS
 from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
+from federator.faults.inject.operator_faults import OPERATOR_FAULTS
 from federator.faults.inject.people_faults import PEOPLE_FAULTS
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.inject.slurm_faults import SLURM_FAULTS
@@ -24,6 +25,7 @@ INJECTED: Final[Mapping[FaultKind, Inject]] = {
     **SLURM_FAULTS,
     **NODE_FAULTS,
     **PEOPLE_FAULTS,
+    **OPERATOR_FAULTS,
 }
 DRAWN_FAULTS: Final = tuple(kind for kind in FaultKind if kind in INJECTED or kind in AT_POINT)
 """What is drawn from; the others follow from these, or are the users' own."""

@@ -21,8 +21,10 @@ from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
 from federator.faults.world import BEGINS_S, World
+from federator.sched.passes import write_off
 
 COMPACTED_AT: Final = 25  # records
+WRITTEN_OFF_S: Final = 8.0  # for so long a site must have been away
 FAULTS_S: Final = 90.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns to a fault of its own
@@ -59,7 +61,7 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> Histor
             loops.append(ManyProcesses(clock))
             return loops[-1]
 
-        with _compacted_often():
+        with _in_a_hurry():
             run_virtual(clock, live(), loop_of)
         loops[0].take_unasked()
     broken = [*world.model.evidence.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
@@ -75,14 +77,15 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> Histor
 
 
 @contextmanager
-def _compacted_often() -> Iterator[None]:
-    """A log of a few dozen records is long enough here."""
-    before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S
+def _in_a_hurry() -> Iterator[None]:
+    """A log of a few dozen records is long enough here, and a site is soon given up."""
+    before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S
     compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
+    write_off.AWAY_S = WRITTEN_OFF_S  # type: ignore[misc]
     try:
         yield
     finally:
-        compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = before  # type: ignore[misc]
+        compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S = before  # type: ignore[misc]
 
 
 @contextmanager

@@ -59,6 +59,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "prolog fails": FaultKind.PROLOG_FAILS,
     "messages slow": FaultKind.NETWORK_SLOW,
     "log slow": FaultKind.STORE_SLOW,
+    "a site returns": FaultKind.SITE_RETURNED,
     "user holds": FaultKind.USER_HOLD,
     "journal full": FaultKind.JOURNAL_FULL,
     "spool hangs": FaultKind.SPOOL_HANGS,

@@ -176,6 +176,63 @@ class ClaimEnded(Event, frozen=True, kw_only=True, tag="claim_ended"):
     reason: Reason
 
 
+class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_drained"):
+    """A site, or nodes of it, get no new work.
+
+    Until ``SiteResumed``, and in place of a cordon before.
+
+    A ``cordon`` lets run what runs. Else it is a drain: with ``migrate`` running workloads save and
+    go on elsewhere, and with a deadline they have left by then.
+    """
+
+    site: SiteName
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    reason: str = ""
+    by: str = ""  # the operator
+    cordon: bool = False
+    migrate: bool = False
+    deadline_s: float = 0.0  # Unix time; 0: none
+
+
+class SiteResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_resumed"):
+    """They get new work again."""
+
+    site: SiteName
+    nodes: tuple[str, ...] = ()  # as of ``SiteDrained``
+    by: str = ""
+
+
+class WrittenOffAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt that a site had when it was written off."""
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0  # 0: not known
+
+
+class SiteWrittenOff(Event, frozen=True, kw_only=True, omit_defaults=True, tag="written_off"):
+    """A site is gone; its workloads go on elsewhere.
+
+    It gets no work until ``SiteReturned``. Nobody waits any more for a checkpoint that was made at
+    an ``unreadable`` site.
+    """
+
+    site: SiteName
+    attempts: tuple[WrittenOffAttempt, ...] = ()  # to be ended if it returns
+    unreadable: tuple[SiteName, ...] = ()
+    reason: str = ""
+    by: str = ""
+
+
+class SiteReturned(Event, frozen=True, kw_only=True, tag="site_returned"):
+    """It is back.
+
+    None of its old attempts is alive there.
+    """
+
+    site: SiteName
+
+
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
@@ -394,6 +451,8 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     workloads: int  # so many were in it
     shrinking: tuple[WorkloadId, ...] = ()  # those with optional jobs that must leave, in order
     claims: tuple[Claimed, ...] = ()  # of those that wait, in order
+    drains: tuple[SiteDrained, ...] = ()  # that have not ended
+    written_off: tuple[SiteWrittenOff, ...] = ()  # sites that have not returned
 
 
 SnapshotRecord = (
@@ -406,12 +465,14 @@ SnapshotRecord = (
     | SnapshotOrder
     | SnapshotDone
 )
+DrainRecord = SiteDrained | SiteResumed | SiteWrittenOff | SiteReturned
 LogRecord = (
     EpochBegan
     | Submitted
     | Awarded
     | Claimed
     | ClaimEnded
+    | DrainRecord
     | Changed
     | Amended
     | Forgotten

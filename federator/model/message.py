@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
@@ -67,6 +68,43 @@ class ControlAsked:
     by: str
     is_operator: bool = False
     amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """An operator drains or cordons a site.
+
+    Or nodes of it; fields as of ``SiteDrained``.
+    """
+
+    client: int
+    site: SiteName
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    by: str = ""
+    cordon: bool = False
+    migrate: bool = False
+    deadline_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked:
+    """An operator ends that."""
+
+    client: int
+    site: SiteName
+    nodes: tuple[str, ...] = ()
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOffAsked:
+    """An operator gives a site up."""
+
+    client: int
+    site: SiteName
+    reason: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +173,17 @@ class Tick:
 
 
 Observation = (
-    SubmitAsked | CancelAsked | ControlAsked | SiteUp | SiteDown | SiteSent | AttemptsShown | Tick
+    SubmitAsked
+    | CancelAsked
+    | ControlAsked
+    | DrainAsked
+    | ResumeAsked
+    | WriteOffAsked
+    | SiteUp
+    | SiteDown
+    | SiteSent
+    | AttemptsShown
+    | Tick
 )
 
 # ---- commands ----
@@ -275,6 +323,32 @@ class AnswerControlled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDrained:
+    """Tell an operator what that concerns.
+
+    An act on a site is carried out; workloads are counted as they were.
+    """
+
+    client: int
+    site: SiteName
+    running: int = 0  # workloads there
+    withdrawn: int = 0  # submitted there, and not running yet
+    not_requeued: int = 0  # of the running ones: they may not start again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDrainRefused:
+    """Tell an operator why not.
+
+    An act on a site is refused; nothing was changed.
+    """
+
+    client: int
+    site: SiteName
+    refusal: DrainRefusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
 
@@ -301,6 +375,8 @@ Command = (
     | AnswerKeyUsed
     | AnswerCancelled
     | AnswerControlled
+    | AnswerDrained
+    | AnswerDrainRefused
     | Wake
     | Note
 )

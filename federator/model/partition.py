@@ -19,3 +19,4 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
     cpus_alloc: int = 0
     gpus: int = 0
     gpus_alloc: int = 0
+    gpus_out: int = 0  # not allocated, on nodes that take no jobs; 0 of an older agent

@@ -27,6 +27,8 @@ class ReasonCode(Enum):
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
+    DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``
+    WRITTEN_OFF = "FedWrittenOff"  # the site is gone; of an attempt, with it: ``detail``
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held

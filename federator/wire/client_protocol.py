@@ -109,6 +109,35 @@ class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
     nodes: tuple[str, ...] = ()  # on which one must run
 
 
+class StatusCall(Message, frozen=True, kw_only=True, tag="status"):
+    """Asks how the federation as a whole stands."""
+
+
+class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
+    """Drains or cordons a site, or nodes of it; for operators."""
+
+    site: str
+    nodes: tuple[str, ...] = ()  # only these; none: all of the site
+    reason: str = ""
+    cordon: bool = False  # running workloads run on
+    migrate: bool = False  # they save and go on elsewhere, as fast as the eviction budget allows
+    deadline_s: float = 0.0  # Unix time by which they have left; 0: none
+
+
+class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):
+    """Ends a drain or a cordon; for operators."""
+
+    site: str
+    nodes: tuple[str, ...] = ()  # as they were drained; none: the site
+
+
+class WriteOffCall(Message, frozen=True, kw_only=True, tag="write_off_site"):
+    """Gives a site up that is gone; for operators. ``DrainReply.not_requeued`` have failed."""
+
+    site: str
+    reason: str = ""
+
+
 class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
 
@@ -138,6 +167,10 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
+    | StatusCall
+    | DrainCall
+    | ResumeCall
+    | WriteOffCall
 )
 
 
@@ -244,6 +277,29 @@ class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
     errors: tuple[str, ...] = ()  # one line for each id that could not be signalled
 
 
+class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A drain or a cordon that has not ended; ``left`` workloads are still there."""
+
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    cordon: bool = False
+    reason: str = ""
+    by: str = ""
+    since_s: float = 0.0  # Unix time, as the next
+    deadline_s: float = 0.0  # 0: none
+    migrate: bool = False
+    left: int = 0
+    written_off: bool = False  # ``left``: attempts that it must end when it returns
+
+
+class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
+    """A drain, a cordon or the end of one is in the log; numbers of workloads."""
+
+    site: str
+    running: int = 0
+    withdrawn: int = 0  # submitted there, and not running yet: they go elsewhere
+    not_requeued: int = 0  # of the running ones: they may not start again
+
+
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     region: str
@@ -251,10 +307,55 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     slurm_version: str = ""
     down_since_s: float = 0.0
     partitions: tuple[PartitionSummary, ...] = ()
+    drains: tuple[DrainRow, ...] = ()
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
+
+
+class PassRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The pass that is under way, or the last one."""
+
+    began_s: float  # Unix time, as the next
+    ended_s: float = 0.0  # 0: it is under way
+    rounds: int = 0
+    awarded: int = 0
+
+
+class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The eviction budget; amounts are GPUs."""
+
+    window_s: float
+    gpus: float = 0.0  # that may be evicted in any window; 0: nobody is evicted
+    left_gpus: float = 0.0  # of those, now
+    evicted_gpus: int = 0  # in the last window
+    evictions: int = 0  # likewise
+
+
+class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim: nodes that come free for a workload."""
+
+    id: int
+    site: str
+    gpus: int  # that it will have
+    to_evict_gpus: int
+    starts_by_s: float  # Unix time
+
+
+class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
+    """How the federation as a whole stands; ``queue`` counts workloads by state."""
+
+    federation: str
+    now_s: float
+    policy: str
+    epoch: int
+    sites: tuple[SiteRow, ...]
+    queue: dict[str, int]
+    gpus_held: int = 0  # by workloads of the federation
+    last_pass: PassRow | None = None  # None: there was none since the daemon's start
+    budget: BudgetRow
+    claims: tuple[ClaimRow, ...] = ()
 
 
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,6 +458,10 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
+    StatusCall: StatusReply,
+    DrainCall: DrainReply,
+    ResumeCall: DrainReply,
+    WriteOffCall: DrainReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

@@ -63,7 +63,7 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     preemptions: int = 0  # its own evictions so far
     lost_gpu_s: float = 0.0  # by them
-    evicted_for: int = 0  # the last time; 0: it never was
+    evicted_for: int = 0  # the last time; 0: it never was, or to drain its site
     evicted_at_s: float = 0.0
     leave_by_s: float = 0.0  # when its grace is over; 0: it need not leave
     at_limit: bool = False  # it must leave for its own time limit, not for another

@@ -13,12 +13,14 @@ from federator.wire.client_protocol import (
     AccountingReply,
     CancelReply,
     ControlReply,
+    DrainReply,
     ErrorReply,
     NodesReply,
     QueueReply,
     SignalReply,
     SitesReply,
     SnapshotReply,
+    StatusReply,
     SubmitReply,
     TenantsReply,
     VerifyReply,
@@ -52,6 +54,8 @@ Reply = (
     | SnapshotReply
     | VerifyReply
     | AccountingReply
+    | DrainReply
+    | StatusReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

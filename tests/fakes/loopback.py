@@ -25,6 +25,8 @@ from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
     AnswerControlled,
+    AnswerDrained,
+    AnswerDrainRefused,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -87,6 +89,8 @@ Answer = (
     | AnswerTested
     | AnswerCancelled
     | AnswerControlled
+    | AnswerDrained
+    | AnswerDrainRefused
 )
 SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
 
@@ -127,6 +131,7 @@ class LoopbackAgent:
         self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
         self.keeps_claims = True  # an older agent does not
+        self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
 
@@ -174,7 +179,7 @@ class LoopbackAgent:
                     self._clock(),
                     reserve=ask.reserve,
                     reserving=ask.reserving,
-                    claims=ask.claims,
+                    claims=ask.claims if self.knows_claims else (),
                 )
                 answers = (*answers, *self._of_strangers(ask.requests))
                 freed = self._scheduler.freed

@@ -279,7 +279,7 @@ def test_decisions_are_numbered_one_by_one() -> None:
 
 
 def test_the_readme_lists_every_command() -> None:
-    (listed,) = re.findall(r"`federator (daemon agent [\w ]+)`", text_of(REPOSITORY / "README.md"))
+    (listed,) = re.findall(r"`federator (daemon agent [\w -]+)`", text_of(REPOSITORY / "README.md"))
     assert sorted(listed.split()) == sorted(COMMANDS)
 
 

@@ -31,11 +31,12 @@ def check_end(evidence: Evidence, ledger: Ledger) -> None:
 
 def _disagreement(state: WorkloadState, truth: Truth) -> str:
     """The evidence against this end; "" if there is none."""
-    last = truth.runs[-1] if truth.runs else None
+    runs = truth.counted
+    last = runs[-1] if runs else None
     lost = bool(truth.unrecorded)
     if truth.completed and state is not WorkloadState.COMPLETED and not lost:
         return "its user code completed"
-    ended_well = any(r.ended is SiteJobState.COMPLETED and not r.exit_code for r in truth.runs)
+    ended_well = any(r.ended is SiteJobState.COMPLETED and not r.exit_code for r in runs)
     if state is WorkloadState.COMPLETED and not ended_well:
         return "its user code never completed"
     if state is WorkloadState.CANCELLED and not (truth.cancel_asked or truth.ended_outside):
@@ -68,7 +69,15 @@ def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:
 def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
     """In what two ledgers differ; empty if in nothing that matters."""
     found: dict[str, str] = {}
-    for name in ("epoch", "log_began", "next_id", "id_of_key", "array_tasks", "shrinking"):
+    for name in (
+        "epoch",
+        "log_began",
+        "next_id",
+        "id_of_key",
+        "array_tasks",
+        "shrinking",
+        "drains",
+    ):
         if getattr(one, name) != getattr(other, name):
             found[name] = f"{getattr(one, name)} against {getattr(other, name)}"
     if list(one.entries) != list(other.entries):

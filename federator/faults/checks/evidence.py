@@ -65,14 +65,20 @@ class Truth:
     needs: Size | None = None
     refused_at: set[str] = field(default_factory=set)  # sites whose sbatch refused it for good
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
+    given_up: set[AttemptId] = field(default_factory=set)  # with their site: they do not count
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
+
+    @property
+    def counted(self) -> list[CodeRun]:
+        """Its runs, without those at a site that was written off since."""
+        return [run for run in self.runs if run.attempt not in self.given_up]
 
     @property
     def completed(self) -> bool:
         """Its user code ended well, of its own accord."""
         return any(
             r.ended is SiteJobState.COMPLETED and not r.exit_code and not r.notified
-            for r in self.runs
+            for r in self.counted
         )
 
 

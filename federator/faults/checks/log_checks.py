@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from federator.faults.checks.evidence import Array, Evidence, Size
-from federator.model.event import Awarded, Changed, Submitted, decode_event
+from federator.faults.process import later
+from federator.model.event import (
+    Awarded,
+    Changed,
+    DrainRecord,
+    SiteDrained,
+    SiteReturned,
+    SiteWrittenOff,
+    Submitted,
+    decode_event,
+)
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
-from federator.model.workload import WorkloadId
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import may_not_start
 
 
@@ -20,6 +31,7 @@ class LogChecks:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        self._drains = DrainedSites()
         self.sizes: dict[str, Size] = {}  # of the sites
 
     def logged(self, records: Sequence[bytes]) -> None:
@@ -30,6 +42,9 @@ class LogChecks:
                 self._evidence.truth(event.attempt.workload).last_attempt = event.attempt.attempt
                 self._moves(event.attempt.workload, WorkloadEvent.AWARDED)
                 self._evidence.tell(f"log: {event.attempt} awarded to {event.site}")
+                self._goes_where_it_may(event)
+            elif isinstance(event, DrainRecord):
+                self._drained(event)
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")
@@ -37,6 +52,37 @@ class LogChecks:
                     self._held(event.workload)
             elif isinstance(event, Submitted):
                 self._submitted(event)
+
+    def _goes_where_it_may(self, event: Awarded) -> None:
+        nodes = [name for plan in event.jobs for name in plan.nodes]
+        site = SiteName(event.site)
+        if self._drains.of(site, nodes) is not None or site in self._drains.written_off:
+            self._evidence.break_(f"{event.attempt} is awarded to {event.site}, which is drained")
+
+    def _drained(self, event: DrainRecord) -> None:
+        self._drains.apply(event)
+        self._evidence.tell(f"log: {event.site}: {type(event).__name__}")
+        if isinstance(event, SiteWrittenOff):
+            for each in event.attempts:
+                self._evidence.truth(each.attempt.workload).given_up.add(each.attempt)
+        if isinstance(event, SiteReturned):
+            self._evidence.tell("a site returns")
+        if isinstance(event, SiteDrained) and event.deadline_s:
+            later(max(0.0, event.deadline_s - self._evidence.clock()), self._count_left, event)
+
+    def _count_left(self, drain: SiteDrained) -> None:
+        """Whoever is left after a deadline is counted only: its site may have been away.
+
+        ``tests/property/test_drain_laws.py`` has histories in which nothing is an excuse.
+        """
+        if self._drains.by_site.get(drain.site) != drain:
+            return
+        runs = [run for truth in self._evidence.truths.values() for run in truth.runs]
+        left = [run for run in runs if run.site == drain.site and run.ended is None]
+        self._evidence.counts["drains with a deadline"] += 1
+        self._evidence.counts["left after a deadline"] += len(left)
+        for run in left:
+            self._evidence.tell(f"{run.site}: {run.attempt} is left after the deadline of a drain")
 
     def _submitted(self, event: Submitted) -> None:
         self._evidence.tell(f"log: submitted {event.first_id}")

@@ -55,13 +55,15 @@ class RunChecks:
         truth = self._evidence.truth(id_)
         self._evidence.tell(f"{run.site}: {run.attempt} runs as job {run.job_id}")
         self._evidence.counts["starts"] += 1
-        for other in truth.runs:
+        self._check_fence(run)
+        given_up = run.attempt in truth.given_up  # it was submitted before, and starts late
+        for other in truth.counted if not given_up else ():
             if other.ended is None:
                 self._evidence.break_(
                     f"{id_} runs twice: job {other.job_id} at {other.site}, "
                     f"job {run.job_id} at {run.site}"
                 )
-        if truth.completed:
+        if truth.completed and not given_up:
             self._evidence.break_(f"{id_} has completed, and runs again at {run.site}")
         if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
             self._evidence.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
@@ -70,12 +72,24 @@ class RunChecks:
         self._check_limits()
         self._check_throttle(id_)
 
+    def _check_fence(self, new: CodeRun) -> None:
+        """Nothing new starts at a site while an attempt lives there that was given up with it."""
+        if self._is_given_up(new):
+            return
+        for run in self._live:
+            if run.site == new.site and self._is_given_up(run):
+                self._evidence.break_(f"{new.attempt} starts at {run.site} beside {run.attempt}")
+
+    def _is_given_up(self, run: CodeRun) -> bool:
+        return run.attempt in self._evidence.truth(run.attempt.workload).given_up
+
     def _check_limits(self) -> None:
         for users, limit in self._gpu_limits.items():
             gpus = sum(
                 run.gpus
                 for run in self._live
                 if run.user in users
+                and not self._is_given_up(run)
                 and run.attempt not in self._evidence.truth(run.attempt.workload).unrecorded
             )
             if gpus > limit:
@@ -91,6 +105,7 @@ class RunChecks:
             run.attempt.workload
             for run in self._live
             if self._evidence.arrays.get(run.attempt.workload) is array
+            and not self._is_given_up(run)
             and run.attempt not in self._evidence.truth(run.attempt.workload).unrecorded
         }
         if len(running) > array.max_running:
@@ -106,7 +121,7 @@ class RunChecks:
         since_s = self._evidence.clock() - max(
             truth.cancel_acked_at_s, self._evidence.faults_stopped_at_s
         )
-        excused = truth.unrecorded or run.attempt in truth.renamed
+        excused = truth.unrecorded or run.attempt in truth.renamed | truth.given_up
         if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not excused:
             self._evidence.break_(
                 f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s"

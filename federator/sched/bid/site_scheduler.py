@@ -510,6 +510,7 @@ def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[Partiti
                 ("cpus_alloc", node.cpus_alloc),
                 ("gpus", node.gpus),
                 ("gpus_alloc", node.gpus_alloc),
+                ("gpus_out", 0 if state.takes_jobs else node.gpus - node.gpus_alloc),
             ):
                 row[key] = row.get(key, 0) + amount
     return tuple(

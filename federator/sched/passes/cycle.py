@@ -18,6 +18,7 @@ from federator.model.site_message import Ask
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
+from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.eviction import (
@@ -28,7 +29,7 @@ from federator.sched.passes.eviction import (
 )
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
@@ -178,7 +179,10 @@ class SchedulingPass:
             reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
             reserving=True,
             victims=self.victims_at(site),
-            claims=self.claims.at(site) if self.claims is not None else (),
+            claims=(
+                *drained_nodes(self._ledger, site),
+                *(self.claims.at(site) if self.claims is not None else ()),
+            ),
             predicted_ends=self._ends.at(site) if self._ends is not None else {},
         )
 
@@ -376,7 +380,7 @@ class SchedulingPass:
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
     ) -> None:
         """Keep each site's reason with the workload, for ``fsqueue --why``."""
-        refusals = {s: wait(ReasonCode.SITE_DOWN) for s, view in sites.items() if not view.ready}
+        refusals = unavailable(sites, self._ledger)
         refusals |= self.round.silent()
         for site, until_s in entry.avoid_until_s.items():
             if until_s > now_s and site not in refusals:

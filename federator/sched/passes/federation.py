@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from federator.errors import LogIsOld
-from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
+from federator.model.event import Claimed, EpochBegan, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -21,14 +21,17 @@ from federator.model.message import (
     CancelAsked,
     Command,
     ControlAsked,
+    DrainAsked,
     Note,
     Observation,
+    ResumeAsked,
     SiteDown,
     SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
     Wake,
+    WriteOffAsked,
 )
 from federator.model.reason import Refusal
 from federator.model.site_message import (
@@ -43,8 +46,9 @@ from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_o
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.control import control
+from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
-from federator.sched.passes.eviction import clearing
+from federator.sched.passes.eviction import budget_gpus, clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order, lease_end_s
@@ -54,9 +58,11 @@ from federator.sched.passes.reports import (
     attempt_shown,
     lost_log,
 )
+from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
+from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.expiry import forgettable
@@ -100,6 +106,8 @@ class Federation:
         self._rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
+        self._write_offs = WriteOffs(self.sites, rules, self.ledger, self._rounds)
+        self._drains = Drains(self.sites, rules, self.ledger, self._rounds)
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
         self._seen_s = 0.0  # when something was observed the last time
@@ -135,6 +143,7 @@ class Federation:
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id, log_began=log_began))
         turn.commands.append(Wake(at_s=now_s))
         self._pass_not_before_s = now_s + FIRST_PASS_S
+        self._write_offs.began_s = now_s
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
@@ -182,6 +191,8 @@ class Federation:
             self._eligibility.settle(turn)
         if any(map(_may_end_a_round, observations)):
             self._rounds.conclude(turn)
+        self._drains.settle(turn)
+        self._write_offs.settle(turn)
         turn.evict_for_accepted()
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)
@@ -194,10 +205,8 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 self._cancel(turn, observation)
-            case ControlAsked() if observation.amended and self._rounds.is_open:
-                self._updates.append(observation)  # an open pass has asked for what it was
-            case ControlAsked():
-                control(turn, observation)
+            case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked():
+                self._asked_for(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
             case SiteSent():
@@ -219,6 +228,21 @@ class Federation:
     def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason (under ""), or each site's."""
         return self._rounds.refusals_of(entry, self._seen_s)
+
+    @property
+    def last_pass(self) -> PassSummary | None:
+        """The present pass, or the last one; None: none was made since the start."""
+        return self._rounds.last_pass
+
+    def eviction_budget(self, now_s: float) -> tuple[float, float]:
+        """The GPUs that may be evicted in any window, and those that may be now."""
+        rules = self._rules
+        whole = rules.preempt_gpus + rules.preempt_frac * self._fleet_gpus
+        return whole, budget_gpus(self.ledger, rules, self._fleet_gpus, now_s)
+
+    def claims(self) -> list[tuple[Claimed, int]]:
+        """The claims, first to be served first, each with the GPUs that are still to be evicted."""
+        return self._rounds.claims()
 
     # ---- submissions and cancels ----
 
@@ -249,6 +273,23 @@ class Federation:
                 done.append(id_)
         turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
 
+    # ---- operators ----
+
+    def _asked_for(
+        self, turn: Transaction, asked: ControlAsked | DrainAsked | ResumeAsked | WriteOffAsked
+    ) -> None:
+        match asked:
+            case ControlAsked() if asked.amended and self._rounds.is_open:
+                self._updates.append(asked)  # an open pass has asked for what it was
+            case ControlAsked():
+                control(turn, asked)
+            case DrainAsked():
+                self._drains.drain(turn, asked)
+            case ResumeAsked():
+                self._drains.resume(turn, asked)
+            case WriteOffAsked():
+                self._write_offs.write_off(turn, asked)
+
     # ---- news of sites ----
 
     def _site_sent(self, turn: Transaction, site: SiteName, message: SiteNews) -> None:
@@ -260,6 +301,7 @@ class Federation:
             case LaunchAccepted():
                 launch_accepted(turn, site, message)
             case LaunchDeclined() | AttemptAbsent():
+                self._write_offs.absent(site, message.attempt)
                 self._rounds.forget_refusals(site)  # its nodes are free again
                 launch_refused(turn, self._holding, site, message)
 
@@ -291,6 +333,7 @@ class Federation:
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
             self._rounds.is_due(turn)  # something came free, perhaps of local users
+        self._write_offs.reported(site, report)
         unknown = tuple(
             attempt_report.attempt
             for attempt_report in report.attempts
@@ -327,7 +370,7 @@ class Federation:
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
-            if not entry.withdrawing:
+            if not entry.withdrawing and not turn.is_drained(entry):
                 turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
@@ -387,4 +430,4 @@ def _may_end_a_round(observation: Observation) -> bool:
     """Tell whether a site that was waited for has answered, or never will."""
     if isinstance(observation, SiteSent):
         return isinstance(observation.message, BidsMade)
-    return isinstance(observation, SiteDown)
+    return isinstance(observation, SiteDown | DrainAsked | WriteOffAsked)

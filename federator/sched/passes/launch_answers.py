@@ -29,6 +29,10 @@ def launch_refused(
     if entry is None:
         return
     reason = Reason(code=ReasonCode.LOST) if isinstance(seen, AttemptAbsent) else seen.reason
+    if reason.code is ReasonCode.LOST and entry.state is WorkloadState.AWARDED:
+        drain = turn.ledger.drains.of(entry.site, entry.node_names)
+        if drain is not None:
+            reason = Reason(code=ReasonCode.DRAINED, detail=f"{drain.site}: {drain.reason}")
     if reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
         attempt_lost(turn, site, seen.attempt)
         return

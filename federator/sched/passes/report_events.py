@@ -222,6 +222,7 @@ def reason_for(entry: WorkloadRecord, event: WorkloadEvent, report: AttemptRepor
     known = {
         WorkloadEvent.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
         WorkloadEvent.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
+        WorkloadEvent.CANCELLED: entry.reason,  # None of a user's own cancel
         WorkloadEvent.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
         WorkloadEvent.SHRINK_DONE: entry.reason,
         WorkloadEvent.WITHDRAWN: _why_withdrawn(entry, report),

@@ -18,6 +18,16 @@ from federator.sched.state.rules import Rules
 
 
 @dataclass(slots=True)
+class PassSummary:
+    """A pass in numbers."""
+
+    began_s: float  # Unix time, as the next
+    ended_s: float = 0.0  # 0: it is under way
+    rounds: int = 0
+    awarded: int = 0
+
+
+@dataclass(slots=True)
 class Round:
     """One question to the sites, and the answers so far."""
 

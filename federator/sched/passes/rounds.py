@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
+from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, SendTo, Wake
 from federator.model.plan import BidRequest
@@ -15,6 +16,12 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction, bids_for
+from federator.sched.passes.availability import (
+    drained_nodes,
+    takes_work,
+    unavailable,
+    without_drained,
+)
 from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
@@ -22,10 +29,9 @@ from federator.sched.passes.eviction import budget_gpus, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import wait
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.predicted_ends import PredictedEnds
-from federator.sched.passes.round import Round, asked_of
+from federator.sched.passes.round import PassSummary, Round, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
@@ -50,6 +56,7 @@ class Rounds:
         same_process: sites are asked in this process; see ``Validation``.
 
     Attributes:
+        last_pass: the present one, or the last; None: none was made since the start.
         pending: attempts that may be at a site though their workload waits.
     """
 
@@ -77,6 +84,7 @@ class Rounds:
             self._claims = Claims(ledger, rules, self._known, self._terms)
         self._ends = PredictedEnds(ledger) if rules.forecast_ends else None
         self._pass: SchedulingPass | None = None
+        self.last_pass: PassSummary | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
@@ -103,8 +111,8 @@ class Rounds:
             turn.commands.append(Wake(at_s=turn.now_s))
 
     def open_if_due(self, turn: Transaction, *, anyway: bool) -> None:
-        """Open a pass if one is due and none is open; ``anyway``: even if no site is ready."""
-        if turn.now_s >= self._due_s and self._pass is None and (anyway or self._ready_sites()):
+        """Open a pass if one is due and none is open; ``anyway``: even if no site takes work."""
+        if turn.now_s >= self._due_s and self._pass is None and (anyway or self._sites_to_ask()):
             self._open_pass(turn)
 
     def heard(self, turn: Transaction, site: SiteName, freed: int) -> None:
@@ -127,21 +135,37 @@ class Rounds:
         if lane.refusal is not None:
             return {SiteName(""): lane.refusal}
         jobs, number = entry.workload.jobs, lane.shape.number
+        away = unavailable(self._sites, self._ledger)
         found = {
-            site: self._known.refusal(site, number, jobs, now_s)
-            if view.ready
-            else wait(ReasonCode.SITE_DOWN)
-            for site, view in self._sites.items()
+            site: away.get(site) or self._known.refusal(site, number, jobs, now_s)
+            for site in self._sites
         }
         said = {site: refusal for site, refusal in found.items() if refusal is not None}
         before = {} if said and len(said) == len(found) else entry.refusals
         return {**before, **said, **_own_reasons(entry)}
+
+    def claims(self) -> list[tuple[Claimed, int]]:
+        """The claims in their order, each with the GPUs that are still to be evicted for it."""
+        known = self._claims
+        return [] if known is None else [(c, known.needed_gpus(c)) for c in known.in_order()]
 
     def drop(self, site: SiteName) -> None:
         """A site is gone: nobody waits for it, and another agent counts anew."""
         self._known.forget(site)
         for round_ in self._open_rounds():
             round_.drop(site)
+
+    def site_drained(self, turn: Transaction, site: SiteName) -> None:
+        """A site takes no new work, or none on some nodes: its offers and claims hold no more."""
+        self.drop(site)
+        for claim in list(self._ledger.claims.values()) if self._claims is not None else ():
+            nodes = [name for plan in claim.jobs for name in plan.nodes]
+            gone = claim.site in self._ledger.drains.written_off
+            if self._claims is not None and (gone or self._is_drained(claim.site, nodes)):
+                self._claims.end(turn, claim, ReasonCode.DRAINED)
+
+    def _is_drained(self, site: SiteName, nodes: Sequence[str]) -> bool:
+        return self._ledger.drains.of(site, nodes) is not None
 
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
@@ -161,6 +185,7 @@ class Rounds:
             self._ends.renew(turn.now_s)
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
+        self.last_pass = PassSummary(began_s=turn.now_s)
         self._pass = SchedulingPass(
             ranking,
             self._ledger,
@@ -178,7 +203,7 @@ class Rounds:
 
     def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Collection[WorkloadId]) -> None:
         """One message to every site whose answer is not known; or the pass is over."""
-        sites = self._ready_sites()
+        sites = self._sites_to_ask()
         request = pass_.next_claim(turn, sites)
         window: tuple[BidRequest, ...] = () if request is None else (request,)
         if not window:
@@ -186,11 +211,13 @@ class Rounds:
             window = pass_.next_window(again, self._rules.window, sites, turn.now_s)
         if not window and (request := pass_.new_claim(turn, sites)) is not None:
             window = (request,)
+        assert self.last_pass is not None
         if not window:
-            self._pass = None
+            self._pass, self.last_pass.ended_s = None, turn.now_s
             self._wake_for_claims(turn)
             turn.commands.append(Wake(at_s=self._due_s))
             return
+        self.last_pass.rounds += 1
         pass_.round = round_ = self._new_round(turn, window)
         for name in pass_.candidates.sites:
             requests = pass_.requests_for(name, window, turn.now_s)
@@ -214,7 +241,8 @@ class Rounds:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
-                answers = self._validation.validated(came.answers, asked)
+                validated = self._validation.validated(came.answers, asked)
+                answers = without_drained(validated, self._ledger, site)
                 round_.take(site, answers, self._known.generation(site))
                 if came.keeps_claims:
                     round_.keeping_claims.add(site)
@@ -305,6 +333,8 @@ class Rounds:
         award, event = chosen
         pass_.awarded(award)
         turn.record(event, entry)
+        if self.last_pass is not None:
+            self.last_pass.awarded += 1
         return award
 
     def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
@@ -320,9 +350,10 @@ class Rounds:
         """Ask all sites about a workload that is not queued, for ``--test-only``."""
         request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
-        round_.waiting_for.update(self._ready_sites())
-        for name in self._ready_sites():
-            question = Ask(pass_id=round_.pass_id, requests=(request,))
+        round_.waiting_for.update(self._sites_to_ask())
+        for name in self._sites_to_ask():
+            drained = drained_nodes(self._ledger, name)
+            question = Ask(pass_id=round_.pass_id, requests=(request,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self.conclude(turn)
@@ -336,8 +367,9 @@ class Rounds:
         is_pending = self._ledger.entries[id_].state is WorkloadState.PENDING
         return is_pending and id_ not in self.pending
 
-    def _ready_sites(self) -> list[SiteName]:
-        return [name for name, site in self._sites.items() if site.ready]
+    def _sites_to_ask(self) -> list[SiteName]:
+        """The sites that may be asked."""
+        return [n for n, view in self._sites.items() if takes_work(n, view, self._ledger)]
 
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []

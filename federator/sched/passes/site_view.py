@@ -47,6 +47,10 @@ class SiteView:
             self.gpus = gpus_of(capacity)
             self._never.clear()
 
+    def has_node(self, name: str) -> bool:
+        """Tell whether a site has a node of this name, as far as it has said."""
+        return self._capacity is None or any(node.name == name for node in self._capacity.nodes)
+
     def never_fits(self, jobs: Sequence[Job]) -> Refusal | None:
         """The reason why the jobs would not fit even the empty site; None when they may."""
         if self.empty is None:

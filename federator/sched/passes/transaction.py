@@ -136,15 +136,22 @@ class Transaction:
         self.commands.append(order_to_leave(entry, self.rules, self.now_s))
         self.commands.append(Wake(at_s=self.now_s + ORDER_AGAIN_S))
 
+    def is_drained(self, entry: WorkloadRecord) -> bool:
+        """Tell whether the site of a workload, or a node of its plan, is drained or cordoned."""
+        return self.ledger.drains.of(entry.site, entry.node_names) is not None
+
     def to_leave(self) -> list[WorkloadRecord]:
         """Those whose cancel, withdrawal, eviction or shrinking their site has not confirmed.
 
-        One that started as it was withdrawn is not among them: it runs on.
+        One that started as it was withdrawn is not among them: it runs on. One that was awarded to
+        a site which was drained since is: it is not known to have arrived there.
         """
+        awarded = self.ledger.in_state(WorkloadState.AWARDED) if self.ledger.drains else ()
         launching = self.ledger.in_state(WorkloadState.LAUNCHING)
         leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
         shrinking = (self.ledger.entries[id_] for id_ in self.ledger.shrinking)
         return [
+            *(e for e in awarded if self.is_drained(e)),
             *(e for e in launching if e.withdrawing),
             *leaving,
             *(e for e in shrinking if e.state is WorkloadState.RUNNING),

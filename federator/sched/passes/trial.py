@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.reason import Refusal
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.auction import bids_for
-from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.availability import unavailable
+from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round
 from federator.sched.passes.site_view import SiteView
 from federator.sched.queue.borrowing import FirmWork, not_lent
@@ -29,13 +30,13 @@ class Trial:
     ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
         """Each site's answer, and who would win now.
 
-        Of a site that is down nothing but what it last had can say "never". Under the name "" the
-        federation's own, where a limit stands against every bid, or a quota (``quota_only``:
+        Of a site that is not asked nothing but what it last had can say "never". Under the name ""
+        the federation's own, where a limit stands against every bid, or a quota (``quota_only``:
         against one that may not be evicted).
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, refused in (self._of_those_down(sites) | self.round.silent()).items():
+        for site, refused in (self._of_those_away(sites, ledger) | self.round.silent()).items():
             answers[site] = SiteAnswer(id=id_, refusal=refused)
         site_order = list(sites)
         if self.workload.tenant not in tenancy:
@@ -57,10 +58,11 @@ class Trial:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None
 
-    def _of_those_down(self, sites: Mapping[SiteName, SiteView]) -> dict[SiteName, Refusal]:
-        found = {}
-        for name, site in sites.items():
-            if not site.ready:
-                never = site.never_fits(self.workload.jobs)
-                found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
+    def _of_those_away(
+        self, sites: Mapping[SiteName, SiteView], ledger: Ledger
+    ) -> dict[SiteName, Refusal]:
+        found = unavailable(sites, ledger)
+        for name in found:
+            never = sites[name].never_fits(self.workload.jobs)
+            found[name] = found[name] if never is None else never
         return found

@@ -19,9 +19,11 @@ from federator.model.event import (
     Changed,
     Claimed,
     ClaimEnded,
+    DrainRecord,
     EpochBegan,
     Forgotten,
     LogRecord,
+    SiteWrittenOff,
     SnapshotDone,
     SnapshotRecord,
     Submitted,
@@ -41,6 +43,7 @@ from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.dependents import Dependents
+from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import record_of
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
@@ -103,10 +106,9 @@ class Ledger:
         self.durations = LearnedDurations()
         self.tax = PreemptionTax()
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
+        self.drains = DrainedSites()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
-        self.unsettled: dict[
-            WorkloadId, None
-        ] = {}  # those that may have to leave, or join, the queue
+        self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
@@ -131,6 +133,10 @@ class Ledger:
         for state in states:
             for id_ in list(self._by_state[state]):
                 yield self.entries[id_]
+
+    def count_in(self, state: WorkloadState) -> int:
+        """The number of workloads in a state."""
+        return len(self._by_state[state])
 
     def watch(self) -> set[WorkloadId]:
         """A set to which every workload is added that changes from now on; its reader clears it.
@@ -176,6 +182,8 @@ class Ledger:
             self._claim(event)
         elif isinstance(event, Amended):
             self._amend(event)
+        elif isinstance(event, DrainRecord):
+            self._drained(event)
         else:
             self._forget(event)
         return ()
@@ -224,6 +232,13 @@ class Ledger:
         for id_ in event.workloads:
             self._tell(id_)
             self.unsettled[id_] = None
+
+    def _drained(self, event: DrainRecord) -> None:
+        self.drains.apply(event)
+        if isinstance(event, SiteWrittenOff):
+            for entry in self.entries.values():
+                if entry.saved_at in event.unreadable:
+                    entry.saved_at = SiteName("")
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""

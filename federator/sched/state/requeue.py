@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from federator.model.eligibility import Hold
 from federator.model.mappings import without_key
@@ -12,12 +12,14 @@ from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
 
+_NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF)
+
 
 def set_back(entry: WorkloadRecord, at_s: float) -> None:
     """Leave the site that failed it alone for a while, longer each time.
 
     Not for nodes that are known to have failed: these alone are avoided. Nor for a job that its
-    user, or an admin, put back into the queue, or holds.
+    user, or an admin, put back into the queue, or holds, nor for a site that was drained.
     """
     site = entry.site
     reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
@@ -30,7 +32,7 @@ def set_back(entry: WorkloadRecord, at_s: float) -> None:
     nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(entry.node_names).isdisjoint(
         entry.bad_nodes.avoided(site, at_s)
     )
-    if nodes_did_it or reason.code is ReasonCode.REQUEUED or entry.hold is not Hold.NONE:
+    if nodes_did_it or reason.code in _NOBODYS_FAULT or entry.hold is not Hold.NONE:
         return
     failures = entry.failures_at.get(site, 0) + 1
     entry.failures_at = {**entry.failures_at, site: failures}

@@ -92,6 +92,8 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         workloads=len(ledger.entries),
         shrinking=tuple(ledger.shrinking),
         claims=tuple(ledger.claims.values()),
+        drains=ledger.drains.saved(),
+        written_off=tuple(ledger.drains.written_off.values()),
     )
 
 
@@ -276,5 +278,6 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):
         ledger.dependents.watch(entry)  # all that it can wait for is known now
+    ledger.drains.restore((*done.drains, *done.written_off))
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import structs
 
 from federator.cli import fsinfo, node_table
 from federator.cli.node_columns import COLUMNS
 from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import (
     Call,
+    DrainRow,
     ErrorReply,
     NodesCall,
     NodesReply,
@@ -130,6 +133,31 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 # ---- the plain table ----
+
+
+def test_a_drained_site_is_shown_with_who_drained_it_until_when_and_why() -> None:
+    drains = (
+        DrainRow(reason="new switch", by="root", since_s=1.0, deadline_s=86_401.0, left=2),
+        DrainRow(nodes=("a1", "a2"), cordon=True, by="ann", since_s=1.0, left=1),
+    )
+    row = structs.replace(SUMMED.sites[0], drains=drains)
+    lines = fsinfo._lines(row)
+    assert [line.split()[2] for line in lines[:2]] == ["drng", "drng"]
+    until = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(86_401))
+    assert lines[2].endswith(f"by root, empty by {until}; 2 workloads left: new switch")
+    assert lines[3].startswith("  a[1-2] cordoned since ")
+    assert lines[3].endswith(" by ann; 1 workload left: no reason given")
+    empty = structs.replace(row, drains=(structs.replace(drains[0], left=0),))
+    assert fsinfo._lines(empty)[0].split()[2] == "drain"
+    held = structs.replace(row, drains=(structs.replace(drains[0], cordon=True),))
+    assert fsinfo._lines(held)[0].split()[2] == "cord"
+    assert fsinfo._lines(structs.replace(row, drains=drains[1:]))[0].split()[2] == "up"
+    assert len(fsinfo._lines(structs.replace(row, up=False))) == 3
+    lost = DrainRow(reason="fire", by="root", since_s=1.0, left=2, written_off=True)
+    lines = fsinfo._lines(structs.replace(row, drains=(lost,)))
+    assert lines[0].split()[2] == "gone"
+    assert lines[-1].startswith("  written off since ")
+    assert lines[-1].endswith(" by root; 2 attempts to be ended there: fire")
 
 
 def test_the_plain_table_asks_no_site(run: Run) -> None:

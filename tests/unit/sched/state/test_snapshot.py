@@ -74,6 +74,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "tax",
         "shrinking",
         "claims",
+        "drains",
         "_by_state",
         "_half_restored",
     },

@@ -1,0 +1,122 @@
+"""``federator status``: the federation on one screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+import msgspec
+
+from federator.cli.client import call
+from federator.cli.fsinfo import drain_line, site_state
+from federator.cli.text import counted, printable, refused, span, unexpected
+from federator.wire.client_protocol import (
+    BudgetRow,
+    ErrorReply,
+    PassRow,
+    SiteRow,
+    StatusCall,
+    StatusReply,
+)
+
+MOST_CLAIMS: int = 5  # on the screen
+_HEADER = ("SITE", "REGION", "STATE", "SLURM", "GPUS(F/A/O/T)", "NODES(U/O)")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
+def status(as_json: bool) -> None:
+    """The federation on one screen: sites, queue, last pass, evictions, claims, drains.
+
+    GPUs are free/allocated/out/total, nodes usable/out; out are those on nodes that take no jobs.
+    A node in two partitions counts in both.
+
+    Example: federator status
+    """
+    reply = call(StatusCall())
+    if isinstance(reply, ErrorReply):
+        raise refused(reply)
+    if not isinstance(reply, StatusReply):
+        raise unexpected(reply)
+    if as_json:
+        answer = {"schema": 1, **msgspec.to_builtins(reply)}
+        answer.pop("type", None)
+        print(msgspec.json.encode(answer).decode())
+        return
+    for line in lines(reply):
+        print(printable(line))
+
+
+def lines(reply: StatusReply) -> Iterator[str]:
+    """The screen, line by line."""
+    up = sum(site.up for site in reply.sites)
+    yield (
+        f"Federation {reply.federation}: {up} of {counted(len(reply.sites), 'site')} up; "
+        f"policy {reply.policy}; epoch {reply.epoch}"
+    )
+    yield ""
+    yield from _table([_HEADER, *(_cells(site) for site in reply.sites)])
+    for site in reply.sites:
+        for drain in site.drains:
+            yield f"  {site.name}: {drain_line(drain)}"
+    yield ""
+    states = [f"{number} {state}" for state, number in reply.queue.items() if number]
+    held = counted(reply.gpus_held, "GPU")
+    yield f"Queue:     {', '.join(states) or 'empty'}; {held} held"
+    yield f"Pass:      {_pass(reply.last_pass, reply.now_s)}"
+    yield f"Evictions: {_evictions(reply.budget)}"
+    yield f"Claims:    {len(reply.claims) or 'none'}"
+    for claim in reply.claims[:MOST_CLAIMS]:
+        in_s = max(0.0, claim.starts_by_s - reply.now_s)
+        yield (
+            f"  job {claim.id} at {claim.site}: {counted(claim.gpus, 'GPU')}, "
+            f"{claim.to_evict_gpus} still to be evicted; starts within {span(in_s)}"
+        )
+
+
+def _cells(site: SiteRow) -> tuple[str, ...]:
+    rows = site.partitions
+    total, alloc = sum(p.gpus for p in rows), sum(p.gpus_alloc for p in rows)
+    gpus_out = sum(p.gpus_out for p in rows)
+    usable = sum(p.nodes_idle + p.nodes_mixed + p.nodes_allocated for p in rows)
+    nodes_out = sum(p.nodes_drained + p.nodes_down for p in rows)
+    if site.up:
+        state = site_state(site)
+    elif site.down_since_s:
+        state = f"down {span(max(0.0, time.time() - site.down_since_s))}"
+    else:
+        state = "down"
+    return (
+        site.name,
+        site.region,
+        state,
+        site.slurm_version or "-",
+        f"{total - alloc - gpus_out}/{alloc}/{gpus_out}/{total}",
+        f"{usable}/{nodes_out}",
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield " ".join(map(str.ljust, row, widths)).rstrip()
+
+
+def _pass(last: PassRow | None, now_s: float) -> str:
+    if last is None:
+        return "none since the daemon's start"
+    numbers = f"{counted(last.rounds, 'round')}, {counted(last.awarded, 'award')}"
+    ago = span(max(0.0, now_s - last.began_s))
+    if not last.ended_s:
+        return f"under way for {ago}: {numbers}"
+    return f"{ago} ago, took {last.ended_s - last.began_s:.1f} s: {numbers}"
+
+
+def _evictions(budget: BudgetRow) -> str:
+    if not budget.gpus and not budget.evictions:
+        return "off"
+    return (
+        f"{budget.evictions} with {counted(budget.evicted_gpus, 'GPU')} in the last "
+        f"{span(budget.window_s)}; {budget.left_gpus:g} of {budget.gpus:g} GPUs of the budget left"
+    )

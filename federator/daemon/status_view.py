@@ -1,0 +1,72 @@
+"""Makes the answer to ``federator status``: the federation as a whole, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.sched.passes.federation import Federation
+from federator.wire.client_protocol import (
+    BudgetRow,
+    ClaimRow,
+    PassRow,
+    SiteRow,
+    StatusReply,
+)
+
+
+def status_reply(
+    name: str, policy: str, federation: Federation, sites: Sequence[SiteRow], now_s: float
+) -> StatusReply:
+    """How the federation stands.
+
+    Args:
+        name: of the federation.
+        policy: its name in federation.yaml.
+        federation: read only.
+        sites: their rows, as fsinfo shows them.
+        now_s: Unix time.
+    """
+    ledger, last = federation.ledger, federation.last_pass
+    live = (state for state in WorkloadState if state not in TERMINAL)
+    return StatusReply(
+        federation=name,
+        now_s=now_s,
+        policy=policy,
+        epoch=ledger.epoch,
+        sites=tuple(sites),
+        queue={state.value: ledger.count_in(state) for state in live},
+        gpus_held=sum(entry.held_gpus for entry in ledger.in_state(*AT_SITE)),
+        last_pass=None
+        if last is None
+        else PassRow(
+            began_s=last.began_s, ended_s=last.ended_s, rounds=last.rounds, awarded=last.awarded
+        ),
+        budget=_budget(federation, now_s),
+        claims=tuple(
+            ClaimRow(
+                id=claim.workload,
+                site=claim.site,
+                gpus=sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()),
+                to_evict_gpus=gpus,
+                starts_by_s=claim.starts_by_s,
+            )
+            for claim, gpus in federation.claims()
+        ),
+    )
+
+
+def _budget(federation: Federation, now_s: float) -> BudgetRow:
+    window_s = federation.rules.preempt_window_s
+    since_s = now_s - window_s
+    latest = reversed(federation.ledger.evictions)
+    lately = list(takewhile(lambda eviction: eviction.at_s > since_s, latest))
+    gpus, left_gpus = federation.eviction_budget(now_s)
+    return BudgetRow(
+        window_s=window_s,
+        gpus=gpus,
+        left_gpus=left_gpus,
+        evicted_gpus=sum(eviction.gpus for eviction in lately),
+        evictions=len(lately),
+    )

@@ -1,0 +1,77 @@
+"""Lists the sites and nodes that take no new work now: drained, cordoned, down, not reported yet.
+
+A drained site is not asked to bid. Of one with drained nodes the question says that nobody may have
+them: they travel as a claim of nobody, so what is free on them, or comes free, is not bid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.model.lifecycle import AT_SITE
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import NodeShare
+from federator.model.site_message import SiteAnswer, SiteClaim
+from federator.model.workload import MAX_AMOUNT, SiteName, WorkloadId
+from federator.sched.passes.limits import wait
+from federator.sched.passes.site_view import SiteView
+from federator.sched.state.ledger import Ledger
+
+_ALL: Final = NodeShare(gpus=MAX_AMOUNT, cpus=MAX_AMOUNT, mem_mib=MAX_AMOUNT)
+_NOBODY: Final = WorkloadId(0)
+
+
+def takes_work(name: SiteName, view: SiteView, ledger: Ledger) -> bool:
+    """Tell whether a site may be asked to bid."""
+    drains = ledger.drains
+    return view.ready and name not in drains.by_site and name not in drains.written_off
+
+
+def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[SiteName, Refusal]:
+    """The sites that are not asked to bid, each with the reason."""
+    found = {}
+    for name, view in sites.items():
+        drain, gone = ledger.drains.by_site.get(name), ledger.drains.written_off.get(name)
+        if gone is not None:
+            reason = Reason(code=ReasonCode.WRITTEN_OFF, detail=gone.reason)
+            found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        elif drain is not None:
+            reason = Reason(code=ReasonCode.DRAINED, detail=drain.reason)
+            found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        elif not view.ready:
+            found[name] = wait(ReasonCode.SITE_DOWN)
+    return found
+
+
+def drained_nodes(ledger: Ledger, site: SiteName) -> tuple[SiteClaim, ...]:
+    """The drained nodes of a site as a claim that binds everybody; empty where it has none."""
+    names = ledger.drains.nodes_at(site)
+    if not names:
+        return ()
+    drained = set(names)
+    here = (e for e in ledger.in_state(*AT_SITE) if e.site == site)
+    spared = sorted(e.workload.id for e in here if not drained.isdisjoint(e.node_names))
+    nodes = dict.fromkeys(names, _ALL)
+    return (SiteClaim(id=_NOBODY, priority=0, nodes=nodes, victims=tuple(spared)),)
+
+
+def without_drained(
+    answers: Iterable[SiteAnswer], ledger: Ledger, site: SiteName
+) -> tuple[SiteAnswer, ...]:
+    """A site's answers without bids for drained nodes, which an older agent may make."""
+    drains = ledger.drains
+    if site not in drains.nodes:
+        return tuple(answers)
+    found = []
+    for answer in answers:
+        plans = () if answer.bid is None else answer.bid.jobs
+        drain = drains.of(site, [name for plan in plans for name in plan.nodes])
+        if plans and drain is not None:
+            reason = Reason(code=ReasonCode.DRAINED, detail=drain.reason)
+            refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+            answer = replace(answer, bid=None, refusal=refusal)  # noqa: PLW2901
+        found.append(answer)
+    return tuple(found)

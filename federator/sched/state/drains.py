@@ -1,0 +1,90 @@
+"""The sites, and nodes of sites, that operators have drained or cordoned; part of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from federator.model.event import (
+    DrainRecord,
+    SiteDrained,
+    SiteReturned,
+    SiteWrittenOff,
+)
+from federator.model.workload import SiteName
+
+
+@dataclass(slots=True)
+class DrainedSites:
+    """Drains and cordons that have not ended, and sites that are gone.
+
+    Changed only by ``Ledger.apply``.
+
+    Attributes:
+        by_site: of whole sites.
+        nodes: of nodes that were drained by name, by site.
+        written_off: sites that are gone, and have not returned.
+    """
+
+    by_site: dict[SiteName, SiteDrained] = field(default_factory=dict)
+    nodes: dict[SiteName, dict[str, SiteDrained]] = field(default_factory=dict)
+
+    written_off: dict[SiteName, SiteWrittenOff] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_site or self.nodes)
+
+    def apply(self, event: DrainRecord) -> None:
+        """Take in that one began or ended."""
+        if isinstance(event, SiteWrittenOff):
+            self.written_off[event.site] = event
+        elif isinstance(event, SiteReturned):
+            self.written_off.pop(event.site, None)
+        elif isinstance(event, SiteDrained):
+            if event.nodes:
+                known = self.nodes.get(event.site, {})
+                self.nodes[event.site] = known | dict.fromkeys(event.nodes, event)
+            else:
+                self.by_site[event.site] = event
+        elif event.nodes:
+            known = self.nodes.pop(event.site, {})
+            left = {name: drain for name, drain in known.items() if name not in event.nodes}
+            if left:
+                self.nodes[event.site] = left
+        else:
+            self.by_site.pop(event.site, None)
+
+    def of(self, site: SiteName, nodes: Sequence[str]) -> SiteDrained | None:
+        """The drain that these nodes of a site are under: of the site, or of one of them."""
+        found = self.by_site.get(site)
+        if found is not None or site not in self.nodes:
+            return found
+        drained = self.nodes[site]
+        return next((drained[name] for name in nodes if name in drained), None)
+
+    def nodes_at(self, site: SiteName) -> tuple[str, ...]:
+        """The nodes of a site that were drained by name, sorted."""
+        return tuple(sorted(self.nodes.get(site, ())))
+
+    def at(self, site: SiteName) -> Iterator[SiteDrained]:
+        """The drains of a site and of its nodes, each with the nodes that it still holds for."""
+        if site in self.by_site:
+            yield self.by_site[site]
+        names: dict[int, list[str]] = {}
+        drains = {id(drain): drain for drain in self.nodes.get(site, {}).values()}
+        for name, drain in self.nodes.get(site, {}).items():
+            names.setdefault(id(drain), []).append(name)
+        for key, drain in drains.items():
+            yield replace(drain, nodes=tuple(sorted(names[key])))
+
+    def saved(self) -> tuple[SiteDrained, ...]:
+        """All of them, for a snapshot: applied in this order they give the same."""
+        sites = dict.fromkeys((*self.by_site, *self.nodes))
+        return tuple(drain for site in sites for drain in self.at(site))
+
+    def restore(self, saved: Iterable[DrainRecord]) -> None:
+        """Know them as a snapshot has them."""
+        for drain in saved:
+            self.apply(drain)

@@ -1,0 +1,86 @@
+"""Sites are drained on real clusters: jobs save, leave by the deadline, and go on elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Running, federation_jobs, within
+from tests.slurm.test_preemption import preemption, resumed, saver, steps_of
+
+pytestmark = pytest.mark.slurm
+
+GRACE_S = 15.0
+LEAVE_S = 75.0
+NODE = ("-N1", "--gres=gpu:8")
+ALIVE = {"PENDING", "RUNNING", "COMPLETING", "SUSPENDED"}
+
+
+@pytest.fixture
+def running(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    settings = preemption(grace_s=GRACE_S)
+    yield from lasting(Running(tmp_path, pass_interval_s=10.0, preemption=settings))
+
+
+def operate(running: Running, *words: str) -> str:
+    done = running.run("federator", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def started_at(running: Running, site: str, number: int) -> list[int]:
+    """Savers that run at one site, since the others are cordoned for as long."""
+    others = [name for name in ("alpine", "boreal", "cedar") if name != site]
+    for other in others:
+        operate(running, "cordon", other)
+    ids = [running.submit(saver(), *NODE, user="bio1") for _ in range(number)]
+    for id_ in ids:
+        assert running.await_state(id_, "RUNNING")["site"] == site
+    within(60, lambda: all(len(steps_of(id_, "west")) > 1 for id_ in ids))
+    for other in others:
+        operate(running, "resume", other)
+    return ids
+
+
+def alive_at(site: str) -> list[str]:
+    return [job["JobId"] for job in federation_jobs(site) if job["JobState"] in ALIVE]
+
+
+def test_a_drained_site_is_empty_at_its_deadline_though_the_daemon_is_killed(
+    running: Running,
+) -> None:
+    ids = started_at(running, "alpine", 3)
+    until_s = int(time.time() + LEAVE_S)
+    said = operate(running, "drain", "alpine", "--deadline", f"uts{until_s}", "--reason", "test")
+    assert said.startswith("alpine is drained: 3 workloads running")
+    running.kill()
+    running.start()
+    time.sleep(max(0.0, until_s - time.time()))
+    assert alive_at("alpine") == []
+    for id_ in ids:
+        row = running.await_state(id_, "RUNNING")
+        assert (row["site"], row["attempt"]) == ("boreal", 2)  # of the same region
+        resumed(id_, "west")
+    (alpine, *_) = json.loads(operate(running, "sites", "--json"))["sites"]
+    assert (alpine["drains"][0]["reason"], alpine["drains"][0]["left"]) == ("test", 0)
+
+
+def test_nothing_starts_on_drained_nodes_until_they_are_resumed(running: Running) -> None:
+    operate(running, "cordon", "boreal", "--reason", "test")
+    operate(running, "cordon", "cedar", "--reason", "test")
+    operate(running, "drain", "alpine:g[1-8]", "--reason", "test")
+    id_ = running.submit("#!/bin/sh\ntrue\n", *NODE)
+    within(30, lambda: "FedDrained" in running.run("fsqueue", "--json", "-j", str(id_)).stdout)
+    assert running.row(id_)["state"] == "PENDING"
+    again = running.run("federator", "drain", "alpine:g3")
+    assert again.returncode != 0
+    assert "alpine:g1,g2,g3,g4,g5 and 3 more is drained already" in again.stderr
+    operate(running, "resume", "alpine:g3")
+    (row,) = running.await_end(id_)
+    assert (row["state"], row["site"], row["node_names"]) == ("COMPLETED", "alpine", ["g3"])

@@ -1,0 +1,64 @@
+"""The federation as a whole, in the numbers of ``federator status``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import TenantName
+from federator.policies.mast import Mast
+from federator.sched.state.rules import Rules
+from federator.wire.client_protocol import StatusCall, StatusReply
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+from tests.unit.daemon.test_api import Desk
+
+RULES = Rules(preempt_gpus=16, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
+TENANTS = (
+    Tenant(name=TenantName("guest")),
+    Tenant(name=TenantName("owner"), priority=3, quota=Allowance(gpus=64)),
+)
+
+
+def status(federation: Loopback) -> StatusReply:
+    reply = Desk(federation).ask(StatusCall())
+    assert isinstance(reply, StatusReply)
+    return reply
+
+
+def test_the_queue_the_last_pass_and_what_is_held_are_counted() -> None:
+    f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)})
+    for _ in range(6):
+        f.submit(draft(gang(1, 8)))
+    f.run_for(10.0)
+    found = status(f)
+    assert found.queue == {
+        "PENDING": 2,
+        "HELD": 0,
+        "AWARDED": 0,
+        "LAUNCHING": 0,
+        "RUNNING": 4,
+        "PREEMPTING": 0,
+        "CANCELLING": 0,
+    }
+    assert found.gpus_held == 32
+    assert found.last_pass is not None
+    assert found.last_pass.ended_s >= found.last_pass.began_s > 0
+    assert (found.budget.gpus, found.claims) == (0.0, ())
+    assert [site.name for site in found.sites] == ["alpine", "baker"]
+
+
+def test_evictions_and_claims_are_shown_with_what_is_to_come() -> None:
+    f = Loopback({"alpine": rack("a", 8)}, RULES, None, Mast(), TENANTS)
+    for _ in range(8):
+        f.submit(replace(draft(gang(1, 8)), tenant=TenantName("guest")))
+    f.run_for(10.0)
+    owner = f.submit(replace(draft(gang(6, 8)), tenant=TenantName("owner")))
+    f.run_for(20.0)
+    found = status(f)
+    assert found.budget.gpus == 16.0
+    assert (found.budget.evictions, found.budget.evicted_gpus) == (2, 16)
+    assert found.budget.left_gpus == 0.0
+    (claim,) = found.claims
+    assert (claim.id, claim.site, claim.gpus, claim.to_evict_gpus) == (owner, "alpine", 48, 32)
+    assert claim.starts_by_s > found.now_s
