@@ -80,9 +80,9 @@ def folder_of(id_: int, region: str = "east", user: str = "bio1") -> Path:
     return StateDir.default().shared(region) / user / "checkpoints" / str(id_)
 
 
-def steps_of(id_: int, region: str = "east") -> list[tuple[str, int, int]]:
+def steps_of(id_: int, region: str = "east", user: str = "bio1") -> list[tuple[str, int, int]]:
     """What a saver has noted: site, attempt, step."""
-    logs = sorted(folder_of(id_, region).glob("log.*"))
+    logs = sorted(folder_of(id_, region, user).glob("log.*"))
     lines = [line for log in logs for line in log.read_text().splitlines()]
     return [(site, int(attempt), int(step)) for site, attempt, step in map(str.split, lines)]
 
@@ -111,10 +111,10 @@ def start_of(running: Running, id_: int, timeout_s: float = 90.0) -> tuple[Row, 
     return row, time.monotonic() - began_s
 
 
-def resumed(id_: int, region: str = "east") -> list[tuple[str, int, int]]:
+def resumed(id_: int, region: str = "east", user: str = "bio1") -> list[tuple[str, int, int]]:
     """What it noted once it runs again: every step was done, and none twice."""
-    within(60, lambda: steps_of(id_, region)[-1][1] == 2)
-    noted = steps_of(id_, region)
+    within(60, lambda: steps_of(id_, region, user)[-1][1] == 2)
+    noted = steps_of(id_, region, user)
     steps = [step for _, _, step in noted]
     assert steps == list(range(1, len(steps) + 1))
     return noted
@@ -349,3 +349,33 @@ def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Run
     gone = [r for r in evicting.rows(*guests) if r["state"] != "RUNNING"]
     assert len(gone) == 1
     assert len(row["node_names"]) == 1
+
+
+@pytest.fixture
+def with_homes(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """nlp owns cedar, vision the west, though its priority is higher."""
+    homes = {
+        "nlp": {"quota": {"gpus": 64}, "home": ["cedar"]},
+        "vision": {"quota": {"gpus": 64}, "home": ["alpine", "boreal"]},
+    }
+    yield from lasting(
+        Running(tmp_path, tenants=homes, pass_interval_s=10.0, preemption=preemption())
+    )
+
+
+def test_an_owner_has_its_home_back_from_work_within_the_quota_of_others(
+    with_homes: Running,
+) -> None:
+    guests = [with_homes.submit(saver(), *NODE, user="vision1") for _ in range(8)]
+    for id_ in guests:
+        with_homes.await_state(id_, "RUNNING")
+    within(60, lambda: all(len(steps_of(id_, user="vision1")) > 1 for id_ in guests))
+    gang = with_homes.submit("#!/bin/sh\nsleep 8\n", "-N2", "--gres=gpu:h100:8", user="nlp1")
+    row, waited_s = start_of(with_homes, gang)
+    assert row["site"] == "cedar"
+    assert waited_s < GRACE_S + 30.0
+    within(90, lambda: all(r["state"] == "RUNNING" for r in with_homes.rows(*guests)))
+    evicted = [id_ for id_ in guests if with_homes.row(id_)["attempt"] > 1]
+    assert len(evicted) == 2
+    for id_ in evicted:
+        resumed(id_, user="vision1")
