@@ -23,6 +23,7 @@ from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.dependency import known_dependency
 from federator.daemon.drain_calls import drain_asked
+from federator.daemon.ids_asked import own_ids
 from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
@@ -80,7 +81,6 @@ MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
 MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
 MAX_CANCELS: Final = 20_000  # of one request
-MAX_IDS: Final = 1_000
 
 log = structlog.get_logger()
 
@@ -180,13 +180,12 @@ class Api:
             case TenantsCall():
                 answer(self._tenants())
             case AccountingCall():
-                own = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+                own = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
                 self._accounting.take(own, answer, viewer)
 
     def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:
-        call = msgspec.structs.replace(
-            call, ids=self._own_ids(call.ids), clusters=self._sites_of(call.clusters)
-        )
+        ids = own_ids(call.ids, self._config.federation)
+        call = msgspec.structs.replace(call, ids=ids, clusters=self._sites_of(call.clusters))
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
         unknown = unknown_ids(self._federation.ledger, call.ids, viewer)
@@ -197,25 +196,6 @@ class Api:
         most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
         rows, left_off = queue_rows(self._federation, call, most, ranks, viewer)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
-
-    def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Take off what ``fsbatch --parsable -M`` writes behind an id: ``;FEDERATION``.
-
-        Raises:
-            InvalidRequest: it is the id of another federation; or there are too many.
-        """
-        if len(ids) > MAX_IDS:
-            raise InvalidRequest(f"{len(ids)} job ids in one request, at most {MAX_IDS}")
-        bare = []
-        for id_ in ids:
-            number, mark, federation = id_.partition(";")
-            if mark and federation != self._config.federation:
-                raise InvalidRequest(
-                    f"Invalid job id specified: {id_[:60]} is of another federation; this one is "
-                    f"called {self._config.federation}"
-                )
-            bare.append(number)
-        return tuple(bare)
 
     def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
         """The sites that ``--clusters`` means; none: all of them.
@@ -243,7 +223,7 @@ class Api:
             sites = self._sites_of(call.clusters)
             ask_nodes(self._config, self._federation, self.links, sites, answer)
         elif isinstance(call, SignalCall):
-            call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+            call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
             owner = None if operator else user
             send_signals(self._federation, self.links, call, owner, answer)
         else:
@@ -406,7 +386,7 @@ class Api:
     ) -> None:
         ids: list[WorkloadId] = []
         errors: list[str] = []
-        for wanted in dict.fromkeys(self._own_ids(call.ids)):
+        for wanted in dict.fromkeys(own_ids(call.ids, self._config.federation)):
             found = find(self._federation.ledger, wanted)
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
@@ -432,7 +412,7 @@ class Api:
         self, call: ControlCall, user: str, operator: bool, answer: Callable[[Reply], None]
     ) -> None:
         verb = verb_of(call.verb)
-        call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+        call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
         ids, errors = jobs_meant(self._federation.ledger, call, None if operator else user)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")

@@ -49,7 +49,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
-from federator.sched.state.requeue import forgive, set_back
+from federator.sched.state.requeue import forgive, mark_progress, set_back
 from federator.sched.state.rules import LEAST_GPUS
 from federator.sched.state.save_times import SaveTimes, family_of
 from federator.sched.state.shrink import gpus_of, without
@@ -280,7 +280,7 @@ class Ledger:
             self._shrink(entry, event)
         elif event.happening is WorkloadEvent.SHRINK_DONE:
             self._jobs_gone(entry, event.components, event.at_s)
-        self._mark_progress(entry, event, was_at_its_limit)
+        mark_progress(entry, event, was_at_its_limit)
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK):
                 set_back(entry, event.at_s)
@@ -316,17 +316,6 @@ class Ledger:
             self.durations.started(entry, event.at_s)
         elif event.happening is WorkloadEvent.HELD and event.reason is not None:
             entry.held_for = event.reason.detail
-
-    @staticmethod
-    def _mark_progress(entry: WorkloadRecord, event: Changed, was_at_its_limit: bool) -> None:
-        """Count the attempts in a row that their time limit cut off with nothing saved."""
-        started_s = event.started_at_s or entry.started_at_s
-        saved = event.leave is not None and event.leave.saved_at_s > started_s
-        requeued = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
-        if (event.happening is WorkloadEvent.PREEMPTED and (saved or was_at_its_limit)) or requeued:
-            entry.fruitless_attempts = 0
-        elif event.happening is WorkloadEvent.LIMIT_STRUCK and was_at_its_limit:
-            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
 
     def _left_nodes(self, entry: WorkloadRecord, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""

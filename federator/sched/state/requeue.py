@@ -1,10 +1,12 @@
-"""Takes down that a site has failed a workload, and forgives it once the workload starts there."""
+"""Takes down that a site, or a time limit, has failed a workload; forgives what came right."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from federator.model.eligibility import Hold
+from federator.model.event import Changed
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.mappings import without_key
 from federator.model.reason import Reason, ReasonCode
 from federator.sched.state.backoff import OF_THE_PLAN, pause_s
@@ -48,3 +50,14 @@ def forgive(entry: WorkloadRecord, at_s: float) -> None:
     nodes_did_it = reason is not None and reason.code is ReasonCode.NODE_FAILED
     if not (nodes_did_it and entry.bad_nodes.avoided(entry.site, at_s)):
         entry.setbacks = without_key(entry.setbacks, entry.site)
+
+
+def mark_progress(entry: WorkloadRecord, event: Changed, was_at_its_limit: bool) -> None:
+    """Count the attempts in a row that their time limit cut off with nothing saved."""
+    started_s = event.started_at_s or entry.started_at_s
+    saved = event.leave is not None and event.leave.saved_at_s > started_s
+    requeued = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
+    if (event.happening is WorkloadEvent.PREEMPTED and (saved or was_at_its_limit)) or requeued:
+        entry.fruitless_attempts = 0
+    elif event.happening is WorkloadEvent.LIMIT_STRUCK and was_at_its_limit:
+        entry.fruitless_attempts += event.leave is not None  # or else its site had not told it

@@ -34,6 +34,7 @@ def test_the_queue_the_last_pass_and_what_is_held_are_counted() -> None:
     found = status(f)
     assert found.queue == {
         "PENDING": 2,
+        "INELIGIBLE": 0,
         "HELD": 0,
         "AWARDED": 0,
         "LAUNCHING": 0,
