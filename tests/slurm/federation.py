@@ -36,6 +36,7 @@ from federator.wire.replies import Reply
 Row = dict[str, Any]
 RULES = "/etc/federator/admission.lua"
 RULES_SEEN_S = 1.5  # by slurmctld
+SOON_S = 0.05  # between two questions to a daemon, which cost little; a command at a site does not
 LIVE = {
     "PENDING",
     "INELIGIBLE",
@@ -55,12 +56,12 @@ _ENVIRONMENT = threading.Lock()
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
 
 
-def within(timeout_s: float, attempt: Callable[[], T]) -> T:
+def within(timeout_s: float, attempt: Callable[[], T], every_s: float = 0.1) -> T:
     """The first true answer of ``attempt``, asked until the deadline."""
     deadline = time.monotonic() + timeout_s
     answer = attempt()
     while not answer and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(every_s)
         answer = attempt()
     if not answer:
         said = "; ".join(f"{site.name}: {out_of_service(site.name)}" for site in layout.SITES)
@@ -227,7 +228,7 @@ class Running:
             row = self.row(id_)
             return row if row["state"] in states else None
 
-        found = within(timeout_s, look)
+        found = within(timeout_s, look, SOON_S)
         assert found is not None
         return found
 
@@ -236,7 +237,7 @@ class Running:
             rows = self.rows(*ids)
             return None if any(r["state"] in LIVE for r in rows) else rows
 
-        found = within(timeout_s, look)
+        found = within(timeout_s, look, SOON_S)
         assert found is not None
         return found
 
@@ -251,7 +252,7 @@ class Running:
             full = sum(there > 0 for there, _ in gpus) >= len(sites)
             return full and all(there == taken for there, taken in gpus)
 
-        within(90, seen)
+        within(90, seen, SOON_S)
 
     @contextmanager
     def only_room_at(self, site: str) -> Iterator[None]:
