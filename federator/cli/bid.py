@@ -84,6 +84,7 @@ def refusal_as_json(refusal: Refusal) -> dict[str, object]:
         "reasons": [_reason(reason) for reason in refusal.reasons],
         "starts_in_s": refusal.starts_in_s,
         "predicted": refusal.predicted,
+        "sooner_in_s": refusal.sooner_in_s,
         "no_end_in_sight": refusal.no_end_in_sight,
         "alternatives": refusal.alternatives,
     }

@@ -278,6 +278,8 @@ def refusal_text(refusal: Refusal) -> str:
             text += f"; predicted to start in {when}, by how long such jobs have run"
         else:
             text += f"; could start in {when} at the latest"
+            if refusal.sooner_in_s is not None:
+                text += f", predicted in {span(refusal.sooner_in_s)}"
     elif refusal.no_end_in_sight:
         text += "; start time unknown: not everything in its way ends by a time limit"
     return text

@@ -309,6 +309,7 @@ def config_of(sites: Sequence[SiteName], budget_frac: float = 1.0) -> Federation
                 "pass_interval_s": 10.0,
                 "launch_lease_s": 20.0,
                 "bid_timeout_s": 3.0,
+                "forecast_ends": True,
                 "preemption": {
                     "grace_s": 8.0,
                     "cooldown_s": 10.0,

@@ -100,7 +100,8 @@ class Refusal(Struct, frozen=True, kw_only=True):
     """``starts_in_s``: when it could start at the latest, by the time limits of what runs.
 
     ``predicted``: these promise no start, and ``starts_in_s`` is by predictions of how long others
-    run. ``no_end_in_sight``: it was looked for, and there is no such time.
+    run. ``sooner_in_s``: these promise one, and by predictions it starts before.
+    ``no_end_in_sight``: it was looked for, and there is no such time.
     """
 
     kind: RefusalKind
@@ -109,6 +110,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
     alternatives: tuple[Alternative, ...] = ()
     no_end_in_sight: bool = False
     predicted: bool = False
+    sooner_in_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.reasons:

@@ -172,7 +172,10 @@ def test_predictions_change_nothing_where_time_limits_promise_a_start(
         for request, (_, _, run_s) in zip(requests[1:], others, strict=True)
     ]
     found = expecting.bid(requests, NOW_S, reserving=True)
-    assert found[0] == plain[0]
+    sooner = found[0].refusal
+    assert sooner is not None
+    assert msgspec.structs.replace(sooner, sooner_in_s=None) == plain[0].refusal
+    assert sooner.sooner_in_s is None or sooner.sooner_in_s < plain[0].refusal.starts_in_s
     assert [a.bid for a in found] == [a.bid for a in plain]
     assert not any(a.refusal.predicted for a in found[:1] if a.refusal is not None)
 

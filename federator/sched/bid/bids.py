@@ -350,8 +350,11 @@ class Bidding:
         """Room by the time limits of others; where these promise none, by predictions."""
         endings = self._and_made(self._endings.by_limits(), self._made_end)
         found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
-        if found is not None or not (predicted := self._endings.by_prediction()):
-            return found
+        return self._reserve_by_prediction(asked) if found is None else found
+
+    def _reserve_by_prediction(self, asked: BidRequest) -> Reservation | None:
+        if not (predicted := self._endings.by_prediction()):
+            return None
         endings = self._and_made(predicted, self._made_over)
         found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
         if found is not None:
@@ -397,6 +400,9 @@ class Bidding:
             return replace(refusal, no_end_in_sight=True)
         if self._reserving:
             self._reservation, self._reserving = reservation, False
+        sooner = None if reservation.predicted else self._reserve_by_prediction(asked)
+        if sooner is not None and sooner.starts_at_s < reservation.starts_at_s:
+            refusal = replace(refusal, sooner_in_s=sooner.starts_at_s - self._now_s)
         return replace(
             refusal,
             starts_in_s=reservation.starts_at_s - self._now_s,

@@ -70,7 +70,7 @@ class Validation:
 
 def is_valid_refusal(refusal: Refusal) -> bool:
     """Tell whether a refusal's numbers are numbers, and there is not too much of it."""
-    amounts: list[float] = [] if refusal.starts_in_s is None else [refusal.starts_in_s]
+    amounts = [s for s in (refusal.starts_in_s, refusal.sooner_in_s) if s is not None]
     texts: list[str] = []
     for r in refusal.reasons[:MOST_REASONS]:
         amounts += (r.needed, r.free, r.free_nodes, r.largest_rack, r.more, r.more_in_s)

@@ -211,9 +211,11 @@ def later(refusal: Refusal, elapsed_s: float) -> Refusal:
     timed = [reason for reason in refusal.reasons if reason.more]
     if starts_in_s is None and not timed:
         return refusal
+    sooner_in_s = refusal.sooner_in_s
     return replace(
         refusal,
         starts_in_s=None if starts_in_s is None else max(0.0, starts_in_s - elapsed_s),
+        sooner_in_s=None if sooner_in_s is None else max(0.0, sooner_in_s - elapsed_s),
         reasons=tuple(
             replace(reason, more_in_s=max(0.0, reason.more_in_s - elapsed_s))
             if reason.more

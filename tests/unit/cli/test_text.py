@@ -58,6 +58,16 @@ def test_a_start_that_is_predicted_is_not_told_as_a_promise() -> None:
     )
 
 
+def test_a_promise_and_a_prediction_are_told_apart() -> None:
+    reason = Reason(code=ReasonCode.RESOURCES, needed=2, free=1, unit="nodes")
+    refusal = Refusal(
+        kind=RefusalKind.WAIT, reasons=(reason,), starts_in_s=3 * 86_400.0, sooner_in_s=7_200.0
+    )
+    assert refusal_text(refusal) == (
+        "not now: needs 2 nodes; free 1; could start in 3.0 days at the latest, predicted in 2.0 h"
+    )
+
+
 def test_a_start_that_nobody_can_foretell_is_called_unknown() -> None:
     reason = Reason(code=ReasonCode.RESOURCES, needed=2, free=1, unit="nodes")
     refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,), no_end_in_sight=True)

@@ -148,6 +148,7 @@ def test_a_start_that_time_limits_promise_is_not_put_at_risk_by_a_prediction() -
     assert first.refusal is not None
     assert not first.refusal.predicted
     assert first.refusal.starts_in_s == HOUR_S
+    assert first.refusal.sooner_in_s == 60.0  # which is said, and nothing follows from it
     assert why(brief_one) is ReasonCode.RESERVED  # it has no limit, so it may run for ever
 
 

@@ -113,9 +113,9 @@ def test_it_is_told_in_the_words_of_who_asks_and_as_of_now() -> None:
 
 def test_times_of_a_refusal_do_not_go_below_now() -> None:
     more = structs.replace(FULL.reasons[0], more=8, more_in_s=20.0)
-    said = Refusal(kind=RefusalKind.WAIT, reasons=(more,), starts_in_s=60.0)
+    said = Refusal(kind=RefusalKind.WAIT, reasons=(more,), starts_in_s=60.0, sooner_in_s=10.0)
     read = later(said, 30.0)
-    assert (read.starts_in_s, read.reasons[0].more_in_s) == (30.0, 0.0)
+    assert (read.starts_in_s, read.sooner_in_s, read.reasons[0].more_in_s) == (30.0, 0.0, 0.0)
     assert later(said, 0.0) is said
 
 

@@ -234,6 +234,7 @@ def believed_of(refusal: Refusal) -> ReasonCode:
         refusal_with(starts_in_s=nan),
         refusal_with(starts_in_s=-1.0),
         refusal_with(starts_in_s=inf),
+        structs.replace(refusal_with(starts_in_s=9.0), sooner_in_s=nan),
         refusal_with(structs.replace(BUSY, free=-(2**63))),
         refusal_with(structs.replace(BUSY, more_in_s=nan)),
         refusal_with(structs.replace(BUSY, needed=2**60)),
