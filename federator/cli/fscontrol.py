@@ -29,6 +29,7 @@ PROGRAM: Final = Program(
     "  release JOBS   let them into the queue again; also tries again what no site took\n"
     "  requeue JOBS   have these leave their sites, after their grace to save, and start again\n"
     "  requeuehold JOBS   as requeue, and hold them then\n"
+    "  show job|node|partition|site [NAME]   print all that is known of it\n"
     "  update JobId=JOBS FIELD=VALUE...   change jobs that wait: TimeLimit[+|-], Nice, Name,\n"
     "                 Comment, Dependency, StartTime, Partition, Features, Gres, NumNodes ...\n\n"
     "JOBS are ids (ID, ID_INDEX, ID_[1-3]; an array's id is all of its tasks), or jobname=NAME.\n\n"
@@ -39,7 +40,8 @@ PROGRAM: Final = Program(
         Flag("clusters", "M", "NAMES",
              instead="a job is held for all sites; name it by its id", also=("cluster",)),
         Flag("json", about="Print what was changed as JSON."),
-        Flag("oneliner", "o", about="No effect."),
+        Flag("details", "d", about="No effect."),
+        Flag("oneliner", "o", about="Of show: one line each."),
         Flag("quiet", "Q", about="Print no errors."),
         Flag("uid", "u", "USER", instead="who calls is known; operators may change any job"),
         Flag("verbose", "v", about="Say what was changed."),
@@ -76,6 +78,8 @@ def _verb(word: str) -> str:
     asked = word.lower()
     if asked in COMMANDS:
         return asked
+    if asked == "top":
+        raise InvalidRequest("top is not enabled; lower your other jobs: update JobId=ID Nice=N")
     if asked in _AT_A_SITE:
         raise InvalidRequest(f"{asked} is for one cluster; use scontrol at the job's site")
     found = [verb for verb in COMMANDS if len(asked) >= 3 and verb.startswith(asked)]
@@ -147,6 +151,12 @@ def _fields(
     return fields, ids, names
 
 
+def _show(given: Given, _verb: str, words: Sequence[str]) -> int:
+    from federator.cli.control_show import show  # noqa: PLC0415  # slow to import
+
+    return show(given, words)
+
+
 def _jobs(verb: str, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names and the ids that an argument list means.
 
@@ -183,6 +193,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given, str, Sequence[str]], int]]] = Mapp
         "release": _change,
         "requeue": _change,
         "requeuehold": _change,
+        "show": _show,
         "update": _update,
     }
 )

@@ -91,6 +91,7 @@ def test_commands_are_read_as_scontrol_reads_them(
         (("update", "JobId=7", "nice"), "Invalid input: nice; expected FIELD=VALUE"),
         (("update", "NodeName=n1", "State=drain"), "update needs JobId=ID; nodes and partitions"),
         (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release, requeue"),
+        (("top", "7"), "top is not enabled; lower your other jobs"),
         (("suspend", "7"), "suspend is for one cluster; use scontrol at the job's site"),
         (("hold", "7", "-M", "alpine"), "--clusters cannot be honoured: a job is held for all"),
     ],

@@ -1,0 +1,156 @@
+"""Dependencies of the federation beside those of each Slurm: the same DAG ends alike."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from federator.testbed import inside, layout
+from tests.slurm.federation import Running
+
+pytestmark = pytest.mark.slurm
+SITES = tuple(site.name for site in layout.SITES)
+USER = "vision1"
+
+
+class Node(NamedTuple):
+    """One job of the DAG; in its options ``{name}`` is the id of another."""
+
+    name: str
+    command: str
+    options: str = ""
+
+
+DAG = (
+    Node("ok", "sleep 8"),
+    Node("bad", "sleep 8; exit 3"),
+    Node("array", "sleep 8; exit $SLURM_ARRAY_TASK_ID", "--array=0-1"),
+    Node("afterok", "true", "-d afterok:{ok}"),
+    Node("never", "true", "-d afterok:{bad}"),
+    Node("killed", "true", "-d afterok:{bad} --kill-on-invalid-dep=yes"),
+    Node("notok", "true", "-d afternotok:{bad}"),
+    Node("notok-never", "true", "-d afternotok:{ok}"),
+    Node("any", "true", "-d afterany:{ok}:{bad}"),
+    Node("bare", "true", "-d {bad}"),
+    Node("both", "true", "-d afterok:{ok},afternotok:{bad}"),
+    Node("either", "true", "-d afterok:{bad}?afterok:{ok}"),
+    Node("started", "true", "-d after:{ok}"),
+    Node("chain", "true", "-d afterok:{afterok}"),
+    Node("broken-chain", "true", "-d afterok:{never}"),
+    Node("array-ok", "true", "-d afterok:{array}"),
+    Node("array-notok", "true", "-d afternotok:{array}"),
+    Node("task-ok", "true", "-d afterok:{array}_0"),
+    Node("task-never", "true", "-d afterok:{array}_1"),
+    Node("corr", "true", "-d aftercorr:{array} --array=0-1"),
+    Node("single-1", "sleep 2", "-J single -d singleton"),
+    Node("single-2", "true", "-J single -d singleton"),
+)
+SETTLED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "DependencyNeverSatisfied"})
+WAITS_FOR_EVER = "broken-chain"  # on a job that itself never ends
+
+
+def shell(site: str, command: str) -> str:
+    done = inside.execute(layout.site(site), ("bash", "-c", command), user=USER)
+    assert done.exit_status == 0, f"{command}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def submitted(site: str, sbatch: str) -> dict[str, str]:
+    """The id of each job of the DAG."""
+    ids: dict[str, str] = {}
+    for node in DAG:
+        options = node.options.format(**ids)
+        command = f"{sbatch} --parsable -t 5 -o /dev/null {options} --wrap='{node.command}'"
+        ids[node.name] = shell(site, command)
+    return ids
+
+
+def standing(site: str, scontrol: str, id_: str) -> list[str]:
+    """The state of a job, or of each task: of one that waits its reason."""
+    found: dict[int, str] = {}
+    for line in shell(site, f"{scontrol} -o show job {id_}").splitlines():
+        if not line.strip():
+            continue
+        state = re.search(r"JobState=(\S+) Reason=(\S+)", line)
+        task = re.search(r"ArrayTaskId=(\d+)", line)
+        assert state is not None, line
+        word = state[2] if state[1] == "PENDING" else state[1]
+        found[int(task[1]) if task else 0] = word
+    return [found[task] for task in sorted(found)]
+
+
+def outcome(site: str, scontrol: str, ids: dict[str, str]) -> dict[str, list[str]]:
+    """How all of them stand once nothing more will happen."""
+    until_s = time.monotonic() + 180
+    while True:
+        found = {name: standing(site, scontrol, id_) for name, id_ in ids.items()}
+        unsettled = [n for n, words in found.items() if not SETTLED.issuperset(words)]
+        if set(unsettled) <= {WAITS_FOR_EVER}:
+            return found
+        assert time.monotonic() < until_s, {name: found[name] for name in unsettled}
+        time.sleep(2)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_dag_ends_as_it_does_under_slurms_own_dependencies(
+    federation: Running, site: str
+) -> None:
+    theirs = submitted(site, "sbatch -p local -n1")
+    ours = submitted(site, "fsbatch -n1")
+    try:
+        expected = outcome(site, "scontrol", theirs)
+        assert outcome(site, "fscontrol", ours) == expected
+    finally:
+        shell(site, f"scancel {' '.join(theirs.values())}; true")
+        shell(site, f"fscancel {' '.join(ours.values())}; true")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_an_unknown_job_is_refused_as_sbatch_refuses_it(federation: Running, site: str) -> None:
+    for command, id_ in (("sbatch -p local", "4000000"), ("fsbatch", str(2**62))):
+        done = inside.execute(
+            layout.site(site),
+            ("bash", "-c", f"{command} -n1 -d afterok:{id_} --wrap=true"),
+            user=USER,
+        )
+        assert done.exit_status == 1
+        assert "Batch job submission failed: Job dependency problem" in done.stderr
+
+
+def test_a_dependent_may_run_at_another_site_than_the_job_it_waits_for(
+    federation: Running,
+) -> None:
+    site, other = SITES[0], SITES[1]
+    with federation.only_room_at(site):
+        first = shell(site, "fsbatch --parsable --gres=gpu:1 --wrap='sleep 5'")
+        federation.await_state(int(first), "RUNNING")
+    with federation.only_room_at(other):
+        second = shell(site, f"fsbatch --parsable --gres=gpu:1 -d afterok:{first} --wrap=true")
+        (row,) = federation.await_end(int(second))
+    assert (row["state"], row["site"]) == ("COMPLETED", other)
+
+
+def await_words(look: Callable[[], str], wanted: str) -> None:
+    until_s = time.monotonic() + 60
+    while (found := look()) != wanted:
+        assert time.monotonic() < until_s, found
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_hold_and_release_are_scontrols(federation: Running, site: str) -> None:
+    theirs = shell(site, "sbatch --parsable -p local -n1 -H --wrap=true")
+    ours = shell(site, "fsbatch --parsable -n1 -H --wrap=true")
+    for squeue, scontrol, id_ in (
+        ("squeue", "scontrol", theirs),
+        ("fsqueue", "fscontrol", ours),
+    ):
+        assert shell(site, f"{squeue} -h -o '%t %r' -j {id_}") == "PD JobHeldUser"
+        assert shell(site, f"{scontrol} update JobId={id_} TimeLimit=7 Name=other") == ""
+        assert shell(site, f"{squeue} -h -o '%l %j' -j {id_}") == "7:00 other"
+        assert shell(site, f"{scontrol} release {id_}") == ""
+        await_words(lambda: standing(site, scontrol, id_)[0], "COMPLETED")  # noqa: B023

@@ -1,0 +1,130 @@
+"""fscontrol show prints records as scontrol does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from federator.cli import client, fscontrol
+from federator.model.partition import PartitionSummary
+from federator.model.reason import Reason, ReasonCode
+from federator.wire.client_protocol import (
+    Call,
+    NodesCall,
+    NodesReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+    SiteNodesRow,
+    SiteRow,
+    SitesReply,
+)
+from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
+from federator.wire.queue_rows import JobDetails
+from federator.wire.replies import Reply
+
+Run = Callable[..., tuple[int, str, str]]
+DETAILS = JobDetails(
+    partitions=("gpu",), cpus=4, nice=3, dependency="afterok:7(unfulfilled)", options={"qos": "q"}
+)
+JOB = QueueRow(
+    id=2**32,
+    name="train",
+    user="ada",
+    tenant="vision",
+    priority=2,
+    state="INELIGIBLE",
+    attempt=0,
+    submitted_at_s=1.0,
+    time_limit_s=3_600.0,
+    reason=Reason(code=ReasonCode.DEPENDENCY),
+    details=DETAILS,
+    stdout="/o",
+)
+NODES = SiteNodes(
+    at_s=0.0,
+    nodes=(
+        NodeRow(name="n1", state="idle", partitions=("gpu",), cpus=8, gpus=4, gpu_type="a100"),
+        NodeRow(name="n2", state="drained", partitions=("gpu",), cpus=8, reason="bad fan"),
+    ),
+    partitions=(PartitionRow(name="gpu", max_time_s=3_600.0),),
+)
+PART = PartitionSummary(partition="gpu", gpu_type="a100", nodes_idle=1, nodes_drained=1, gpus=4)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*words: str) -> tuple[int, str, str]:
+        def call(message: Call) -> Reply:
+            if isinstance(message, QueueCall):
+                unknown = tuple(id_ for id_ in message.ids if id_ != str(2**32))
+                return QueueReply(rows=(JOB,), now_s=9.0, unknown=unknown)
+            if isinstance(message, NodesCall):
+                known = SiteNodesRow(site="alpine", nodes=packed_nodes(NODES))
+                return NodesReply(sites=(known, SiteNodesRow(site="cedar", detail="is down")))
+            row = SiteRow(name="alpine", region="west", up=True, partitions=(PART,))
+            return SitesReply(sites=(row,))
+
+        monkeypatch.setattr(client, "call", call)
+        monkeypatch.setattr(sys, "argv", ["fscontrol", *words])
+        with pytest.raises(SystemExit) as ended:
+            fscontrol.main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return command
+
+
+def test_a_job_is_shown_with_scontrols_fields(run: Run) -> None:
+    status, out, err = run("show", "job", str(2**32))
+    assert (status, err) == (0, "")
+    assert out.startswith(f"JobId={2**32} JobName=train\n   UserId=ada Account=vision QOS=q\n")
+    assert "JobState=PENDING Reason=Dependency Dependency=afterok:7(unfulfilled)" in out
+    assert "\n   SubmitTime=" in out
+    assert "TimeLimit=1:00:00" in out
+    assert out.endswith("StdOut=/o\n\n")
+    one = run("-o", "show", f"jobid={2**32}")[1]
+    assert one.count("\n") == 1
+    assert one.split()[0] == f"JobId={2**32}"
+
+
+def test_an_unknown_job_is_scontrols_error(run: Run) -> None:
+    status, _, err = run("show", "job", "99")
+    assert (status, err) == (1, "slurm_load_jobs error: Invalid job id specified\n")
+
+
+def test_nodes_are_shown_with_their_site(run: Run) -> None:
+    status, out, err = run("-o", "show", "node", "n[1-2]", "alpine:n2")
+    assert (status, err) == (1, "fscontrol: cedar: is down\n")
+    first, second = out.splitlines()
+    assert first.startswith("NodeName=n1 Site=alpine CPUAlloc=0 CPUTot=8")
+    assert "State=DRAINED Partitions=gpu Reason=bad fan" in second
+    assert run("show", "node", "n9")[2].endswith("Node n9 not found\n")
+
+
+def test_partitions_and_sites_are_shown(run: Run) -> None:
+    out = run("-o", "show", "partition=gpu")[1]
+    assert out == (
+        "PartitionName=gpu Site=alpine State=UP MaxTime=1:00:00 TotalCPUs=16 TotalNodes=2 "
+        "Nodes=n[1-2]\n"
+    )
+    out = run("-o", "show", "sites")[1]
+    assert "SiteName=alpine Region=west State=UP" in out
+    assert "TotalNodes=2 TotalGPUs=4 AllocGPUs=0" in out
+
+
+def test_host_names_are_written_out_without_a_daemon(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("show", "hostnames", "n[9-11],a1")[1] == "n9\nn10\nn11\na1\n"
+    assert run("show", "hostlist", "n1,n2,n3")[1] == "n[1-3]\n"
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert run("show", "hostnames")[1] == "n1\nn2\n"
+
+
+def test_what_is_not_shown_here_is_refused(run: Run) -> None:
+    status, out, err = run("show", "reservation")
+    assert (status, out) == (1, "")
+    assert err.startswith("fscontrol: error: invalid entity: reservation; one of job, node,")
