@@ -15,6 +15,7 @@ from federator.faults.inject.daemon_faults import DAEMON_FAULTS
 from federator.faults.inject.host_faults import HOST_FAULTS
 from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
+from federator.faults.inject.operator_faults import OPERATOR_FAULTS
 from federator.faults.inject.people_faults import PEOPLE_FAULTS
 from federator.faults.inject.slurm_faults import SLURM_FAULTS
 from federator.faults.kinds import AT_POINT, FaultKind
@@ -29,6 +30,7 @@ def test_a_kind_is_injected_in_one_way_alone() -> None:
         SLURM_FAULTS,
         NODE_FAULTS,
         PEOPLE_FAULTS,
+        OPERATOR_FAULTS,
         AT_POINT,
     )
     kinds = [kind for family in families for kind in family]
