@@ -167,6 +167,8 @@ class Agent:
                     await asyncio.wait(self._sbatches)
         for task in self._tasks:
             task.cancel()
+        if self._tasks:  # asyncio never ends a child whose start is cancelled as the loop closes
+            await asyncio.wait(self._tasks, timeout=FINISHES_WITHIN_S)
         self._core = None
 
     async def _introduce(self, welcome: Welcome) -> None:

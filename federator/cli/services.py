@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -31,6 +32,7 @@ _CONFIG = click.Path(path_type=Path)
 _COLLECT_SELDOM: Final = (50_000, 20, 100)
 """See ``gc.set_threshold``. Bids and records hold no cycles; to look for some in them takes a sixth
 of the daemon's time where it collects as often as Python does by itself."""
+_ENDS_WITHIN_S = 10.0  # of its channel
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
 
 
@@ -159,7 +161,17 @@ def agent(config: Path, log_level: str | None) -> None:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{config}: {error}") from error
     log_to_syslog(log_level or settings.log_level)
-    asyncio.run(_serve(settings))
+    asyncio.run(_serve_and_end(settings))
+
+
+async def _serve_and_end(settings: AgentConfig) -> None:
+    """Serve; then the process ends, whatever hangs, since the next agent needs its lock."""
+    try:
+        await _serve(settings)
+    finally:
+        guard = threading.Timer(_ENDS_WITHIN_S, os._exit, (os.EX_TEMPFAIL,))
+        guard.daemon = True
+        guard.start()
 
 
 async def _serve(settings: AgentConfig) -> None:

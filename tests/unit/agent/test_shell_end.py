@@ -235,3 +235,24 @@ def test_a_chain_of_agents_that_end_early_gives_nothing_up_too_soon(
     daemon.serve(begun, cut_off, cut_off, cut_off, last)
     assert daemon.site.submitted == [attempt()]
     assert not daemon.heard(LaunchDeclined)
+
+
+def test_whoever_is_cancelled_has_ended_before_the_agent(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A squeue whose start was cancelled as the loop closed kept agent and lock for ever."""
+    ended: list[bool] = []
+
+    async def ends_slowly(*_: object, **__: object) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        finally:
+            await asyncio.sleep(FINISHES_WITHIN_S - 1)
+            ended.append(True)
+
+    async def script() -> None:
+        monkeypatch.setattr(daemon.site, "sweep", ends_slowly)
+        await asyncio.sleep(15.0)  # the next one is under way
+
+    daemon.serve(script)
+    assert ended

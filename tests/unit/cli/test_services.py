@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 
 import click
@@ -118,3 +119,27 @@ def test_an_unknown_log_level_is_refused(command: click.Command) -> None:
     result = CliRunner().invoke(command, ["--config", "x", "--log-level", "loud"])
     assert result.exit_code == 2
     assert "'debug', 'info', 'warning', 'error'" in result.output
+
+
+def test_an_agents_process_ends_though_something_hangs() -> None:
+    """The next agent needs its lock."""
+    script = """
+import asyncio
+from federator.cli import services
+
+async def hangs():
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+
+async def serve(_):
+    serve.left = asyncio.ensure_future(hangs())
+    await asyncio.sleep(0)
+
+services._serve, services._ENDS_WITHIN_S = serve, 0.1
+asyncio.run(services._serve_and_end(None))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert ended.returncode == os.EX_TEMPFAIL
