@@ -21,7 +21,7 @@ from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
 from federator.sched.passes.claims import MOST_CLAIMS, Claims
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import limit_refusal, running_tasks, wait
+from federator.sched.passes.limits import ArrayPlaces, limit_refusal, wait
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.rank_walk import Front, Key, RankWalk
 from federator.sched.queue.ranked import Ranked
@@ -79,8 +79,7 @@ class Candidates:
         self._jobs: dict[Asked, tuple[Job, ...]] = {}
         self._bits = 0  # of ``sites``
         self._now_s = 0.0
-        self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
-        self._placed_tasks: set[WorkloadId] = set()  # of them, and not at a site
+        self._places = ArrayPlaces(ledger)
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
         self._failed: NegativeCache[None] = NegativeCache()  # of those that may evict
@@ -369,30 +368,11 @@ class Candidates:
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
-        array = workload.array
-        if is_again or array is None or not array.max_running:
-            return None
-        if self._array_tasks is None:
-            self._array_tasks = running_tasks(self._ledger)
-            self._placed_tasks = set(self._ledger.claims)
-        if workload.id in self._placed_tasks:
-            return None
-        tasks = self._array_tasks.get(array.array_id, 0)
-        if tasks >= array.max_running:
-            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
-        self._array_tasks[array.array_id] = tasks + 1
-        self._placed_tasks.add(workload.id)
-        return None
+        return None if is_again else self._places.take(workload)
 
     def give_back_task(self, entry: WorkloadRecord) -> None:
         """A task that was tried does not start."""
-        array = entry.workload.array
-        if array is None or not self._array_tasks or array.array_id not in self._array_tasks:
-            return
-        id_ = entry.workload.id
-        if id_ in self._placed_tasks and id_ not in self._ledger.claims:
-            self._placed_tasks.discard(id_)
-            self._array_tasks[array.array_id] -= 1
+        self._places.give_back(entry.workload)
 
     def _limit(self, row: int, request: Amounts) -> Refusal | None:
         """As ``limit_refusal``; many of one tenant ask for the same while nothing changes."""

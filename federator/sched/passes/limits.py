@@ -5,7 +5,7 @@ from __future__ import annotations
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts
-from federator.model.workload import WorkloadId
+from federator.model.workload import Workload, WorkloadId
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
 
@@ -35,15 +35,50 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
     return Refusal(kind=kind, reasons=(reason,))
 
 
-def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """The number of tasks of each array that are at sites or have a claim, as a pass first asks.
+class ArrayPlaces:
+    """Places in throttled arrays during one pass: of tasks at sites, with a claim, or tried.
 
     A claim has its place: its victims leave for it, and it is awarded when they have.
+
+    Args:
+        ledger: counted when a pass first asks.
     """
-    tasks: dict[WorkloadId, int] = {}
-    waiting = [ledger.entries[id_] for id_ in ledger.claims]
-    for entry in (*ledger.in_state(*AT_SITE), *waiting):
-        array = entry.workload.array
-        if array is not None:
-            tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
-    return tasks
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._taken: dict[WorkloadId, int] | None = None  # by array
+        self._holders: set[WorkloadId] = set()  # the tasks among them that are not at a site
+
+    def take(self, workload: Workload) -> Refusal | None:
+        """Give a task a place unless it has one; the refusal where its array has none left."""
+        array = workload.array
+        if array is None or not array.max_running:
+            return None
+        if self._taken is None:
+            self._taken = self._counted()
+            self._holders = set(self._ledger.claims)
+        if workload.id in self._holders:
+            return None
+        tasks = self._taken.get(array.array_id, 0)
+        if tasks >= array.max_running:
+            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
+        self._taken[array.array_id] = tasks + 1
+        self._holders.add(workload.id)
+        return None
+
+    def give_back(self, workload: Workload) -> None:
+        """A task does not start: another may have its place, unless it has a claim."""
+        array, id_ = workload.array, workload.id
+        if array is None or self._taken is None or id_ in self._ledger.claims:
+            return
+        if id_ in self._holders:
+            self._holders.discard(id_)
+            self._taken[array.array_id] -= 1
+
+    def _counted(self) -> dict[WorkloadId, int]:
+        ledger, tasks = self._ledger, dict[WorkloadId, int]()
+        for entry in (*ledger.in_state(*AT_SITE), *(ledger.entries[id_] for id_ in ledger.claims)):
+            array = entry.workload.array
+            if array is not None:
+                tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
+        return tasks
