@@ -78,8 +78,9 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
-    """One value for all that federation.yaml has, by both ways."""
+    """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
     flat = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat["forecast_ends"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, leaf = POLICY_KEYS[name].split(".")
@@ -91,6 +92,13 @@ def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() 
         n: value for n, value in in_file.items() if n in TAKEN
     }
     assert (taken.usage, taken.weights.fair_share) == (policy.credit.usage, 0.5)
+
+
+def test_what_is_on_or_off_is_one_or_zero() -> None:
+    assert settings_of({"forecast_ends": 1.0}, "mast").rules.forecast_ends is True
+    assert settings_of({"forecast_ends": 0.0}, "mast").rules.forecast_ends is False
+    with pytest.raises(InvalidRequest, match="forecast_ends: expected 0 or 1, found"):
+        settings_of({"forecast_ends": 0.5}, "mast")
 
 
 def test_every_key_of_the_files_policy_has_a_flat_name() -> None:
