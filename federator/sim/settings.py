@@ -100,6 +100,8 @@ def _checked(changes: Mapping[str, float]) -> dict[str, Any]:
         key = ".".join(map(str, first["loc"]))
         name = next((flat for flat in changes if POLICY_KEYS[flat] == key), key)
         problem = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        if first["type"].startswith("bool"):
+            problem = "0 or 1"
         raise InvalidRequest(
             f"--set: {name}: expected {problem}, found {first['input']}"
         ) from error

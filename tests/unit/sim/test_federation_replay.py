@@ -60,12 +60,6 @@ def test_settings_reach_rules_and_physics() -> None:
     assert (policy.settings.physics.save_s, policy.settings.physics.local_gpus) == (60.0, 4)
 
 
-@pytest.mark.parametrize(("home", "site"), [(0.0, "ant"), (1.0, "bee")])
-def test_with_a_home_a_pools_own_work_is_in_the_pool(home: float, site: str) -> None:
-    policy = FederationReplay.adjusted({"home": home})
-    assert policy.replay(trace("a 0 10 4 bee", ANT, BEE), ReplayOptions()).site == [site]
-
-
 @pytest.mark.parametrize(
     "settings", [{"colour": 1.0}, {"save_s": -1.0}, {"grace_s": float("nan")}, {"window": 3.0}]
 )
@@ -84,9 +78,9 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
-    """One value for all that federation.yaml has, by both ways."""
-    flat: dict[str, float] = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
-    flat["forecast_ends"] = True
+    """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
+    flat = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat["forecast_ends"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, leaf = POLICY_KEYS[name].split(".")
@@ -98,6 +92,13 @@ def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() 
         n: value for n, value in in_file.items() if n in TAKEN
     }
     assert (taken.usage, taken.weights.fair_share) == (policy.credit.usage, 0.5)
+
+
+def test_what_is_on_or_off_is_one_or_zero() -> None:
+    assert settings_of({"forecast_ends": 1.0}, "mast").rules.forecast_ends is True
+    assert settings_of({"forecast_ends": 0.0}, "mast").rules.forecast_ends is False
+    with pytest.raises(InvalidRequest, match="forecast_ends: expected 0 or 1, found"):
+        settings_of({"forecast_ends": 0.5}, "mast")
 
 
 def test_every_key_of_the_files_policy_has_a_flat_name() -> None:
@@ -124,7 +125,6 @@ def test_every_key_of_the_files_policy_has_a_flat_name() -> None:
         ({"preempt_frac": 1.5}, ["preempt_frac: expected less than or equal to 1, found 1.5"]),
         ({"grace_s": float("nan")}, ["grace_s: expected"]),
         ({"preempt_gpus": -1.0}, ["preempt_gpus: expected a number from 0 on"]),
-        ({"home": 0.5}, ["home: expected 0 or 1, found 0.5"]),
         ({"usage_window_h": 1.0, "usage_half_life_h": 1.0}, ["usage_half_life_h", "not both"]),
     ],
 )
