@@ -108,3 +108,14 @@ def test_a_job_that_no_site_took_is_tried_at_once_when_it_is_released() -> None:
     f.control(ControlVerb.RELEASE, id_)
     f.run_for(5.0)
     assert f.state(id_) is WorkloadState.RUNNING
+
+
+def test_a_workload_that_is_forgotten_while_a_pass_asks_about_it_disturbs_nothing() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    id_, other = f.submit(draft()), f.submit(draft())
+    f.run_until(lambda: f.federation._rounds.is_open)
+    f.cancel(id_)
+    f.forget_ended(0.0)
+    assert id_ not in f.federation.ledger.entries
+    f.run_for(1.0)
+    assert f.state(other) is WorkloadState.RUNNING
