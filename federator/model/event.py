@@ -276,6 +276,7 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     nice: int | None = None
     requeue: bool | None = None
     jobs: tuple[Job, ...] | None = None
+    try_anew: bool = False  # what sites have refused before is forgotten
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):

@@ -96,6 +96,15 @@ def _set_hold(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...
     if changed:
         turn.record(Amended(at_s=turn.now_s, workloads=changed, by=asked.by, hold=hold))
     if asked.verb is ControlVerb.RELEASE:
-        for entry in map(turn.ledger.entries.__getitem__, ids):
-            if entry.state is WorkloadState.HELD:  # no site took it: its user has it tried again
-                turn.change(entry, WorkloadEvent.RELEASED)
+        _try_anew(turn, asked, ids)
+
+
+def _try_anew(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
+    """Let those be tried at once that no site took."""
+    entries = [turn.ledger.entries[id_] for id_ in ids]
+    held = [entry for entry in entries if entry.state is WorkloadState.HELD]
+    if held:
+        found = tuple(entry.workload.id for entry in held)
+        turn.record(Amended(at_s=turn.now_s, workloads=found, by=asked.by, try_anew=True))
+    for entry in held:
+        turn.change(entry, WorkloadEvent.RELEASED)

@@ -364,7 +364,8 @@ class Rounds:
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     def _may_start(self, id_: WorkloadId) -> bool:
-        is_pending = self._ledger.entries[id_].state is WorkloadState.PENDING
+        entry = self._ledger.entries.get(id_)  # it may have ended, and be forgotten, meanwhile
+        is_pending = entry is not None and entry.state is WorkloadState.PENDING
         return is_pending and id_ not in self.pending
 
     def _sites_to_ask(self) -> list[SiteName]:

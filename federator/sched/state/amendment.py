@@ -35,6 +35,8 @@ def amend(ledger: Ledger, event: Amended) -> None:
             ledger.dependents.unwatch(entry)
             entry.waits_for = event.waits_for
             ledger.dependents.watch(entry)
+        if event.try_anew:
+            _forget_refusals(entry)
         if asks_for_other(event):
             _ask_for_other(ledger, entry, event, packed)
 
@@ -60,6 +62,10 @@ def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed
 def _replace(entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
     """A site that refused what was asked for before may take what is asked for now."""
     entry.workload = _changed(entry.workload, event, packed)
+    _forget_refusals(entry)
+
+
+def _forget_refusals(entry: WorkloadRecord) -> None:
     entry.refusals = entry.avoid_until_s = entry.failures_at = NOTHING
     entry.setbacks = entry.plans_refused = NOTHING
 

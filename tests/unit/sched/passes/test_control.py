@@ -6,6 +6,7 @@ from federator.model.eligibility import Hold
 from federator.model.event import Amended
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
+from federator.model.reason import ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
@@ -95,3 +96,26 @@ def test_what_waits_or_may_not_start_again_is_not_requeued() -> None:
     refused = f.control(ControlVerb.REQUEUE, held, once).refused
     assert refused == ((held, ControlRefusal.PENDING), (once, ControlRefusal.NO_REQUEUE))
     assert f.state(once) is WorkloadState.RUNNING
+
+
+def test_a_job_that_no_site_took_is_tried_at_once_when_it_is_released() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    f.refuse_launches("alpine", code=ReasonCode.SBATCH_REFUSED)
+    id_ = f.submit(draft())
+    f.run_for(30.0)
+    assert f.state(id_) is WorkloadState.HELD
+    f.refuse_launches("alpine", refuses=False)
+    f.control(ControlVerb.RELEASE, id_)
+    f.run_for(5.0)
+    assert f.state(id_) is WorkloadState.RUNNING
+
+
+def test_a_workload_that_is_forgotten_while_a_pass_asks_about_it_disturbs_nothing() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    id_, other = f.submit(draft()), f.submit(draft())
+    f.run_until(lambda: f.federation._rounds.is_open)
+    f.cancel(id_)
+    f.forget_ended(0.0)
+    assert id_ not in f.federation.ledger.entries
+    f.run_for(1.0)
+    assert f.state(other) is WorkloadState.RUNNING

@@ -17,6 +17,7 @@ from federator.sim.fleet import Fleet
 from federator.sim.importers.log_scenario import Placement, scenario_of_log
 from federator.sim.scenario import SimulatedSite
 from federator.sim.trace import ReplayOptions
+from federator.slurm.options.dependency_option import dependency
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -80,3 +81,16 @@ def test_a_log_that_is_not_the_whole_story_is_refused() -> None:
     f.run_for(5.0)
     with pytest.raises(InvalidRequest, match=f"workload {id_}: expected one award and an end"):
         scenario_of_log(f.log, SITES, ())
+
+
+def test_a_dependent_comes_when_it_could_start() -> None:
+    f = Loopback(NODES, Rules(), 10.0)
+    first = f.submit(draft(gang(1, 4)))
+    f.submit(draft(gang(1, 4), waits_for=dependency(f"afterok:{first}")))
+    f.run_until_all_end()
+    lived = scenario_of_log(f.log, SITES, ())
+    one, two = lived.scenario.arrivals
+    assert two.at_s - one.at_s >= 10.0
+    assert lived.prompt
+    assert not two.draft.waits_for
+    assert len(Fleet(lived.scenario, Mast(), Rules()).run()) == 2
