@@ -60,6 +60,12 @@ def test_settings_reach_rules_and_physics() -> None:
     assert (policy.settings.physics.save_s, policy.settings.physics.local_gpus) == (60.0, 4)
 
 
+@pytest.mark.parametrize(("home", "site"), [(0.0, "ant"), (1.0, "bee")])
+def test_with_a_home_a_pools_own_work_is_in_the_pool(home: float, site: str) -> None:
+    policy = FederationReplay.adjusted({"home": home})
+    assert policy.replay(trace("a 0 10 4 bee", ANT, BEE), ReplayOptions()).site == [site]
+
+
 @pytest.mark.parametrize(
     "settings", [{"colour": 1.0}, {"save_s": -1.0}, {"grace_s": float("nan")}, {"window": 3.0}]
 )
