@@ -58,6 +58,7 @@ def _recovered(
     from federator.agent.journal import Served  # noqa: PLC0415
     from federator.daemon.loop import transport_of  # noqa: PLC0415
     from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
+    from federator.model.workload import TERM_S  # noqa: PLC0415
     from federator.store.export import read_export  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
@@ -73,6 +74,7 @@ def _recovered(
         store.compact(found.records)  # in pages: a store may refuse so many at once
     finally:
         store.close()
+    time.sleep(max(0.0, now_s + TERM_S - time.time()))
     return found
 
 

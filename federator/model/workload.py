@@ -33,6 +33,10 @@ _ATTEMPT: Final = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: .*)?", re.ASCI
 _WIRE_LIMIT: Final = 2**63  # every reader of a message holds integers below it
 
 
+TERM_S: Final = 1.0
+"""No two terms begin within this time, so that epochs are not ahead of the clock for long."""
+
+
 def first_id_of(epoch: int) -> WorkloadId:
     """The least id that a term of this epoch gives out.
 

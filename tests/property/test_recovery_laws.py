@@ -17,7 +17,7 @@ from federator.daemon.recover import rebuild
 from federator.faults.world import config_of
 from federator.model.event import encode_event
 from federator.model.message import Record, SubmitAsked
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import TERM_S, SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.state.snapshot import taken
 from federator.store.replaying import replay_log
@@ -60,7 +60,9 @@ class Leader:
             self.log = list(rebuild(self.config, [], {}, self.now_s, 0).records)
         elif how == "recovered from an older copy":
             self.log = list(rebuild(self.config, older, {}, self.now_s, 0).records)
-        self.now_s += 1.0  # no daemon starts sooner
+        if how.startswith("recovered"):
+            self.now_s += TERM_S  # it is a term of its own
+        self.now_s += TERM_S  # no daemon starts sooner
         federation = new_federation(self.config)
         replay_log(federation, self.log)
         self._keep(federation.begin_epoch(self.now_s))
@@ -101,6 +103,13 @@ TERMS: Final = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(history=st.lists(TERMS, min_size=2, max_size=5))
 @example(history=[("whole", 0, (200,) * 4, 1.0), ("lost", 0, (200,), 1.0)])
+@example(
+    history=[
+        ("whole", 0, (0,), 0.0),
+        ("recovered from an older copy", 1, (0,), 0.0),
+        ("lost", 0, (0,), 0.0),
+    ]
+)
 @example(history=[("whole", 0, (3, 200), 9.0), ("recovered from an older copy", 2, (3,), 1.0)])
 def test_no_id_and_no_checkpoint_folder_ever_comes_again(history: list[Term]) -> None:
     leader = Leader(config_of([SITE]))
