@@ -101,8 +101,8 @@ class Naive:
             earlier = [e for e in alike if e.workload.id < entry.workload.id]
             blocked = any(e.state not in TERMINAL for e in earlier)
             left_s = entry.eligible_at_s or inf  # those that came later did not stand in its way
-            there = (e for e in alike if e.state in AT_SITE and e.award is not None)
-            return None if blocked or any(e.award.at_s < left_s for e in there) else True
+            there = [e.award for e in alike if e.state in AT_SITE and e.award is not None]
+            return None if blocked or any(award.at_s < left_s for award in there) else True
         tasks = ledger.array_tasks.get(condition.job)
         jobs = [ledger.entries[condition.job]] if tasks is None else None
         if tasks is not None and condition.task is not None:

@@ -58,7 +58,8 @@ def test_tasks_of_an_array_are_held_alone_or_together(desk: Desk) -> None:
 
 
 def test_jobs_are_named_by_their_name(desk: Desk) -> None:
-    first = desk.submit(**{"hold": None, "job-name": "sweep"})
+    named: dict[str, str | None] = {"hold": None, "job-name": "sweep"}
+    first = desk.submit("ada", "key-00001", **named)
     reply = control(desk, ControlCall(verb="release", names=("sweep", "none")))
     assert (reply.ids, reply.errors) == ((first,), ("Invalid job name specified: none",))
 

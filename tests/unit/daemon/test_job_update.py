@@ -42,7 +42,7 @@ def options(desk: Desk, id_: WorkloadId) -> dict[str, str | None]:
 
 
 def waiting(desk: Desk, key: str = "key-00009", **given: str | None) -> WorkloadId:
-    return desk.submit(key=key, hold=None, **given)
+    return desk.submit("ada", key, **{"hold": None, **given})
 
 
 def test_what_a_job_asks_for_is_changed_everywhere(desk: Desk) -> None:

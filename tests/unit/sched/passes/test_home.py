@@ -31,7 +31,7 @@ GUEST = Tenant(name=TenantName("guest"))
 
 def fleet(tenants: Sequence[Tenant] = (A, B, GUEST), rules: Rules = RULES) -> Loopback:
     """Two sites of four 8-GPU nodes each; each is the home of one tenant, whose quota it is."""
-    racks = {name: rack(name[0], 4) for name in (ALPINE, BIRCH)}
+    racks = {str(name): rack(name[0], 4) for name in (ALPINE, BIRCH)}
     return Loopback(racks, rules, None, Mast(), tuple(tenants))
 
 

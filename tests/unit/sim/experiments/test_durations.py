@@ -85,9 +85,9 @@ def test_nine_of_ten_jobs_of_venus_are_over_by_their_quantile() -> None:
     result = predicted(jobs)
     weeks = result.table("by-week-and-size")
     for row in weeks.rows:
-        found = dict(zip(weeks.columns, row, strict=True))
-        if found["gpus"] == "all":
-            assert 0.87 <= float(found["coverage_frac"]) <= 0.93  # type: ignore[arg-type]
+        cells = dict(zip(weeks.columns, row, strict=True))
+        if cells["gpus"] == "all":
+            assert 0.87 <= float(cells["coverage_frac"] or 0) <= 0.93
     for row in result.table("by-age").rows:
         assert 0.87 <= float(row[3]) <= 0.93  # type: ignore[arg-type]
     found = row_of(weeks, "all", "all")
