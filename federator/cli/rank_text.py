@@ -101,6 +101,8 @@ def standing_text(rank: QueueRank) -> str:
     """How a workload at a site stands, and at which standing it went there."""
     if not rank.by_quota:
         return f"awarded at priority {rank.awarded_priority or rank.priority}"
+    if rank.away:
+        return f"a guest, at priority {rank.priority}: this site is not its tenant's home"
     now = f"priority {rank.priority}, {_side(rank.within_quota)}"
     if not rank.awarded_priority:
         return f"now {now}; awarded by an older release, which kept no standing"

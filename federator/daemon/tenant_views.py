@@ -65,6 +65,7 @@ def tenant_rows(
             configured=tenant.name in users,
             priority=tenant.priority,
             users=users.get(tenant.name, ()),
+            home=tuple(sorted(tenancy.home(row))),
             quota=None if quota is None else _bounds(tenancy, quota),
             limit=_bounds(tenancy, tenancy.limits[row] or (inf,) * len(tenancy.resources)),
             used=by_resource(holdings.used(row)),

@@ -144,6 +144,7 @@ class RankSnapshot:
             awarded_at_s=award.at_s,
             awarded_priority=award.priority,
             awarded_within_quota=award.within_quota,
+            away=not self._tenancy.is_home(self._tenancy.row(w.tenant), entry.site),
         )
 
     def _shortfall(self, w: Workload, row: int) -> ShortfallRow:

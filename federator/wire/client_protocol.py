@@ -386,6 +386,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     configured: bool = True  # False: met in the log, not in federation.yaml
     priority: int
     users: tuple[str, ...] = ()
+    home: tuple[str, ...] = ()  # sites at which the quota is guaranteed; none: at all
     quota: dict[str, int | None] | None = None  # None: it has none; of one resource: not counted
     limit: dict[str, int | None]  # None: unlimited
     used: dict[str, int]

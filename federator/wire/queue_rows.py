@@ -45,9 +45,10 @@ class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
     per_hour_waited: float = 0.0  # of the policy: what an hour adds to the age term
     age_cap_h: float = 0.0  # of the policy: waiting longer adds nothing
     usage_share_frac: float = 0.0  # its tenant's part of all use
-    awarded_at_s: float = 0.0  # the last three only at a site
+    awarded_at_s: float = 0.0  # this and what follows only at a site
     awarded_priority: int = 0  # 0: of an older release, not known
     awarded_within_quota: bool = False
+    away: bool = False  # its site is not the home of its tenant
 
 
 class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -213,6 +213,10 @@ def test_first_come_first_served_has_no_credit_to_tell_of() -> None:
             {"within_quota": False, "priority": 7},
             "now priority 7, over quota; awarded by an older release, which kept no standing",
         ),
+        (
+            {"within_quota": False, "priority": 7, "awarded_priority": 7, "away": True},
+            "a guest, at priority 7: this site is not its tenant's home",
+        ),
         ({"policy": "fifo", "by_quota": False, "awarded_priority": 3}, "awarded at priority 3"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federator.config import FederationConfig
@@ -112,6 +114,14 @@ def test_a_workload_within_quota_shows_its_priority_and_what_its_credit_is_made_
     assert (rank.per_hour_waited, rank.age_cap_h) == (1.0, 168.0)
     assert c.row(second).priority == 2
     assert c.rank(first).position == 1
+
+
+@pytest.mark.parametrize(("home", "away"), [("alpine", False), ("boreal", True)])
+def test_a_guest_is_told_that_it_is_not_at_home(home: str, away: bool) -> None:
+    nlp, vision = tenant("nlp", 8, priority=3), replace(TENANTS[0], home=(SiteName(home),))
+    c = Counter(tenants=(vision, nlp))
+    rank = c.rank(c.submit(draft(gang(1), tenant="vision")))
+    assert (rank.away, rank.within_quota, rank.priority) == (away, not away, 7 if away else 2)
 
 
 @pytest.mark.parametrize("firm", [draft(gang(1), no_preempt=True), draft(gang(1), requeue=False)])
