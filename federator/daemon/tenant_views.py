@@ -50,9 +50,7 @@ def tenant_rows(
     tenancy, holdings = ledger.tenancy, ledger.holdings
     averages = holdings.averages(now_s)
     shares, fair_share = usage_shares(averages), fair_share_terms(averages, weights)
-    borrowed = _borrowed(ledger)
-    lent = _lent(ledger, borrowed, _capacity(federation, tenancy))
-
+    lent = _lent(ledger, borrowed := _borrowed(ledger), _capacity(federation, tenancy))
     by_resource = partial(_by_resource, tenancy)
 
     def row_of(row: int) -> TenantRow:
@@ -67,7 +65,7 @@ def tenant_rows(
             users=users.get(tenant.name, ()),
             home=tuple(sorted(tenancy.home(row))),
             quota=None if quota is None else _bounds(tenancy, quota),
-            limit=_bounds(tenancy, tenancy.limits[row] or (inf,) * len(tenancy.resources)),
+            limit=_limit(tenancy, row),
             used=by_resource(holdings.used(row)),
             used_own=by_resource(holdings.own(row)),
             borrowed=by_resource(borrowed[row]),
@@ -92,6 +90,10 @@ def _by_resource(tenancy: Tenancy, amounts: Sequence[int]) -> dict[str, int]:
 def _bounds(tenancy: Tenancy, bound: Sequence[float]) -> dict[str, int | None]:
     amounts = (int(b) if isfinite(b) else None for b in bound)
     return dict(zip(tenancy.resources, amounts, strict=True))
+
+
+def _limit(tenancy: Tenancy, row: int) -> dict[str, int | None]:
+    return _bounds(tenancy, tenancy.limits[row] or (inf,) * len(tenancy.resources))
 
 
 def _family_order(tenancy: Tenancy) -> Iterator[int]:
