@@ -87,7 +87,7 @@ async def _carried_out(call: Call, scene: FaultScene) -> bool:
                 reply = reply or await asyncio.wait_for(daemon.ask_here("root", call), PATIENCE_S)
             except TimeoutError:
                 in_doubt = True
-            if isinstance(reply, ErrorReply) and reply.kind is not ErrorKind.REQUEST:
+            if isinstance(reply, ErrorReply) and _is_for_later(reply, call):
                 reply = None
         if isinstance(reply, DrainReply):
             return True
@@ -95,6 +95,12 @@ async def _carried_out(call: Call, scene: FaultScene) -> bool:
             return in_doubt and "already" in reply.message
         in_doubt = True
         await asyncio.sleep(scene.world.rng.uniform(*AGAIN_S))
+
+
+def _is_for_later(reply: ErrorReply, call: Call) -> bool:
+    """Tell whether to ask again: also to resume a site that is given up until it is back."""
+    given_up = isinstance(call, ResumeCall) and "written off" in reply.message
+    return reply.kind is not ErrorKind.REQUEST or given_up
 
 
 def _write_off(scene: FaultScene) -> None:
