@@ -300,6 +300,7 @@ class Bidding:
                 budget_gpus=asked.preempt_gpus,
                 now_s=self._now_s,
                 largest_gpus=asked.largest_victim_gpus or inf,
+                in_time=asked.in_time,
             )
             evicting = plan_with_victims(
                 asked.jobs, self._room, self._partitions, self._occupants, right

@@ -32,6 +32,7 @@ class EvictionRight:
     now_s: float
     largest_gpus: float = inf  # held by one of them, at most
     own: tuple[Occupant, ...] = ()  # evicted for other jobs of the workload already
+    in_time: bool = False  # also who is spared for a while yet
 
 
 def plan_with_victims(
@@ -179,13 +180,18 @@ def _bounds_of(
         if not can_be_bounded(job):
             yield (0, 0), at
             continue
-        candidates = occupants.below(right.priority, partition, right.now_s, right.own)
+        candidates = _below(occupants, right, partition)
         found = least_victims(job, nodes, candidates)
         if found is not None:
             (importance, victims), looked_at_gpus = found
             # With a budget that may not do for them, others are chosen.
             known = looked_at_gpus <= right.budget_gpus
             yield (importance, victims) if known else (0, 0), at
+
+
+def _below(occupants: Occupants, right: EvictionRight, partition: str) -> Iterator[Occupant]:
+    """Those who may go, in the order of eviction."""
+    return occupants.below(right.priority, partition, right.now_s, right.own, in_time=right.in_time)
 
 
 class _Gauge:
@@ -369,7 +375,7 @@ def _candidates(
     """
     if gauge.hopeless:
         return
-    for victim in occupants.below(right.priority, gauge.partition, right.now_s, right.own):
+    for victim in _below(occupants, right, gauge.partition):
         if victim.importance > most_important:
             return
         if gauge.touches(victim) and _is_small_enough(victim, right):

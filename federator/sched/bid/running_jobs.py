@@ -204,14 +204,21 @@ class Occupants:
                 del jobs[bisect_left(jobs, occupant.key, key=_key)]
 
     def below(
-        self, priority: int, partition: str, now_s: float, own: Collection[Occupant] = ()
+        self,
+        priority: int,
+        partition: str,
+        now_s: float,
+        own: Collection[Occupant] = (),
+        *,
+        in_time: bool = False,
     ) -> Iterator[Occupant]:
         """Jobs that may be evicted for this priority in a partition, in the order of eviction.
 
         That is the least important first, and of equals those who lose the least of each GPU: the
         longest running, where their last saves are not known.
 
-        ``own``: what the plan in question evicts already.
+        ``own``: what the plan in question evicts already. ``in_time``: those too who are spared for
+        a while yet.
 
         Source:
             MAST (OSDI'24) sec. 4.3 has the running time alone; see ``expected_loss_s``.
@@ -222,7 +229,7 @@ class Occupants:
                 if not self._too_slow:
                     return
                 continue  # behind them are those who save too slowly, of whatever priority
-            free_to_go = job.preemptible and job.cooldown_until_s <= now_s
+            free_to_go = job.preemptible and (in_time or job.cooldown_until_s <= now_s)
             if not free_to_go or occupant.evicted:
                 continue
             if not (self.leaving or occupant.parts) or not self._spoken_for(occupant, own):

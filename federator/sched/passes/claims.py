@@ -56,6 +56,7 @@ class Going:
     entry: WorkloadRecord
     component: int | None
     gpus: int  # as the budget counts them
+    spared_until_s: float
 
 
 class Claims:
@@ -111,20 +112,23 @@ class Claims:
                 self._at[name] = claimed
 
     def going(self, claim: Claimed) -> list[Going]:
-        """Who is still to be told to leave for a claim, in order."""
+        """Who may be told to leave for a claim now, in order."""
+        return [each for each in self.left(claim) if each.spared_until_s <= self._now_s]
+
+    def left(self, claim: Claimed) -> list[Going]:
+        """Who is still to be told to leave for a claim, in order; some are spared for a while."""
         found = []
-        for id_ in claim.victims:
+        named = [(id_, None) for id_ in claim.victims]
+        for id_, k in (*named, *((WorkloadId(other), k) for other, k in claim.shrinks)):
             entry = self._ledger.entries.get(id_)
-            if entry is not None and self._may_go(entry, claim):
-                found.append(Going(entry, None, max(LEAST_GPUS, entry.held_gpus)))
-        for other, k in claim.shrinks:
-            entry = self._ledger.entries.get(WorkloadId(other))
-            if entry is not None and self._may_go(entry, claim, k):
-                found.append(Going(entry, k, max(LEAST_GPUS, gpus_of(entry.plan, (k,)))))
+            if entry is not None and self._may_go(entry, claim, k or 0):
+                gpus = entry.held_gpus if k is None else gpus_of(entry.plan, (k,))
+                until_s = self._terms.by_id[id_].spared_until_s
+                found.append(Going(entry, k, max(LEAST_GPUS, gpus), until_s))
         return found
 
-    def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int = 0) -> bool:
-        """Tell whether one that a claim names may be evicted now, as if it were named now.
+    def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int) -> bool:
+        """Tell whether one that a claim names may be evicted in time, as if it were named now.
 
         It is there still, and nobody else's; and its terms still allow it: since the claim was
         made it may have come within its quota.
@@ -135,7 +139,7 @@ class Claims:
             return False
         if component and component not in terms.optional_jobs:
             return False
-        return terms.priority > claim.priority and terms.spared_until_s <= self._now_s
+        return terms.priority > claim.priority
 
     def is_clearing(self, claim: Claimed) -> bool:
         """Tell whether somebody has been told to leave for a claim and is not gone yet."""
@@ -151,15 +155,17 @@ class Claims:
 
     def needed_gpus(self, claim: Claimed) -> int:
         """The budget that a claim still needs."""
-        return sum(each.gpus for each in self.going(claim))
+        return sum(each.gpus for each in self.left(claim))
 
     def escrow_gpus(self, priority: int) -> int:
         """The budget that is kept for claims of this priority or a higher one."""
         return sum(
-            self.needed_gpus(claim)
-            for claim in self._ledger.claims.values()
-            if claim.priority <= priority
+            self._wanted_gpus(claim) for claim in self.in_order() if claim.priority <= priority
         )
+
+    def _wanted_gpus(self, claim: Claimed) -> int:
+        """The budget that a claim could use now."""
+        return sum(each.gpus for each in self.going(claim))
 
     # ---- a pass ----
 
@@ -225,7 +231,7 @@ class Claims:
         for claim in self.in_order():
             if claim.workload == id_ or claim.priority > priority:
                 break
-            before += self.needed_gpus(claim)
+            before += self._wanted_gpus(claim)
         return max(0.0, self.tokens_gpus(turn) - before)
 
     def request(self, id_: WorkloadId, priority: int, fleet_gpus: int) -> BidRequest:
@@ -235,6 +241,7 @@ class Claims:
             priority,
             preempt_gpus=float(fleet_gpus),
             largest_victim_gpus=self._whole_gpus,
+            in_time=True,
         )
 
     # ---- what sites have answered ----
@@ -272,6 +279,12 @@ class Claims:
         claim = self._ledger.claims[ranked.id]
         self.evict(turn, claim, self.tokens_for(turn, claim.workload, claim.priority))
 
+    def are_free_to_go(self, offer: Award) -> bool:
+        """Tell whether nobody whom an offer evicts is spared for a while yet."""
+        ids = {*offer.bid.victims, *(id_ for id_, _ in offer.bid.shrinks)}
+        terms = [self._terms.by_id.get(WorkloadId(id_)) for id_ in ids]
+        return all(each is not None and each.spared_until_s <= self._now_s for each in terms)
+
     def end(self, turn: Transaction, claim: Claimed, code: ReasonCode) -> None:
         """Give a claim up: its nodes are free for all."""
         turn.record(ClaimEnded(at_s=turn.now_s, workload=claim.workload, reason=Reason(code=code)))
@@ -299,9 +312,14 @@ class Claims:
         return spent
 
     def next_stage_s(self, now_s: float) -> float | None:
-        """Unix time at which the budget has more for a claim; None: none waits for that."""
-        if not any(self.going(claim) for claim in self._ledger.claims.values()):
-            return None
+        """Unix time at which somebody more may go for a claim; None: none waits for that."""
+        left = [each for claim in self._ledger.claims.values() for each in self.left(claim)]
+        spared = [each.spared_until_s for each in left if each.spared_until_s > now_s]
+        if len(spared) == len(left):
+            return min(spared, default=None)
+        return min([self._next_tokens_s(now_s), *spared])
+
+    def _next_tokens_s(self, now_s: float) -> float:
         window_s = self._rules.preempt_window_s
         since_s = now_s - window_s
         evictions = reversed(self._ledger.evictions)
@@ -348,14 +366,21 @@ class Claims:
 
         That is ``windows * preempt_window_s + grace_s`` from now, where in each window as many of
         those who must go, of its own claim and of those before it, are told as the budget has room
-        for. Whoever ends by himself before makes it sooner.
+        for; or after the last who is spared for a while. Whoever ends by himself before makes it
+        sooner.
         """
         order = [c for c in self.in_order() if c.workload != claim.workload]
         place = (claim.priority, claim.since_s, claim.workload)
         ahead = [c for c in order if (c.priority, c.since_s, c.workload) < place]
-        sizes = [each.gpus for c in (*ahead, claim) for each in self.going(c)]
-        windows = _windows(sizes, self.tokens_gpus(turn), self._whole_gpus)
-        return turn.now_s + windows * self._rules.preempt_window_s + self._rules.grace_s
+        rest = [each for c in (*ahead, claim) for each in self.left(c)]
+        windows = _windows([e.gpus for e in rest], self.tokens_gpus(turn), self._whole_gpus)
+        starts_s = turn.now_s + windows * self._rules.preempt_window_s
+        spared = [each for each in rest if each.spared_until_s > turn.now_s]
+        if spared:  # by then the budget may just have been spent
+            windows = _windows([each.gpus for each in spared], 0.0, self._whole_gpus)
+            last_s = max(each.spared_until_s for each in spared)
+            starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
+        return starts_s + self._rules.grace_s
 
     def _is_better(self, offered: Claimed, claim: Claimed, turn: Transaction) -> bool:
         """Tell whether a claim is to be changed for another plan: also to another site.

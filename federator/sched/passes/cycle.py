@@ -352,8 +352,8 @@ class SchedulingPass:
             return self.candidates.budget_for(ranked.priority)
         return self.claim_budget_gpus
 
-    def claimable(self, offers: Sequence[Award], now_s: float) -> list[Award]:
-        """Those of a claimant's offers that stay within quota, and whose victims may go."""
+    def claimable(self, offers: Sequence[Award]) -> list[Award]:
+        """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
         ranked = self.claimant
         assert ranked is not None
         holdings, workload = self._ledger.holdings, self._ledger.entries[ranked.id].workload
@@ -365,7 +365,7 @@ class SchedulingPass:
                 priority=ranked.priority,
                 budget_gpus=inf,
                 terms=self._terms.by_id if self._terms is not None else {},
-                now_s=now_s,
+                now_s=inf,
             )
             if (
                 holdings.keeps_quota(charge)

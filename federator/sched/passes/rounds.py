@@ -299,9 +299,10 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             offers = bids_for(id_, pass_.round.answers, list(self._sites))
-            offers = pass_.claimable(offers, turn.now_s)
+            offers = pass_.claimable(offers)
             tokens_gpus = claims.tokens_for(turn, id_, ranked.priority)
-            at_once = [o for o in offers if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
+            free = [o for o in offers if claims.are_free_to_go(o)]
+            at_once = [o for o in free if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
             claim = self._ledger.claims.get(id_)
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus

@@ -276,3 +276,27 @@ def test_tasks_that_run_or_have_a_claim_are_no_more_than_the_throttle(throttle: 
             f.slurm("alpine").end(f.entry(running[0]).attempt_id)
     assert most == throttle
     assert WAITS not in {f.state(id_) for id_ in ids}
+
+
+def test_a_claim_waits_for_the_end_of_a_cooldown_and_nobody_takes_the_rest_meanwhile() -> None:
+    """Small guests, of whom one or another was always spared, kept a gang waiting for hours."""
+    f = fleet()
+    guests_on(f)
+    first = f.submit(of("owner", nodes=2))
+    f.run_until(lambda: f.state(first) is RUNS, limit_s=100.0)
+    spared = {e.workload: e.at_s + RULES.cooldown_s for e in evictions(f)}
+    assert len(spared) == 2
+    f.slurm("alpine").end(f.entry(first).attempt_id)
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in spared), limit_s=60.0)
+    before = len(evictions(f))
+    gang_ = f.submit(of("owner", nodes=8))  # all must go, also those two
+    f.run_until(lambda: gang_ in f.federation.ledger.claims, limit_s=1.5 * WINDOW_S)
+    assert f.clock.now_s < min(spared.values())
+    claim = f.federation.ledger.claims[gang_]
+    assert set(spared) <= set(claim.victims)
+    f.run_until(lambda: f.state(gang_) is RUNS, limit_s=6 * WINDOW_S)
+    assert f.clock.now_s <= claim.promised_by_s
+    gone = {e.workload: e.at_s for e in evictions(f)[before:]}
+    assert all(gone[id_] >= until_s for id_, until_s in spared.items())
+    assert len(gone) == 8
+    assert keeps_budget(f, 16)
