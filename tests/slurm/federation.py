@@ -181,7 +181,8 @@ class Running:
 
     def _has_met_all(self) -> bool:
         assert self.process is not None
-        return self.process.poll() is not None or self.log().count('"site_up"') >= len(layout.SITES)
+        sites = yaml.safe_load(self.config.read_text())["sites"]
+        return self.process.poll() is not None or self.log().count('"site_up"') >= len(sites)
 
     def ask(self, call: Call) -> Reply:
         """Ask as a command does, without a process for each question of who waits for something.
