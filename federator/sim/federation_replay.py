@@ -67,9 +67,9 @@ class FederationReplay:
             )
         rules, physics = self.settings.rules, self.settings.physics
         policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
-        fleet = Fleet(
-            scenario_of(trace, home=self.settings.home), policy, rules, physics, options, usage
-        )
+        home, start_within_s = self.settings.home, self.settings.start_within_s
+        scenario = scenario_of(trace, home=home, start_within_s=start_within_s)
+        fleet = Fleet(scenario, policy, rules, physics, options, usage)
         return timetable_of(trace, fleet.run())
 
 

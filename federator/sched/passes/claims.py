@@ -30,7 +30,7 @@ from federator.model.site_message import SiteClaim
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.claim_budget import ClaimBudget, in_order
-from federator.sched.passes.claim_victims import ClaimVictims
+from federator.sched.passes.claim_victims import ClaimVictims, Going
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.transaction import Transaction
@@ -132,20 +132,23 @@ class Claims:
         Where its victims are leaving, others of its plan are told to go without a new look: the
         site would take those who leave for somebody else's.
         """
-        tokens = self.budget.tokens_gpus(turn)
+        tokens, is_kept = self.budget.tokens_gpus(turn), False
         for claim in in_order(self._ledger):
             going = self.victims.going(claim)
             if not going:
-                if not self.victims.is_clearing(claim) and self.is_worth_asking(claim):
+                is_clear = not is_kept and not self.victims.is_clearing(claim)
+                if is_clear and self.is_worth_asking(claim):
                     return claim
                 continue
-            if tokens < min(each.gpus for each in going):
-                return None
-            if not self.victims.is_clearing(claim):
+            beyond = self.budget.beyond_gpus(turn, claim)
+            if tokens < min(each.gpus for each in going) and beyond <= 0:
+                tokens, is_kept = 0.0, True
+            elif not self.victims.is_clearing(claim):
                 return claim
-            tokens -= self.evict(turn, claim, tokens)
-            if self.victims.going(claim):
-                return None
+            else:
+                tokens -= self.evict(turn, claim, tokens)
+                if self.victims.going(claim):
+                    tokens, is_kept = 0.0, True
         return None
 
     def request(self, id_: WorkloadId, priority: int, fleet_gpus: int) -> BidRequest:
@@ -154,7 +157,7 @@ class Claims:
             self._ledger.entries[id_].workload,
             priority,
             preempt_gpus=float(fleet_gpus),
-            largest_victim_gpus=self.budget.largest_gpus,
+            largest_victim_gpus=self.budget.largest_victim_gpus(id_),
             in_time=True,
         )
 
@@ -205,25 +208,35 @@ class Claims:
         self.take_in_changes()
 
     def evict(self, turn: Transaction, claim: Claimed, tokens_gpus: float) -> float:
-        """Tell as many of a claim's victims to leave as the budget allows; what they cost."""
-        spent = 0
-        for each in self.victims.going(claim):
-            if spent + each.gpus > tokens_gpus:
-                continue
-            if each.component is None:
-                reason = Reason(code=ReasonCode.PREEMPTED, detail=str(claim.workload))
-                turn.change(each.entry, WorkloadEvent.EVICTED, reason=reason, winner=claim.workload)
-            else:
-                reason = Reason(code=ReasonCode.SHRUNK, detail=str(claim.workload))
-                turn.change(
-                    each.entry,
-                    WorkloadEvent.SHRUNK,
-                    components=(each.component,),
-                    reason=reason,
-                    winner=claim.workload,
-                )
-            spent += each.gpus
+        """Tell as many of a claim's victims to leave as the budget allows; what they cost of it.
+
+        Those last who are predicted to end before it starts; and some beyond the budget, if the
+        claimant's tenant has a start objective that would be missed without.
+        """
+        beyond = self.budget.beyond_gpus(turn, claim)
+        most = self.budget.beyond_left_gpus(turn.now_s)
+        spent = spent_beyond = 0
+        for each in self.budget.in_turn(turn, claim):
+            if spent + each.gpus <= tokens_gpus:
+                spent += each.gpus
+                self._tell(turn, each, claim.workload, beyond_budget=False)
+            elif spent_beyond < beyond and spent_beyond + each.gpus <= most:
+                spent_beyond += each.gpus
+                self._tell(turn, each, claim.workload, beyond_budget=True)
         return spent
+
+    def _tell(self, turn: Transaction, each: Going, to: WorkloadId, *, beyond_budget: bool) -> None:
+        """Tell one to leave, or to give up one of its jobs."""
+        whole = each.component is None
+        code = ReasonCode.PREEMPTED if whole else ReasonCode.SHRUNK
+        turn.change(
+            each.entry,
+            WorkloadEvent.EVICTED if whole else WorkloadEvent.SHRUNK,
+            components=() if each.component is None else (each.component,),
+            reason=Reason(code=code, detail=str(to)),
+            winner=to,
+            beyond_budget=beyond_budget,
+        )
 
     def refusals(self, entry: WorkloadRecord, now_s: float) -> dict[SiteName, Refusal]:
         """How a claim stands, for those who ask why its workload waits; and the sites' words."""

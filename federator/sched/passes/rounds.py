@@ -182,7 +182,8 @@ class Rounds:
         lent = self.lends_to_preemptible_only
         if self._claims is not None:
             self._claims.take_in_changes()
-        claims = self._claims if budget or self._ledger.claims else None
+        may_claim = budget or self._ledger.claims or self._ledger.tenancy.has_objectives
+        claims = self._claims if may_claim else None
         if claims is not None and self._terms is not None:
             self._terms.renew(turn.now_s)
             claims.begin_pass(turn)
