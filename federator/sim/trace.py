@@ -7,7 +7,7 @@ is its row in them. Times are whole seconds on the trace's own clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Final, Protocol
 
@@ -102,6 +102,13 @@ class Trace:
         for row in self.in_order():
             rows[self.pool[row]].append(row)
         return rows
+
+    def first(self, count: int) -> Trace:
+        """The jobs that come first, in order of submission."""
+        rows = self.in_order()[:count]
+        columns = (c for c in fields(self) if c.name not in ("pools", "left_out"))
+        chosen = {c.name: [getattr(self, c.name)[row] for row in rows] for c in columns}
+        return replace(self, **chosen)
 
 
 @dataclass(frozen=True, slots=True)
