@@ -7,9 +7,11 @@ is its row in them. Times are whole seconds on the trace's own clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+T = TypeVar("T")
 
 SHARED_SITE: Final = "*"  # where a job ran, for policies to which all pools are one
 
@@ -106,9 +108,22 @@ class Trace:
     def first(self, count: int) -> Trace:
         """The jobs that come first, in order of submission."""
         rows = self.in_order()[:count]
-        columns = (c for c in fields(self) if c.name not in ("pools", "left_out"))
-        chosen = {c.name: [getattr(self, c.name)[row] for row in rows] for c in columns}
-        return replace(self, **chosen)
+
+        def of(column: list[T]) -> list[T]:
+            return [column[row] for row in rows]
+
+        return Trace(
+            pools=self.pools,
+            job_id=of(self.job_id),
+            submit_s=of(self.submit_s),
+            duration_s=of(self.duration_s),
+            gpus=of(self.gpus),
+            num_nodes=of(self.num_nodes),
+            cpus=of(self.cpus),
+            pool=of(self.pool),
+            user=of(self.user),
+            left_out=self.left_out,
+        )
 
 
 @dataclass(frozen=True, slots=True)
