@@ -339,7 +339,7 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
 def in_time(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     """The budget of ten minutes is two of cedar's nodes; nlp is to start within a minute."""
     settings = preemption(budget_frac=0.09, budget_window_s=600.0)
-    tenants = {**TENANTS, "nlp": {"start_within_s": 60}}
+    tenants: dict[str, Row] = {**TENANTS, "nlp": {"start_within_s": 60}}
     yield from lasting(
         Running(tmp_path, tenants=tenants, pass_interval_s=10.0, preemption=settings)
     )
