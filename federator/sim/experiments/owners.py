@@ -55,6 +55,8 @@ class OwnerFigures:
         late_s: all late jobs together.
         completion_s: mean from submission to end.
         alone_s: the same alone.
+        claims: that ended with a start.
+        claims_broken: of those, with one later than was promised at first.
         evictions: of all jobs.
         lost_frac: GPU time of work that was done again, of the work of all jobs.
     """
@@ -67,6 +69,8 @@ class OwnerFigures:
     late_s: float
     completion_s: float
     alone_s: float
+    claims: int
+    claims_broken: int
     evictions: int
     lost_frac: float
 
@@ -123,6 +127,8 @@ def figures(
         late_s=sum(later[k] for k in late),
         completion_s=mean(e.end_s - trace.submit_s[r] for r, e in zip(rows, lives, strict=True)),
         alone_s=mean(alone.end_s[row] - trace.submit_s[row] for row in rows),
+        claims=sum(life.claims_kept + life.claims_broken for life in lives),
+        claims_broken=sum(life.claims_broken for life in lives),
         evictions=sum(life.preemptions for life in lives),
         lost_frac=sum(life.lost_gpu_s for life in lives) / max(1, work),
     )
@@ -256,6 +262,8 @@ class OwnersExperiment:
                 each.late_s / _HOUR_S,
                 each.completion_s / _HOUR_S,
                 each.alone_s / _HOUR_S,
+                each.claims,
+                each.claims_broken,
                 each.evictions,
                 each.lost_frac,
             )
@@ -272,13 +280,16 @@ _COLUMNS: Final = (
     "late_h",
     "completion_h",
     "alone_h",
+    "claims",
+    "claims_broken",
     "evictions",
     "lost_frac",
 )
 _ABOUT: Final = (
     "by_order: late jobs that waited for jobs of their own pool for at least half of their "
     "lateness; by_guests: the other late ones. late_h: all late jobs together. completion_h: mean "
-    "from submission to end. lost_frac: work that was done again, of all work."
+    "from submission to end. claims_broken: with a start later than was told at first. lost_frac: "
+    "work that was done again, of all work."
 )
 _NOTES: Final = (
     "Alone: each pool in strict order of submission, on its own nodes, as pool-fifo.",
