@@ -109,11 +109,13 @@ class PreemptionConfig(_Strict):
     """Limits of preemption: how long victims have, and how many there may be.
 
     At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
+    For tenants with ``start_within_s``, ``beyond_budget_frac`` more.
     """
 
     grace_s: _Seconds = 120.0
     cooldown_s: _Seconds = 3600.0
     budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
+    beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
     budget_window_s: _Seconds = 600.0
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
@@ -240,6 +242,7 @@ class TenantConfig(_Strict):
     parent: _TenantName | None = None
     quota: QuotaConfig | None = None
     home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
+    start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
     limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
@@ -388,6 +391,7 @@ class FederationConfig(_Strict):
                 limit=tenant.limit.allowance,
                 parent=tenant.parent,
                 home=tenant.home,
+                start_within_s=tenant.start_within_s,
             )
             for name, tenant in self.tenants.items()
         ]
@@ -420,7 +424,21 @@ class FederationConfig(_Strict):
             for name, tenant in self.tenants.items()
             if tenant.quota is not None and tenant.quota.gpus is None
         ]
-        return tuple(lines)
+        return (*lines, *self._idle_objectives())
+
+    def _idle_objectives(self) -> Iterator[str]:
+        """Start objectives that nothing can be done for."""
+        preemption = self.policy.preemption
+        for name, tenant in self.tenants.items():
+            if not tenant.start_within_s:
+                continue
+            if not preemption.budget_frac or self.policy.name != "mast":
+                yield f"tenant {name}: start_within_s has no effect: nobody is evicted"
+            elif tenant.start_within_s < preemption.grace_s:
+                yield (
+                    f"tenant {name}: start_within_s {tenant.start_within_s:g} is below the grace "
+                    f"of {preemption.grace_s:g} s that guests have to leave"
+                )
 
     def _broken_promises(self) -> Iterator[str]:
         """Quotas that cannot all be had at once, because of those above them."""

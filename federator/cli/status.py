@@ -116,7 +116,10 @@ def _pass(last: PassRow | None, now_s: float) -> str:
 def _evictions(budget: BudgetRow) -> str:
     if not budget.gpus and not budget.evictions:
         return "off"
-    return (
+    text = (
         f"{budget.evictions} with {counted(budget.evicted_gpus, 'GPU')} in the last "
         f"{span(budget.window_s)}; {budget.left_gpus:g} of {budget.gpus:g} GPUs of the budget left"
     )
+    if not budget.beyond_gpus:
+        return text
+    return f"{text}; {counted(budget.beyond_gpus, 'GPU')} beyond it for start objectives"

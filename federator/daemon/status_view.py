@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
+from federator.sched.state.evictions import since
 from federator.wire.client_protocol import (
     BudgetRow,
     ClaimRow,
@@ -59,14 +59,15 @@ def status_reply(
 
 def _budget(federation: Federation, now_s: float) -> BudgetRow:
     window_s = federation.rules.preempt_window_s
-    since_s = now_s - window_s
-    latest = reversed(federation.ledger.evictions)
-    lately = list(takewhile(lambda eviction: eviction.at_s > since_s, latest))
+    evictions = federation.ledger.evictions
+    within = since(evictions.within, now_s - window_s)
+    beyond = since(evictions.beyond, now_s - window_s)
     gpus, left_gpus = federation.eviction_budget(now_s)
     return BudgetRow(
         window_s=window_s,
         gpus=gpus,
         left_gpus=left_gpus,
-        evicted_gpus=sum(eviction.gpus for eviction in lately),
-        evictions=len(lately),
+        evicted_gpus=sum(eviction.gpus for eviction in within),
+        evictions=len(within),
+        beyond_gpus=sum(eviction.gpus for eviction in beyond),
     )

@@ -14,7 +14,6 @@ All of this is figured for each resource alone; a quota that does not count it p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import inf, isfinite
 
 from federator.daemon.views import RankSnapshot
@@ -51,7 +50,6 @@ def tenant_rows(
     averages = holdings.averages(now_s)
     shares, fair_share = usage_shares(averages), fair_share_terms(averages, weights)
     lent = _lent(ledger, borrowed := _borrowed(ledger), _capacity(federation, tenancy))
-    by_resource = partial(_by_resource, tenancy)
 
     def row_of(row: int) -> TenantRow:
         tenant, quota = tenancy.tenants[row], tenancy.quotas[row]
@@ -64,12 +62,13 @@ def tenant_rows(
             priority=tenant.priority,
             users=users.get(tenant.name, ()),
             home=tuple(sorted(tenancy.home(row))),
+            start_within_s=tenancy.start_within_s(row),
             quota=None if quota is None else _bounds(tenancy, quota),
             limit=_limit(tenancy, row),
-            used=by_resource(holdings.used(row)),
-            used_own=by_resource(holdings.own(row)),
-            borrowed=by_resource(borrowed[row]),
-            lent=by_resource(lent[row]),
+            used=_by_resource(tenancy, holdings.used(row)),
+            used_own=_by_resource(tenancy, holdings.own(row)),
+            borrowed=_by_resource(tenancy, borrowed[row]),
+            lent=_by_resource(tenancy, lent[row]),
             pending=pending,
             pending_within=within if ranks.by_quota else None,
             pending_over=pending - within if ranks.by_quota else None,

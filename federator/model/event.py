@@ -233,7 +233,7 @@ class SiteReturned(Event, frozen=True, kw_only=True, tag="site_returned"):
     site: SiteName
 
 
-class Changed(Event, frozen=True, kw_only=True, tag="changed"):
+class Changed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="changed"):
     """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
     ``attempt`` is 0 only for what befalls a workload that is not at any site.
@@ -256,6 +256,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     saved_at_s: float = 0.0  # its last checkpoint, if it was not told to leave; 0: none is known
     work_dir: str | None = None  # as of ``AttemptReport``; None: nothing new is said of it
     winner: WorkloadId | None = None  # of one that leaves, or shrinks, for a claim: whose
+    beyond_budget: bool = False  # it does so for a start objective, and not within the budget
 
 
 class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended"):
@@ -437,6 +438,7 @@ class SnapshotEvictions(Event, frozen=True, kw_only=True, tag="snapshot_eviction
     """The times of evictions with their GPUs, in that order."""
 
     evictions: tuple[tuple[float, int], ...]
+    beyond_budget: tuple[tuple[float, int], ...] = ()  # others, for start objectives
 
 
 class SnapshotOrder(Event, frozen=True, kw_only=True, tag="snapshot_order"):

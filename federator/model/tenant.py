@@ -52,6 +52,9 @@ class Tenant:
 
     ``home``: the sites at which the quotas of a tenant and of those below it are guaranteed; at
     others it is a guest, whatever its quota. Empty: where its parent's are, or at every site.
+
+    ``start_within_s``: how long work within quota may wait for guests to leave before their
+    eviction goes beyond the budget; 0: as its parent, or never.
     """
 
     name: TenantName
@@ -60,11 +63,16 @@ class Tenant:
     limit: Allowance = UNLIMITED
     parent: TenantName | None = None
     home: tuple[SiteName, ...] = ()
+    start_within_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:
             raise InvalidRequest(
                 f"tenant {self.name[:64]!r}: priority {self.priority}; expected 1 to 7"
+            )
+        if not 0 <= self.start_within_s < inf:  # NaN fails too
+            raise InvalidRequest(
+                f"tenant {self.name[:64]!r}: start_within_s {self.start_within_s}; expected seconds"
             )
 
 
@@ -111,6 +119,7 @@ class Tenancy:
         for row in range(len(self.tenants)):
             self._chains.append(self._climb(row))
         self._homes = [self._nearest_home(row) for row in range(len(self.tenants))]
+        self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
         for row in range(len(self.tenants)):
             self._family.append(self._root(row))
         self.quotas = [None if t.quota is None else self._vector(t.quota) for t in self.tenants]
@@ -160,6 +169,11 @@ class Tenancy:
         """Tell whether the quotas above a tenant are guaranteed at a site."""
         home = self._homes[row]
         return not home or site in home
+
+    def start_within_s(self, row: int) -> float:
+        """The start objective of a tenant, or of the nearest above it; 0: there is none."""
+        chain = (self.tenants[at].start_within_s for at in self._chains[row])
+        return next((within_s for within_s in chain if within_s), 0.0)
 
     def limit_rows(self, row: int) -> tuple[int, ...]:
         """Those of the chain whose limit bounds the tenant."""

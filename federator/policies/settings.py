@@ -16,6 +16,7 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "launch_lease_s": "launch_lease_s",
         "bid_timeout_s": "bid_timeout_s",
         "preempt_frac": "preemption.budget_frac",
+        "beyond_budget_frac": "preemption.beyond_budget_frac",
         "preempt_window_s": "preemption.budget_window_s",
         "grace_s": "preemption.grace_s",
         "cooldown_s": "preemption.cooldown_s",

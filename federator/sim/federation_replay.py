@@ -5,7 +5,7 @@ The queue is ranked by one of the daemon's own policies, ``federator.policies``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from federator.errors import InvalidRequest
 from federator.policies import POLICIES
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
 from federator.sim.fleet import BEGIN_S, Fleet
+from federator.sim.scenario import JobTrace
 from federator.sim.settings import Settings, settings_of, without_effect
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 from federator.sim.trace_scenario import scenario_of, timetable_of
@@ -60,6 +61,14 @@ class FederationReplay:
         return lines
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
+        return timetable_of(trace, self.lives(trace, options))
+
+    def lives(self, trace: Trace, options: ReplayOptions) -> Sequence[JobTrace]:
+        """What became of each job, in order of submission.
+
+        Raises:
+            InvalidRequest: the trace is too long for exact times.
+        """
         if not _has_exact_times(trace):
             raise InvalidRequest(
                 f"{self.policy}: the trace's last submission and all its durations come to 2^52 s "
@@ -67,10 +76,10 @@ class FederationReplay:
             )
         rules, physics = self.settings.rules, self.settings.physics
         policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
-        fleet = Fleet(
-            scenario_of(trace, home=self.settings.home), policy, rules, physics, options, usage
-        )
-        return timetable_of(trace, fleet.run())
+        home, start_within_s = self.settings.home, self.settings.start_within_s
+        scenario = scenario_of(trace, home=home, start_within_s=start_within_s)
+        fleet = Fleet(scenario, policy, rules, physics, options, usage)
+        return fleet.run()
 
 
 def _has_exact_times(trace: Trace) -> bool:

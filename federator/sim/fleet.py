@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from math import isfinite
 
 from federator.errors import FederatorError
-from federator.model.event import Awarded
+from federator.model.event import Awarded, Claimed, ClaimEnded
 from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
@@ -371,15 +371,30 @@ class Fleet:
                     self.lives[command.client].refused = True
                     self._over += 1
                     self._options.progress(1)
-                case Record(event=Awarded() as award):
-                    self._awarded(award)
+                case Record(event=Awarded() | Claimed() | ClaimEnded() as event):
+                    self._recorded(event)
+
+    def _recorded(self, event: Awarded | Claimed | ClaimEnded) -> None:
+        match event:
+            case Awarded():
+                self._awarded(event)
+            case Claimed():
+                life = self.lives[self._arrival_of[event.workload]]
+                life.promised_s = event.promised_by_s - BEGIN_S
+            case ClaimEnded():
+                self.lives[self._arrival_of[event.workload]].promised_s = -1.0
 
     def _awarded(self, award: Awarded) -> None:
         if self._options.keep_awards:
             self.awards.append(award)
+        life = self.lives[self._arrival_of[award.attempt.workload]]
         if award.attempt.attempt == 1:
-            index = self._arrival_of[award.attempt.workload]
-            self.lives[index].within_quota = award.within_quota
+            life.within_quota = award.within_quota
+        if life.promised_s >= 0:
+            kept = self.now_s - BEGIN_S <= life.promised_s
+            life.claims_kept += kept
+            life.claims_broken += not kept
+            life.promised_s = -1.0
 
     def _bid(self, site: SiteName, ask: Ask) -> None:
         scheduler = self.sites[site].scheduler

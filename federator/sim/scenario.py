@@ -75,6 +75,9 @@ class JobTrace:
     preemptions: int = 0
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
     within_quota: bool = False  # at its first award
+    promised_s: float = -1.0  # by when it starts, as its claim says; -1: it has none
+    claims_kept: int = 0  # that ended with its start by then
+    claims_broken: int = 0  # that ended with a later start
     timed_out: bool = False  # ended by its time limit
     failed: bool = False  # ended with its node, and was not to be requeued
     refused: bool = False  # no site can ever run it: never queued

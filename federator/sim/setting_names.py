@@ -12,9 +12,9 @@ from federator.policies.settings import POLICY_KEYS
 from federator.sim.physics import Physics
 
 OF_PHYSICS: Final = frozenset(f.name for f in fields(Physics))
-OF_REPLAYS: Final = frozenset({"home", "preempt_gpus"})
-"""Of a replay alone: whether quotas are guaranteed in the pool itself, and the eviction budget in
-GPUs; federation.yaml has the one by tenant, the other as a part."""
+OF_REPLAYS: Final = frozenset({"home", "preempt_gpus", "start_within_s"})
+"""Of a replay alone: whether quotas are guaranteed in the pool itself, the eviction budget in GPUs,
+and the start objective of all; federation.yaml has the budget as a part, the others by tenant."""
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
     "per_nice": "no job of a trace has a --nice",

@@ -32,6 +32,7 @@ class Settings:
     weights: CreditWeights = CreditWeights()
     usage: UsageMemory = UsageMemory()
     home: bool = False  # the quota of a pool is guaranteed in the pool itself, see ``Tenant.home``
+    start_within_s: float = 0.0  # of every pool's tenant, see ``Tenant.start_within_s``
 
 
 def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
@@ -49,7 +50,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
     checked = _checked({name: v for name, v in changes.items() if name in POLICY_KEYS})
     rules = {name: v for name, v in checked.items() if name in RULE_KEYS}
     if "preempt_gpus" in changes:
-        rules["preempt_gpus"] = _budget(changes["preempt_gpus"])
+        rules["preempt_gpus"] = _from_0("preempt_gpus", changes["preempt_gpus"])
     of_sites: dict[str, Any] = {name: v for name, v in changes.items() if name in OF_PHYSICS}
     if float(of_sites.get("local_gpus", 0.5)).is_integer():
         of_sites["local_gpus"] = int(of_sites["local_gpus"])
@@ -59,6 +60,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
         weights=CreditWeights(**{name: v for name, v in checked.items() if name in WEIGHT_KEYS}),
         usage=UsageMemory(**{name: v for name, v in checked.items() if name in USAGE_KEYS}),
         home=_flag("home", changes.get("home", 0.0)),
+        start_within_s=_from_0("start_within_s", changes.get("start_within_s", 0.0)),
     )
 
 
@@ -70,12 +72,20 @@ def without_effect(changes: Collection[str], settings: Settings) -> Iterator[str
         (
             rules.evicts,
             "nobody is evicted; set preempt_frac or preempt_gpus",
-            ("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
+            (
+                *("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
+                *("start_within_s", "beyond_budget_frac"),
+            ),
         ),
         (
             rules.evicts or fails,
             "nothing ends a job early; set preempt_frac or node_mtbf_s",
             ("checkpoint_every_s", "restore_s", "launch_lease_s"),
+        ),
+        (
+            settings.start_within_s > 0,
+            "there is no start objective; set start_within_s",
+            ("beyond_budget_frac",),
         ),
         (fails, "no node fails; set node_mtbf_s", ("node_repair_s",)),
         (local, "there are no local users; set local_load", ("local_duration_s", "local_gpus")),
@@ -114,7 +124,7 @@ def _flag(name: str, value: float) -> bool:
     return bool(value)
 
 
-def _budget(gpus: float) -> float:
-    if not 0 <= gpus < inf:
-        raise InvalidRequest(f"--set: preempt_gpus: expected a number from 0 on, found {gpus}")
-    return gpus
+def _from_0(name: str, value: float) -> float:
+    if not 0 <= value < inf:
+        raise InvalidRequest(f"--set: {name}: expected a number from 0 on, found {value}")
+    return value

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+T = TypeVar("T")
 
 SHARED_SITE: Final = "*"  # where a job ran, for policies to which all pools are one
 
@@ -102,6 +104,26 @@ class Trace:
         for row in self.in_order():
             rows[self.pool[row]].append(row)
         return rows
+
+    def first(self, count: int) -> Trace:
+        """The jobs that come first, in order of submission."""
+        rows = self.in_order()[:count]
+
+        def of(column: list[T]) -> list[T]:
+            return [column[row] for row in rows]
+
+        return Trace(
+            pools=self.pools,
+            job_id=of(self.job_id),
+            submit_s=of(self.submit_s),
+            duration_s=of(self.duration_s),
+            gpus=of(self.gpus),
+            num_nodes=of(self.num_nodes),
+            cpus=of(self.cpus),
+            pool=of(self.pool),
+            user=of(self.user),
+            left_out=self.left_out,
+        )
 
 
 @dataclass(frozen=True, slots=True)

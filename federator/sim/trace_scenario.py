@@ -20,7 +20,7 @@ TENANT_PRIORITY: Final = 4  # where most workloads are (MAST sec. 4.2)
 _SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
-def scenario_of(trace: Trace, *, home: bool = False) -> Scenario:
+def scenario_of(trace: Trace, *, home: bool = False, start_within_s: float = 0.0) -> Scenario:
     """The whole trace; its rows in order of submission.
 
     Jobs that ask for the same are one object.
@@ -28,6 +28,7 @@ def scenario_of(trace: Trace, *, home: bool = False) -> Scenario:
     Args:
         trace: its pools are sites, and tenants.
         home: whether a tenant's quota is guaranteed in its own pool only, see ``Tenant.home``.
+        start_within_s: of every tenant, see ``Tenant.start_within_s``.
     """
     alike: dict[tuple[Job, ...], tuple[Job, ...]] = {}
     sites = tuple(
@@ -39,6 +40,7 @@ def scenario_of(trace: Trace, *, home: bool = False) -> Scenario:
             priority=TENANT_PRIORITY,
             quota=Allowance(gpus=pool.gpus),
             home=(SiteName(pool.name),) if home else (),
+            start_within_s=start_within_s,
         )
         for pool in trace.pools
     )

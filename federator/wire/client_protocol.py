@@ -331,6 +331,7 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     left_gpus: float = 0.0  # of those, now
     evicted_gpus: int = 0  # in the last window
     evictions: int = 0  # likewise
+    beyond_gpus: int = 0  # evicted besides in the last window, for start objectives
 
 
 class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -387,6 +388,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     users: tuple[str, ...] = ()
     home: tuple[str, ...] = ()  # sites at which the quota is guaranteed; none: at all
+    start_within_s: float = 0.0  # its start objective; 0: none
     quota: dict[str, int | None] | None = None  # None: it has none; of one resource: not counted
     limit: dict[str, int | None]  # None: unlimited
     used: dict[str, int]

@@ -233,7 +233,7 @@ def test_whatever_happens_a_tenant_holds_what_its_plans_hold_and_the_budget_is_k
         row = next((e.charge.row for e in entries if e.charge is not None), None)
         if row is not None:
             assert ledger.holdings.own(row)[0] == sum(entry.held_gpus for entry in entries)
-    spent = ledger.evictions
+    spent = ledger.evictions.within
     for last in spent:
         window = [e.gpus for e in spent if last.at_s - 60.0 < e.at_s <= last.at_s]
         assert sum(window) <= 40

@@ -335,6 +335,32 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
         resumed(id_)
 
 
+@pytest.fixture
+def in_time(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """The budget of ten minutes is two of cedar's nodes; nlp is to start within a minute."""
+    settings = preemption(budget_frac=0.09, budget_window_s=600.0)
+    tenants: dict[str, Row] = {**TENANTS, "nlp": {"start_within_s": 60}}
+    yield from lasting(
+        Running(tmp_path, tenants=tenants, pass_interval_s=10.0, preemption=settings)
+    )
+
+
+def test_an_owner_with_a_start_objective_has_its_nodes_back_beyond_the_budget(
+    in_time: Running,
+) -> None:
+    guests = fill(in_time, saver())
+    gang = in_time.submit("#!/bin/sh\nsleep 8\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    row, waited_s = start_of(in_time, gang)
+    assert waited_s < 60.0 + 10.0
+    assert len(row["node_names"]) == 6
+    assert "32 GPUs beyond it for start objectives" in in_time.run("federator", "status").stdout
+    within(90, lambda: all(r["state"] == "RUNNING" for r in in_time.rows(*guests)))
+    evicted = [id_ for id_ in guests if in_time.row(id_)["attempt"] > 1]
+    assert len(evicted) == 6
+    for id_ in evicted:
+        resumed(id_)
+
+
 def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Running) -> None:
     away_s = GRACE_S - 5
     guests = fill(evicting, DEAF)

@@ -637,6 +637,18 @@ def test_quotas_beyond_their_parents_quota_are_warned_of(tmp_path: Path) -> None
     ]
 
 
+def test_start_objectives_that_nothing_can_be_done_for_are_warned_of(tmp_path: Path) -> None:
+    vision = {"quota": {"gpus": 8}, "start_within_s": 600}
+    assert warnings_of(tmp_path, {"vision": vision}) == ""
+    never = "{name: mast, preemption: {budget_frac: 0}}"
+    assert warnings_of(tmp_path, {"vision": vision}, never) == (
+        "tenant vision: start_within_s has no effect: nobody is evicted"
+    )
+    assert warnings_of(tmp_path, {"vision": {**vision, "start_within_s": 60}}) == (
+        "tenant vision: start_within_s 60 is below the grace of 120 s that guests have to leave"
+    )
+
+
 def test_a_tenant_without_a_quota_passes_on_what_its_parent_has(tmp_path: Path) -> None:
     quotas = {
         "all": {"quota": {"gpus": 8}},

@@ -406,7 +406,7 @@ class Candidates:
         if self._claims is None:
             return self.budget_gpus
         if priority not in self._escrow_gpus:
-            self._escrow_gpus[priority] = float(self._claims.escrow_gpus(priority))
+            self._escrow_gpus[priority] = float(self._claims.budget.escrow_gpus(priority))
         return max(0.0, self.budget_gpus - self._escrow_gpus[priority])
 
     def _is_claimed_at(self, site: SiteName, id_: WorkloadId) -> bool:

@@ -17,29 +17,27 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
 
 from federator.model.event import Claimed, ClaimEnded
-from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.site_message import SiteClaim
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.claim_budget import ClaimBudget, in_order
+from federator.sched.passes.claim_victims import ClaimVictims, Going
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.holdings import fits
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import LEAST_GPUS, Rules
-from federator.sched.state.shrink import gpus_of
+from federator.sched.state.rules import Rules
 
 MOST_CLAIMS: Final = 16  # at once; who comes later waits in the queue until one has ended
 AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried again after this time
@@ -47,16 +45,6 @@ AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried agai
 
 _Shape = tuple[int, int, frozenset[SiteName]]
 """The number of what is asked for, its priority, and the home of its tenant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Going:
-    """A workload, or optional jobs of one, that is still to be evicted for a claim."""
-
-    entry: WorkloadRecord
-    component: int | None
-    gpus: int  # as the budget counts them
-    spared_until_s: float
 
 
 class Claims:
@@ -76,20 +64,15 @@ class Claims:
         self._rules = rules
         self._known = known
         self._terms = terms
+        self.victims = ClaimVictims(ledger, terms)
+        self.budget = ClaimBudget(ledger, rules, self.victims)
         self._at: dict[SiteName, tuple[SiteClaim, ...]] = {}  # as of ``_as_of``
         self._as_of: tuple[Claimed, ...] = ()
         self._asked: dict[WorkloadId, tuple[int, float]] = {}  # as of which news, and when
         self._in_vain: dict[_Shape, float] = {}  # until when
-        self._whole_gpus = 0.0
         self._now_s = 0.0
 
     # ---- what there is ----
-
-    def in_order(self) -> list[Claimed]:
-        """The claims, first to be served first."""
-        return sorted(
-            self._ledger.claims.values(), key=lambda c: (c.priority, c.since_s, c.workload)
-        )
 
     def at(self, site: SiteName) -> tuple[SiteClaim, ...]:
         """The claims of a site, as it is told of them; the same object while none changes."""
@@ -103,7 +86,7 @@ class Claims:
             return
         self._as_of = claims
         found: dict[SiteName, list[SiteClaim]] = {}
-        for claim in self.in_order():
+        for claim in in_order(self._ledger):
             found.setdefault(claim.site, []).append(_for_site(claim))
         for name in sorted(self._at.keys() | found.keys()):
             claimed = tuple(found.get(name, ()))
@@ -111,68 +94,12 @@ class Claims:
                 self._known.forget(name)
                 self._at[name] = claimed
 
-    def going(self, claim: Claimed) -> list[Going]:
-        """Who may be told to leave for a claim now, in order."""
-        return [each for each in self.left(claim) if each.spared_until_s <= self._now_s]
-
-    def left(self, claim: Claimed) -> list[Going]:
-        """Who is still to be told to leave for a claim, in order; some are spared for a while."""
-        found = []
-        named = [(id_, None) for id_ in claim.victims]
-        for id_, k in (*named, *((WorkloadId(other), k) for other, k in claim.shrinks)):
-            entry = self._ledger.entries.get(id_)
-            if entry is not None and self._may_go(entry, claim, k or 0):
-                gpus = entry.held_gpus if k is None else gpus_of(entry.plan, (k,))
-                until_s = self._terms.by_id[id_].spared_until_s
-                found.append(Going(entry, k, max(LEAST_GPUS, gpus), until_s))
-        return found
-
-    def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int) -> bool:
-        """Tell whether one that a claim names may be evicted in time, as if it were named now.
-
-        It is there still, and nobody else's; and its terms still allow it: since the claim was
-        made it may have come within its quota.
-        """
-        runs = entry.state is WorkloadState.RUNNING and entry.site == claim.site
-        terms = self._terms.by_id.get(entry.workload.id)
-        if not runs or terms is None or entry.promised_to is not None or entry.promised_jobs:
-            return False
-        if component and component not in terms.optional_jobs:
-            return False
-        return terms.priority > claim.priority
-
-    def is_clearing(self, claim: Claimed) -> bool:
-        """Tell whether somebody has been told to leave for a claim and is not gone yet."""
-        entries = self._ledger.entries
-        victims = (entries.get(id_) for id_ in claim.victims)
-        shrunk = ((entries.get(WorkloadId(id_)), k) for id_, k in claim.shrinks)
-        return any(
-            v is not None
-            and v.state is WorkloadState.PREEMPTING
-            and v.promised_to == claim.workload
-            for v in victims
-        ) or any(e is not None and e.leaving_jobs.get(k) == claim.workload for e, k in shrunk)
-
-    def needed_gpus(self, claim: Claimed) -> int:
-        """The budget that a claim still needs."""
-        return sum(each.gpus for each in self.left(claim))
-
-    def escrow_gpus(self, priority: int) -> int:
-        """The budget that is kept for claims of this priority or a higher one."""
-        return sum(
-            self._wanted_gpus(claim) for claim in self.in_order() if claim.priority <= priority
-        )
-
-    def _wanted_gpus(self, claim: Claimed) -> int:
-        """The budget that a claim could use now."""
-        return sum(each.gpus for each in self.going(claim))
-
     # ---- a pass ----
 
     def begin_pass(self, turn: Transaction) -> None:
         """End the claims that nobody is entitled to any more, and drop what has lapsed."""
-        self._now_s = turn.now_s
-        self._whole_gpus = self._rules.preempt_gpus + self._rules.preempt_frac * turn.fleet_gpus
+        self._now_s = self.victims.now_s = turn.now_s
+        self.budget.begin_pass(turn)
         for claim in list(self._ledger.claims.values()):
             if not self._is_within_quota(claim):
                 self.end(turn, claim, ReasonCode.LIMIT)
@@ -205,34 +132,24 @@ class Claims:
         Where its victims are leaving, others of its plan are told to go without a new look: the
         site would take those who leave for somebody else's.
         """
-        tokens = self.tokens_gpus(turn)
-        for claim in self.in_order():
-            going = self.going(claim)
+        tokens, is_kept = self.budget.tokens_gpus(turn), False
+        for claim in in_order(self._ledger):
+            going = self.victims.going(claim)
             if not going:
-                if not self.is_clearing(claim) and self.is_worth_asking(claim):
+                is_clear = not is_kept and not self.victims.is_clearing(claim)
+                if is_clear and self.is_worth_asking(claim):
                     return claim
                 continue
-            if tokens < min(each.gpus for each in going):
-                return None
-            if not self.is_clearing(claim):
+            beyond = self.budget.beyond_gpus(turn, claim)
+            if tokens < min(each.gpus for each in going) and beyond <= 0:
+                tokens, is_kept = 0.0, True
+            elif not self.victims.is_clearing(claim):
                 return claim
-            tokens -= self.evict(turn, claim, tokens)
-            if self.going(claim):
-                return None
+            else:
+                tokens -= self.evict(turn, claim, tokens)
+                if self.victims.going(claim):
+                    tokens, is_kept = 0.0, True
         return None
-
-    def tokens_gpus(self, turn: Transaction) -> float:
-        """The GPUs that may be evicted now."""
-        return budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
-
-    def tokens_for(self, turn: Transaction, id_: WorkloadId, priority: int) -> float:
-        """The GPUs that may be evicted now for one claimant: what those before it leave."""
-        before = 0
-        for claim in self.in_order():
-            if claim.workload == id_ or claim.priority > priority:
-                break
-            before += self._wanted_gpus(claim)
-        return max(0.0, self.tokens_gpus(turn) - before)
 
     def request(self, id_: WorkloadId, priority: int, fleet_gpus: int) -> BidRequest:
         """A claimant as sites are asked about it: with as many victims as it takes."""
@@ -240,7 +157,7 @@ class Claims:
             self._ledger.entries[id_].workload,
             priority,
             preempt_gpus=float(fleet_gpus),
-            largest_victim_gpus=self._whole_gpus,
+            largest_victim_gpus=self.budget.largest_victim_gpus(id_),
             in_time=True,
         )
 
@@ -272,12 +189,12 @@ class Claims:
         """
         before = self._ledger.claims.get(ranked.id)
         found = [self._claim_of(turn, ranked, offer, before) for offer in offers]
-        best = min(found, key=lambda claim: (claim.starts_by_s, self.needed_gpus(claim)))
+        best = min(found, key=lambda claim: (claim.starts_by_s, self.victims.needed_gpus(claim)))
         if before is None or before.site not in answered or self._is_better(best, before, turn):
             turn.record(best)
             self.take_in_changes()
         claim = self._ledger.claims[ranked.id]
-        self.evict(turn, claim, self.tokens_for(turn, claim.workload, claim.priority))
+        self.evict(turn, claim, self.budget.tokens_for(turn, claim.workload, claim.priority))
 
     def are_free_to_go(self, offer: Award) -> bool:
         """Tell whether nobody whom an offer evicts is spared for a while yet."""
@@ -291,40 +208,35 @@ class Claims:
         self.take_in_changes()
 
     def evict(self, turn: Transaction, claim: Claimed, tokens_gpus: float) -> float:
-        """Tell as many of a claim's victims to leave as the budget allows; what they cost."""
-        spent = 0
-        for each in self.going(claim):
-            if spent + each.gpus > tokens_gpus:
-                continue
-            if each.component is None:
-                reason = Reason(code=ReasonCode.PREEMPTED, detail=str(claim.workload))
-                turn.change(each.entry, WorkloadEvent.EVICTED, reason=reason, winner=claim.workload)
-            else:
-                reason = Reason(code=ReasonCode.SHRUNK, detail=str(claim.workload))
-                turn.change(
-                    each.entry,
-                    WorkloadEvent.SHRUNK,
-                    components=(each.component,),
-                    reason=reason,
-                    winner=claim.workload,
-                )
-            spent += each.gpus
+        """Tell as many of a claim's victims to leave as the budget allows; what they cost of it.
+
+        Those last who are predicted to end before it starts; and some beyond the budget, if the
+        claimant's tenant has a start objective that would be missed without.
+        """
+        beyond = self.budget.beyond_gpus(turn, claim)
+        most = self.budget.beyond_left_gpus(turn.now_s)
+        spent = spent_beyond = 0
+        for each in self.budget.in_turn(turn, claim):
+            if spent + each.gpus <= tokens_gpus:
+                spent += each.gpus
+                self._tell(turn, each, claim.workload, beyond_budget=False)
+            elif spent_beyond < beyond and spent_beyond + each.gpus <= most:
+                spent_beyond += each.gpus
+                self._tell(turn, each, claim.workload, beyond_budget=True)
         return spent
 
-    def next_stage_s(self, now_s: float) -> float | None:
-        """Unix time at which somebody more may go for a claim; None: none waits for that."""
-        left = [each for claim in self._ledger.claims.values() for each in self.left(claim)]
-        spared = [each.spared_until_s for each in left if each.spared_until_s > now_s]
-        if len(spared) == len(left):
-            return min(spared, default=None)
-        return min([self._next_tokens_s(now_s), *spared])
-
-    def _next_tokens_s(self, now_s: float) -> float:
-        window_s = self._rules.preempt_window_s
-        since_s = now_s - window_s
-        evictions = reversed(self._ledger.evictions)
-        spent = list(takewhile(lambda e: e.at_s > since_s, evictions))
-        return spent[-1].at_s + window_s if spent else now_s + window_s
+    def _tell(self, turn: Transaction, each: Going, to: WorkloadId, *, beyond_budget: bool) -> None:
+        """Tell one to leave, or to give up one of its jobs."""
+        whole = each.component is None
+        code = ReasonCode.PREEMPTED if whole else ReasonCode.SHRUNK
+        turn.change(
+            each.entry,
+            WorkloadEvent.EVICTED if whole else WorkloadEvent.SHRUNK,
+            components=() if each.component is None else (each.component,),
+            reason=Reason(code=code, detail=str(to)),
+            winner=to,
+            beyond_budget=beyond_budget,
+        )
 
     def refusals(self, entry: WorkloadRecord, now_s: float) -> dict[SiteName, Refusal]:
         """How a claim stands, for those who ask why its workload waits; and the sites' words."""
@@ -332,7 +244,7 @@ class Claims:
         reason = Reason(
             code=ReasonCode.CLAIM,
             needed=sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()),
-            free=self.needed_gpus(claim),
+            free=self.victims.needed_gpus(claim),
             unit="GPUs",
             detail=claim.site,
         )
@@ -357,30 +269,9 @@ class Claims:
             victims=tuple(map(WorkloadId, offer.bid.victims)),
             shrinks=offer.bid.shrinks,
         )
-        starts_by_s = self.starts_by_s(turn, claim)
+        starts_by_s = self.budget.starts_by_s(turn, claim)
         promised_by_s = claim.promised_by_s or starts_by_s
         return replace(claim, starts_by_s=starts_by_s, promised_by_s=promised_by_s)
-
-    def starts_by_s(self, turn: Transaction, claim: Claimed) -> float:
-        """Unix time by which a claimant starts, if nobody of a higher priority comes before it.
-
-        That is ``windows * preempt_window_s + grace_s`` from now, where in each window as many of
-        those who must go, of its own claim and of those before it, are told as the budget has room
-        for; or after the last who is spared for a while. Whoever ends by himself before makes it
-        sooner.
-        """
-        order = [c for c in self.in_order() if c.workload != claim.workload]
-        place = (claim.priority, claim.since_s, claim.workload)
-        ahead = [c for c in order if (c.priority, c.since_s, c.workload) < place]
-        rest = [each for c in (*ahead, claim) for each in self.left(c)]
-        windows = _windows([e.gpus for e in rest], self.tokens_gpus(turn), self._whole_gpus)
-        starts_s = turn.now_s + windows * self._rules.preempt_window_s
-        spared = [each for each in rest if each.spared_until_s > turn.now_s]
-        if spared:  # by then the budget may just have been spent
-            windows = _windows([each.gpus for each in spared], 0.0, self._whole_gpus)
-            last_s = max(each.spared_until_s for each in spared)
-            starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
-        return starts_s + self._rules.grace_s
 
     def _is_better(self, offered: Claimed, claim: Claimed, turn: Transaction) -> bool:
         """Tell whether a claim is to be changed for another plan: also to another site.
@@ -389,15 +280,16 @@ class Claims:
         windows in which room was made here. Where nothing is left to evict, and the claimant does
         not fit, the plan has become impossible, and any is better.
         """
-        needed = self.needed_gpus(claim)
+        needed = self.victims.needed_gpus(claim)
         if not needed:
             return True
         if offered.site == claim.site:
-            return self.needed_gpus(offered) < needed
+            return self.victims.needed_gpus(offered) < needed
         gone = sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()) - needed
         window_s = self._rules.preempt_window_s
-        cost_s = gone / self._whole_gpus * window_s if self._whole_gpus else 0.0
-        return offered.starts_by_s + max(0.0, cost_s) < self.starts_by_s(turn, claim)
+        whole_gpus = self.budget.whole_gpus
+        cost_s = gone / whole_gpus * window_s if whole_gpus else 0.0
+        return offered.starts_by_s + max(0.0, cost_s) < self.budget.starts_by_s(turn, claim)
 
     def _is_within_quota(self, claim: Claimed) -> bool:
         """Tell whether the quotas above a claimant have room for it, beside what was given."""
@@ -427,21 +319,3 @@ def _shares(jobs: Sequence[JobPlan]) -> Mapping[str, NodeShare]:
         for name, share in plan.nodes.items():
             found[name] = found[name] + share if name in found else share
     return found
-
-
-def _windows(sizes: Sequence[int], tokens_gpus: float, whole_gpus: float) -> int:
-    """The windows until the last of these may be told to leave; 0: all of them now."""
-    left, windows, rest = tokens_gpus, 0, list(sizes)
-    while rest:
-        kept = []
-        for gpus in rest:
-            if gpus <= left:
-                left -= gpus
-            else:
-                kept.append(gpus)
-        if len(kept) == len(rest) and left >= whole_gpus:
-            return windows + len(rest)  # each alone is more than the budget
-        rest = kept
-        if rest:
-            windows, left = windows + 1, whole_gpus
-    return windows

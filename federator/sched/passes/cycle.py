@@ -129,7 +129,7 @@ class SchedulingPass:
     def renew_budget(self, turn: Transaction) -> None:
         """Count again how much may be evicted, when claims have had their share."""
         if self.claims is not None and self._served:
-            self._budget_gpus = self.claims.tokens_gpus(turn)
+            self._budget_gpus = self.claims.budget.tokens_gpus(turn)
 
     def next_claim(self, turn: Transaction, sites: Sequence[SiteName]) -> BidRequest | None:
         """The claimant whose next stage is due, in a round of its own; None when none is."""

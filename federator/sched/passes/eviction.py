@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
@@ -18,6 +17,7 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.continuation import is_near_its_limit
 from federator.sched.queue.quota_status import quota_statuses
+from federator.sched.state.evictions import since
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import LEAST_GPUS, Rules
 from federator.sched.state.save_times import family_of
@@ -34,7 +34,7 @@ def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> 
     if not whole:
         return 0.0
     since_s = now_s - rules.preempt_window_s
-    spent = sum(e.gpus for e in takewhile(lambda e: e.at_s > since_s, reversed(ledger.evictions)))
+    spent = sum(eviction.gpus for eviction in since(ledger.evictions.within, since_s))
     promised = sum(
         _promised_gpus(entry, ledger)
         for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)

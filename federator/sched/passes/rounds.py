@@ -23,6 +23,7 @@ from federator.sched.passes.availability import (
     without_drained,
 )
 from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.eviction import budget_gpus, evicted_gpus
@@ -147,7 +148,11 @@ class Rounds:
     def claims(self) -> list[tuple[Claimed, int]]:
         """The claims in their order, each with the GPUs that are still to be evicted for it."""
         known = self._claims
-        return [] if known is None else [(c, known.needed_gpus(c)) for c in known.in_order()]
+        return (
+            []
+            if known is None
+            else [(c, known.victims.needed_gpus(c)) for c in in_order(self._ledger)]
+        )
 
     def drop(self, site: SiteName) -> None:
         """A site is gone: nobody waits for it, and another agent counts anew."""
@@ -177,7 +182,8 @@ class Rounds:
         lent = self.lends_to_preemptible_only
         if self._claims is not None:
             self._claims.take_in_changes()
-        claims = self._claims if budget or self._ledger.claims else None
+        may_claim = budget or self._ledger.claims or self._ledger.tenancy.has_objectives
+        claims = self._claims if may_claim else None
         if claims is not None and self._terms is not None:
             self._terms.renew(turn.now_s)
             claims.begin_pass(turn)
@@ -300,7 +306,7 @@ class Rounds:
             pass_.remember(entry, self._sites, turn.now_s)
             offers = bids_for(id_, pass_.round.answers, list(self._sites))
             offers = pass_.claimable(offers)
-            tokens_gpus = claims.tokens_for(turn, id_, ranked.priority)
+            tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
             free = [o for o in offers if claims.are_free_to_go(o)]
             at_once = [o for o in free if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
             claim = self._ledger.claims.get(id_)
@@ -317,7 +323,7 @@ class Rounds:
 
     def _wake_for_claims(self, turn: Transaction) -> None:
         """The next pass comes when the budget has more for a claim."""
-        at_s = None if self._claims is None else self._claims.next_stage_s(turn.now_s)
+        at_s = None if self._claims is None else self._claims.budget.next_stage_s(turn.now_s)
         if at_s is not None:
             self._due_s = min(self._due_s, at_s)
 

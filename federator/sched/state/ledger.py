@@ -7,9 +7,7 @@ change comes: a workload is charged when it enters a site and released when it h
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
 
 from federator.errors import StoreError
 from federator.model.eligibility import Hold
@@ -45,21 +43,20 @@ from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.dependents import Dependents
 from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import record_of
+from federator.sched.state.evictions import EvictionHistory
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
 from federator.sched.state.requeue import forgive, mark_progress, set_back
-from federator.sched.state.rules import LEAST_GPUS
 from federator.sched.state.save_times import SaveTimes, family_of
 from federator.sched.state.shrink import gpus_of, without
 from federator.sched.state.snapshot import restore
 from federator.sched.state.usage import UsageAverage, UsageMemory
 from federator.sched.state.workload_record import WorkloadRecord
 
-__all__ = ("EVICTIONS_KEPT", "Eviction", "Ledger", "WorkloadRecord")
+__all__ = ("Ledger", "WorkloadRecord")
 
-EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _ON_NODES = frozenset(
     {
@@ -72,13 +69,6 @@ _WITHOUT_NOTICE = frozenset({
     WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
     WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
-
-
-class Eviction(NamedTuple):
-    """A victim was told to leave."""
-
-    at_s: float
-    gpus: int
 
 
 class Ledger:
@@ -100,7 +90,7 @@ class Ledger:
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
         self._key_of_id: dict[WorkloadId, str] = {}  # of an array: of its own id
-        self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
+        self.evictions = EvictionHistory()
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.durations = LearnedDurations()
@@ -307,7 +297,7 @@ class Ledger:
         elif event.happening is WorkloadEvent.EVICTED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
-            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
+            self.evictions.add(event, entry.held_gpus)
         elif event.happening is WorkloadEvent.REQUEUE_ASKED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
         elif event.happening is WorkloadEvent.STARTED:
@@ -383,7 +373,7 @@ class Ledger:
             entry.leaving_jobs = {**entry.leaving_jobs, k: winner_id}
             lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
             entry.lost_gpu_s += lost
-            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
+            self.evictions.add(event, gpus)
             winner = self.entries[winner_id]
             winner.destroyed_gpu_s += lost
             self.tax.add(winner.workload.tenant, entry.workload.tenant, lost)
@@ -476,10 +466,6 @@ class Ledger:
             entry.charge = self.holdings.charge_for(row, entry.plan)
             self.holdings.restore(entry.charge, entry.award.within_quota)
             self.backlog.touch(row)
-
-    def restore_evictions(self, evictions: Iterable[tuple[float, int]]) -> None:
-        """These follow those that are known."""
-        self.evictions.extend(Eviction(at_s, gpus) for at_s, gpus in evictions)
 
     def restore_order(self, state: WorkloadState, ids: Iterable[WorkloadId]) -> None:
         """These follow those that are known to be in the state."""

@@ -82,8 +82,10 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for families in _chunked(ledger.saves.saved(), _FAMILIES):
         yield SnapshotSaves(at_s=at_s, families=families)
     yield from ledger.durations.saved(at_s)
-    for evictions in _chunked(ledger.evictions, _ROWS):
+    for evictions in _chunked(ledger.evictions.within, _ROWS):
         yield SnapshotEvictions(at_s=at_s, evictions=evictions)
+    for evictions in _chunked(ledger.evictions.beyond, _ROWS):
+        yield SnapshotEvictions(at_s=at_s, evictions=(), beyond_budget=evictions)
     for state in WorkloadState:
         for ids in _chunked(ledger.order_of(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
@@ -214,7 +216,7 @@ def _restore_learned(
         case SnapshotDurations():
             ledger.durations.restore(record)
         case SnapshotEvictions():
-            ledger.restore_evictions(record.evictions)
+            ledger.evictions.restore(record)
 
 
 def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:

@@ -143,6 +143,12 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "DurationsExperiment",
             most_jobs=2000,
         ),
+        "owners": _entry(
+            "do owners who lend have their GPUs back in time?",
+            "owners",
+            "OwnersExperiment",
+            most_jobs=2000,
+        ),
         "scale": _entry(
             "CPU time of decisions as sites, GPUs, queue and submissions grow",
             "scale",

@@ -108,7 +108,7 @@ def test_it_is_no_eviction() -> None:
     f.run_until(lambda: f.entry(id_).attempt == 2, 700.0)
     entry = f.entry(id_)
     assert (entry.preemptions, entry.evicted_at_s, entry.avoid_until_s) == (0, 0.0, {})
-    assert not f.federation.ledger.evictions
+    assert not f.federation.ledger.evictions.within
 
 
 def test_its_place_in_the_queue_is_that_of_its_submission() -> None:

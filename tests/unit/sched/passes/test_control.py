@@ -65,7 +65,7 @@ def test_a_requeued_workload_saves_leaves_and_starts_again_and_it_is_no_eviction
     f.run_for(30.0)
     entry = f.entry(id_)
     assert (entry.state, entry.attempt) == (WorkloadState.RUNNING, 2)
-    assert (entry.preemptions, len(f.federation.ledger.evictions)) == (0, 0)
+    assert (entry.preemptions, len(f.federation.ledger.evictions.within)) == (0, 0)
     assert entry.lost_gpu_s == 0.0
 
 

@@ -209,7 +209,7 @@ def test_migrated_workloads_leave_at_the_pace_of_the_budget_and_go_on_elsewhere(
     assert not running_at(f, ALPINE)
     assert len(running_at(f, BAKER)) == 6
     assert all(f.entry(id_).saved_at and f.entry(id_).attempt == 2 for id_ in ids)
-    times = [e.at_s for e in f.federation.ledger.evictions]
+    times = [e.at_s for e in f.federation.ledger.evictions.within]
     assert all(sum(8 for t in times if a <= t < a + WINDOW_S) <= 16 for a in times)
     assert f.clock.now_s - began_s < 3 * WINDOW_S
 
@@ -237,7 +237,7 @@ def test_by_the_deadline_all_have_saved_and_left() -> None:
     moved = [id_ for id_ in ids if f.entry(id_).preemptions]
     assert len(moved) == 8
     assert all(f.entry(id_).saved_at == ALPINE for id_ in moved)
-    times = [e.at_s for e in f.federation.ledger.evictions]
+    times = [e.at_s for e in f.federation.ledger.evictions.within]
     assert max(times) <= until_s - LEAD_S + 10.0
     assert all(sum(8 for t in times if a <= t < a + WINDOW_S - 11) <= 16 for a in times)  # paced
     f.duration_s = 100.0
@@ -428,7 +428,7 @@ def test_nobody_is_evicted_for_room_on_drained_nodes() -> None:
     owner = f.submit(work(tenant=TenantName("owner")))
     f.run_for(2 * WINDOW_S)
     assert f.state(owner) is WAITS
-    assert not f.federation.ledger.evictions
+    assert not f.federation.ledger.evictions.within
     resume(f, ALPINE, "a1")
     f.run_for(60.0)
     assert f.entry(owner).node_names == ("a1",)

@@ -55,7 +55,7 @@ def ticks_of_the_last(f: Loopback, seconds: float) -> int:
 
 
 def evicted(f: Loopback) -> list[tuple[float, int]]:
-    return [(e.at_s, e.gpus) for e in f.federation.ledger.evictions]
+    return [(e.at_s, e.gpus) for e in f.federation.ledger.evictions.within]
 
 
 # ---- a site that is cut off ----

@@ -1,0 +1,192 @@
+"""Shares the budget of evictions among claims, and says when each will start by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from federator.model.event import Claimed
+from federator.model.workload import WorkloadId
+from federator.sched.passes.claim_victims import ClaimVictims, Going
+from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.evictions import since
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
+
+
+def in_order(ledger: Ledger) -> list[Claimed]:
+    """The claims, first to be served first."""
+    return sorted(ledger.claims.values(), key=lambda c: (c.priority, c.since_s, c.workload))
+
+
+class ClaimBudget:
+    """The budget of evictions as claims have it: the oldest of the highest priority first.
+
+    A claim of a tenant with a start objective (``start_within_s``) goes beyond it by as much as
+    it takes to start in time, as far as ``Rules.beyond_budget_frac`` goes. What goes beyond the
+    budget takes nothing from it: no claim of a higher priority waits longer for that.
+
+    Args:
+        ledger: which keeps the claims, and the evictions.
+        rules: see ``Rules``.
+        victims: of the claims.
+
+    Attributes:
+        whole_gpus: that may be evicted in a window, as of the last pass.
+        most_beyond_gpus: that may be evicted in one beyond that, likewise.
+    """
+
+    def __init__(self, ledger: Ledger, rules: Rules, victims: ClaimVictims) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._victims = victims
+        self.whole_gpus = self.most_beyond_gpus = 0.0
+
+    def largest_victim_gpus(self, id_: WorkloadId) -> float:
+        """The GPUs that one victim of a claimant may hold: with more it is never evicted."""
+        if not self._within_s(id_):
+            return self.whole_gpus
+        return max(self.whole_gpus, self.most_beyond_gpus)
+
+    def begin_pass(self, turn: Transaction) -> None:
+        """Count the fleet again."""
+        self.whole_gpus = self._rules.preempt_gpus + self._rules.preempt_frac * turn.fleet_gpus
+        self.most_beyond_gpus = self._rules.beyond_budget_frac * turn.fleet_gpus
+
+    def escrow_gpus(self, priority: int) -> int:
+        """The budget that is kept for claims of this priority or a higher one."""
+        return sum(
+            self._victims.wanted_gpus(claim)
+            for claim in in_order(self._ledger)
+            if claim.priority <= priority
+        )
+
+    def tokens_gpus(self, turn: Transaction) -> float:
+        """The GPUs that may be evicted now."""
+        return budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+
+    def tokens_for(self, turn: Transaction, id_: WorkloadId, priority: int) -> float:
+        """The GPUs that may be evicted now for one claimant: what those before it leave."""
+        before = 0
+        for claim in in_order(self._ledger):
+            if claim.workload == id_ or claim.priority > priority:
+                break
+            before += self._victims.wanted_gpus(claim)
+        return max(0.0, self.tokens_gpus(turn) - before)
+
+    # ---- start objectives ----
+
+    def _within_s(self, id_: WorkloadId) -> float:
+        """The start objective of a claimant's tenant; 0: it has none."""
+        tenancy = self._ledger.tenancy
+        return tenancy.start_within_s(tenancy.row(self._ledger.entries[id_].workload.tenant))
+
+    def leave_by_s(self, claim: Claimed) -> float:
+        """Unix time by which victims must be told, for the claimant to start in time; or inf."""
+        within_s = self._within_s(claim.workload)
+        return claim.since_s + within_s - self._rules.grace_s if within_s else inf
+
+    def beyond_gpus(self, turn: Transaction, claim: Claimed) -> float:
+        """The GPUs that are to be evicted now beyond the budget, for a start objective.
+
+        That is what the budget of the windows until ``leave_by_s`` lacks. Who is predicted to end
+        by then is not counted, and is told only when the prediction has failed.
+        """
+        leave_by_s = self.leave_by_s(claim)
+        if leave_by_s == inf:
+            return 0.0
+        ahead = sum(self._victims.needed_gpus(before) for before in self._ahead_of(claim))
+        windows = max(0, int((leave_by_s - turn.now_s) // self._rules.preempt_window_s))
+        by_then = self.tokens_gpus(turn) + windows * self.whole_gpus - ahead
+        left = self._victims.left(claim)
+        stay = sum(e.gpus for e in left if not self.ends_by(e, leave_by_s, turn.now_s))
+        return min(stay - max(0.0, by_then), self.beyond_left_gpus(turn.now_s))
+
+    def beyond_left_gpus(self, now_s: float) -> float:
+        """The GPUs that may be evicted now beyond the budget, for all start objectives."""
+        spent = since(self._ledger.evictions.beyond, now_s - self._rules.preempt_window_s)
+        return self.most_beyond_gpus - sum(e.gpus for e in spent)
+
+    def ends_by(self, going: Going, by_s: float, now_s: float) -> bool:
+        """Tell whether a victim is predicted to have left by itself, with 90 % probability."""
+        if by_s <= now_s:
+            return False
+        found = self._ledger.durations.remaining(going.entry, now_s)
+        return found is not None and now_s + found.q90_s <= by_s
+
+    def in_turn(self, turn: Transaction, claim: Claimed) -> list[Going]:
+        """Who may be told to leave for a claim now: last those who are predicted to end before."""
+        by_s = min(self.leave_by_s(claim), claim.starts_by_s - self._rules.grace_s)
+        going = self._victims.going(claim)
+        return sorted(going, key=lambda each: self.ends_by(each, by_s, turn.now_s))
+
+    # ---- when ----
+
+    def next_stage_s(self, now_s: float) -> float | None:
+        """Unix time at which somebody more may go for a claim; None: none waits for that."""
+        left = [
+            each for claim in self._ledger.claims.values() for each in self._victims.left(claim)
+        ]
+        spared = [each.spared_until_s for each in left if each.spared_until_s > now_s]
+        if len(spared) == len(left):
+            return min(spared, default=None)
+        leave_by = [self.leave_by_s(claim) for claim in self._ledger.claims.values()]
+        return min([self._next_tokens_s(now_s), *spared, *(s for s in leave_by if s > now_s)])
+
+    def _next_tokens_s(self, now_s: float) -> float:
+        window_s = self._rules.preempt_window_s
+        spent = since(self._ledger.evictions.within, now_s - window_s)
+        return spent[-1].at_s + window_s if spent else now_s + window_s
+
+    def starts_by_s(self, turn: Transaction, claim: Claimed) -> float:
+        """Unix time by which a claimant starts, if nobody of a higher priority comes before it.
+
+        That is ``windows * preempt_window_s + grace_s`` from now, where in each window as many of
+        those who must go, of its own claim and of those before it, are told as the budget has room
+        for; or after the last who is spared for a while. Whoever ends by himself before makes it
+        sooner.
+        """
+        ahead = self._ahead_of(claim)
+        rest = [each for c in (*ahead, claim) for each in self._victims.left(c)]
+        windows = _windows([e.gpus for e in rest], self.tokens_gpus(turn), self.whole_gpus)
+        starts_s = turn.now_s + windows * self._rules.preempt_window_s
+        spared = [each for each in rest if each.spared_until_s > turn.now_s]
+        if spared:  # by then the budget may just have been spent
+            windows = _windows([each.gpus for each in spared], 0.0, self.whole_gpus)
+            last_s = max(each.spared_until_s for each in spared)
+            starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
+        starts_s += self._rules.grace_s
+        return starts_s if self.leave_by_s(claim) == inf else self._in_time_s(turn, claim, starts_s)
+
+    def _in_time_s(self, turn: Transaction, claim: Claimed, starts_s: float) -> float:
+        """When one with a start objective starts that would start later within the budget."""
+        left, leave_by_s = self._victims.left(claim), self.leave_by_s(claim)
+        if self.beyond_left_gpus(turn.now_s) < sum(each.gpus for each in left):
+            return starts_s
+        last_s = max([turn.now_s, leave_by_s, *(each.spared_until_s for each in left)])
+        return min(starts_s, last_s + self._rules.grace_s)
+
+    def _ahead_of(self, claim: Claimed) -> list[Claimed]:
+        """The claims that are served before one, which may be new."""
+        place = (claim.priority, claim.since_s, claim.workload)
+        order = [c for c in in_order(self._ledger) if c.workload != claim.workload]
+        return [c for c in order if (c.priority, c.since_s, c.workload) < place]
+
+
+def _windows(sizes: Sequence[int], tokens_gpus: float, whole_gpus: float) -> int:
+    """The windows until the last of these may be told to leave; 0: all of them now."""
+    left, windows, rest = tokens_gpus, 0, list(sizes)
+    while rest:
+        kept = []
+        for gpus in rest:
+            if gpus <= left:
+                left -= gpus
+            else:
+                kept.append(gpus)
+        if len(kept) == len(rest) and left >= whole_gpus:
+            return windows + len(rest)  # each alone is more than the budget
+        rest = kept
+        if rest:
+            windows, left = windows + 1, whole_gpus
+    return windows
