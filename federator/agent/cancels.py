@@ -11,7 +11,7 @@ from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.order_turns import OrderTurns
 from federator.agent.steps import Steps
 from federator.agent.vanished import Vanished
-from federator.model.site_message import AttemptAbsent, CancelOrder
+from federator.model.site_message import AttemptAbsent, CancelOrder, LaunchAccepted
 from federator.wire.agent_protocol import CancelFailed
 
 
@@ -66,7 +66,7 @@ class Cancels:
         ):
             durable = memory.write(order.attempt, ordered_to_end(mark, order))
         if job_id is None:
-            self._not_there(record)
+            self._not_there(record, order)
             return
         memory.emit(
             Scancel(
@@ -84,7 +84,9 @@ class Cancels:
         attempt = effect.attempt
         record = self._memory.records[attempt]
         if done is False:
-            self._not_there(record)
+            order = record.turns[0].order
+            assert isinstance(order, CancelOrder)
+            self._not_there(record, order)
             return
         if isinstance(done, Failure):
             self._memory.send(CancelFailed(attempt=attempt, detail=done.detail))
@@ -92,12 +94,16 @@ class Cancels:
         self._memory.watch()
         self._turns.end(record)
 
-    def _not_there(self, record: AttemptRecord) -> None:
+    def _not_there(self, record: AttemptRecord, order: CancelOrder) -> None:
         """Slurm has no job to end: it never had one, or the job has ended and is forgotten."""
-        mark = self._memory.index.get(record.attempt)
+        memory, attempt = self._memory, record.attempt
+        mark = memory.index.get(attempt)
         if mark is not None and mark.step is JournalStep.JOB:
-            number = self._memory.number()
-            self._memory.emit(Release(number=number, attempt=record.attempt, gone=True))
+            if not order.site_job_id:  # the queue never heard that there was one
+                memory.send(
+                    LaunchAccepted(attempt=attempt, site_job_id=mark.job_id, work_dir=mark.work_dir)
+                )
+            memory.emit(Release(number=memory.number(), attempt=attempt, gone=True))
             self._turns.end(record)
         else:
             record.turns[0].abandoned = True

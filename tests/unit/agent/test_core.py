@@ -142,3 +142,17 @@ def test_a_job_that_ended_before_its_order_came_has_its_folder_read_before_it_is
     assert len(folders.looks({ATTEMPT: ended})) == 1
     folders.complete({ATTEMPT: ended})
     assert grace.settled
+
+
+def test_a_cancel_from_a_queue_that_never_heard_of_the_job_is_answered_with_the_job_first() -> None:
+    site = OneAttempt(accounts=False)
+    site.first_sweep()
+    for name in ("launch", "OpenLease: done", "Sbatch: done"):
+        site.options()[name]()
+    site.jobs.clear()  # it has ended, and slurmctld has forgotten it
+    site.settle_down(for_s=10.0)
+    site.said.clear()
+    site.observe(Ordered(message=ORDERS["withdraw"]))
+    site.settle_down(for_s=10.0)
+    told = [m for m in site.said if isinstance(m, LaunchAccepted) or getattr(m, "gone", False)]
+    assert [type(m).__name__ for m in told] == ["LaunchAccepted", "Report"]
