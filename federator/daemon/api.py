@@ -26,6 +26,7 @@ from federator.daemon.drain_calls import drain_asked
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
+from federator.daemon.plan_calls import plan_asked
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.status_view import status_reply
 from federator.daemon.tenant_views import tenant_rows
@@ -41,7 +42,13 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
-from federator.model.message import CancelAsked, ControlAsked, ControlVerb, Observation, SubmitAsked
+from federator.model.message import (
+    CancelAsked,
+    ControlAsked,
+    ControlVerb,
+    Observation,
+    SubmitAsked,
+)
 from federator.model.submission import pack_submission
 from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, TenantName, WorkloadId
@@ -59,6 +66,7 @@ from federator.wire.client_protocol import (
     ErrorKind,
     ErrorReply,
     NodesCall,
+    PlanCall,
     QueueCall,
     QueueReply,
     ResumeCall,
@@ -156,8 +164,8 @@ class Api:
                     self._show(call, self._config.viewer(user, operator=operator), answer)
                 case StatusCall():
                     answer(self._status())
-                case DrainCall() | ResumeCall() | WriteOffCall():
-                    self._drain(call, user, operator, answer)
+                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall():
+                    self._operate(call, user, operator, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
@@ -249,9 +257,9 @@ class Api:
         else:
             link.questions.ask_snapshot(answer)
 
-    def _drain(
+    def _operate(
         self,
-        call: DrainCall | ResumeCall | WriteOffCall,
+        call: DrainCall | ResumeCall | WriteOffCall | PlanCall,
         user: str,
         operator: bool,
         answer: Callable[[Reply], None],
@@ -259,8 +267,12 @@ class Api:
         if not operator:
             answer(_not_an_operator(user))
             return
-        client = self._next_client
-        asked = drain_asked(call, user, client, self._config.sites, self._clock())
+        client, now_s = self._next_client, self._clock()
+        asked: Observation
+        if isinstance(call, PlanCall):
+            asked = plan_asked(call, client, self._federation.ledger, now_s)
+        else:
+            asked = drain_asked(call, user, client, self._config.sites, now_s)
         self._client(answer)
         self._observe(asked)
 

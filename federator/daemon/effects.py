@@ -19,6 +19,7 @@ from federator.model.message import (
     AnswerDrained,
     AnswerDrainRefused,
     AnswerKeyUsed,
+    AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -42,6 +43,7 @@ from federator.wire.client_protocol import (
     CancelReply,
     ControlReply,
     ErrorReply,
+    PlanReply,
     SubmitReply,
     frame,
 )
@@ -58,6 +60,7 @@ Answer = (
     | AnswerControlled
     | AnswerDrained
     | AnswerDrainRefused
+    | AnswerPlanned
 )
 _NO_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))
 
@@ -192,8 +195,8 @@ class Effects:
             case AnswerControlled():
                 lines = tuple(f"{why.value} for job {id_}" for id_, why in command.refused)
                 return ControlReply(ids=command.ids, errors=lines)
-            case AnswerDrained() | AnswerDrainRefused():
-                return drain_reply(command)
+            case AnswerDrained() | AnswerDrainRefused() | AnswerPlanned():
+                return PlanReply() if isinstance(command, AnswerPlanned) else drain_reply(command)
 
 
 def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:

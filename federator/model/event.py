@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
+from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
@@ -144,6 +145,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     offers: dict[str, dict[str, float] | tuple[float, ...]] = {}
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
+    lending: LendingDecision | None = None  # of a start over quota that cannot be evicted
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -174,6 +176,12 @@ class ClaimEnded(Event, frozen=True, kw_only=True, tag="claim_ended"):
 
     workload: WorkloadId
     reason: Reason
+
+
+class Planned(Event, frozen=True, kw_only=True, tag="planned"):
+    """The planner has made a lending plan, in place of the one before."""
+
+    plan: LendingPlan
 
 
 class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_drained"):
@@ -456,6 +464,7 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     claims: tuple[Claimed, ...] = ()  # of those that wait, in order
     drains: tuple[SiteDrained, ...] = ()  # that have not ended
     written_off: tuple[SiteWrittenOff, ...] = ()  # sites that have not returned
+    planned: Planned | None = None  # the latest
 
 
 SnapshotRecord = (
@@ -475,6 +484,7 @@ LogRecord = (
     | Awarded
     | Claimed
     | ClaimEnded
+    | Planned
     | DrainRecord
     | Changed
     | Amended

@@ -13,6 +13,7 @@ from enum import Enum
 
 from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
+from federator.model.lending import LendingPlan
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
@@ -108,6 +109,14 @@ class WriteOffAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAsked:
+    """The planner has made a lending plan, which the edge has checked."""
+
+    client: int
+    plan: LendingPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
     """A site's agent is connected, and its Slurm answers.
 
@@ -179,6 +188,7 @@ Observation = (
     | DrainAsked
     | ResumeAsked
     | WriteOffAsked
+    | PlanAsked
     | SiteUp
     | SiteDown
     | SiteSent
@@ -349,6 +359,13 @@ class AnswerDrainRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPlanned:
+    """Tell the planner that its plan is in force."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
 
@@ -377,6 +394,7 @@ Command = (
     | AnswerControlled
     | AnswerDrained
     | AnswerDrainRefused
+    | AnswerPlanned
     | Wake
     | Note
 )

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.lending import LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
@@ -138,6 +139,12 @@ class WriteOffCall(Message, frozen=True, kw_only=True, tag="write_off_site"):
     reason: str = ""
 
 
+class PlanCall(Message, frozen=True, kw_only=True, tag="plan"):
+    """Puts a lending plan in place of the one before; for operators."""
+
+    plan: LendingPlan
+
+
 class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
 
@@ -171,6 +178,7 @@ Call = (
     | DrainCall
     | ResumeCall
     | WriteOffCall
+    | PlanCall
 )
 
 
@@ -298,6 +306,10 @@ class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
     running: int = 0
     withdrawn: int = 0  # submitted there, and not running yet: they go elsewhere
     not_requeued: int = 0  # of the running ones: they may not start again
+
+
+class PlanReply(Message, frozen=True, kw_only=True, tag="plan_taken"):
+    """A lending plan is in the log and in force."""
 
 
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -465,6 +477,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
     WriteOffCall: DrainReply,
+    PlanCall: PlanReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

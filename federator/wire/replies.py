@@ -16,6 +16,7 @@ from federator.wire.client_protocol import (
     DrainReply,
     ErrorReply,
     NodesReply,
+    PlanReply,
     QueueReply,
     SignalReply,
     SitesReply,
@@ -55,6 +56,7 @@ Reply = (
     | VerifyReply
     | AccountingReply
     | DrainReply
+    | PlanReply
     | StatusReply
 )
 

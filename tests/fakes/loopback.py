@@ -28,6 +28,7 @@ from federator.model.message import (
     AnswerDrained,
     AnswerDrainRefused,
     AnswerKeyUsed,
+    AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -91,6 +92,7 @@ Answer = (
     | AnswerControlled
     | AnswerDrained
     | AnswerDrainRefused
+    | AnswerPlanned
 )
 SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
 

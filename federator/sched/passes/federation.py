@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from federator.errors import LogIsOld
-from federator.model.event import Claimed, EpochBegan, Forgotten, LogRecord, Submitted
+from federator.model.event import (
+    Claimed,
+    EpochBegan,
+    Forgotten,
+    LogRecord,
+    Planned,
+    Submitted,
+)
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
     AskAbout,
@@ -24,6 +32,7 @@ from federator.model.message import (
     DrainAsked,
     Note,
     Observation,
+    PlanAsked,
     ResumeAsked,
     SiteDown,
     SiteSent,
@@ -207,6 +216,8 @@ class Federation:
                 self._cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked():
                 self._asked_for(turn, observation)
+            case PlanAsked():
+                self._plan_came(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
             case SiteSent():
@@ -289,6 +300,11 @@ class Federation:
                 self._drains.resume(turn, asked)
             case WriteOffAsked():
                 self._write_offs.write_off(turn, asked)
+
+    def _plan_came(self, turn: Transaction, asked: PlanAsked) -> None:
+        turn.record(Planned(at_s=turn.now_s, plan=asked.plan))
+        turn.commands.append(AnswerPlanned(client=asked.client))
+        self._rounds.is_due(turn)  # somebody may be lent what was kept before
 
     # ---- news of sites ----
 

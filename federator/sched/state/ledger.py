@@ -21,6 +21,7 @@ from federator.model.event import (
     EpochBegan,
     Forgotten,
     LogRecord,
+    Planned,
     SiteWrittenOff,
     SnapshotDone,
     SnapshotRecord,
@@ -96,6 +97,7 @@ class Ledger:
         self.durations = LearnedDurations()
         self.tax = PreemptionTax()
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
+        self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
@@ -168,8 +170,8 @@ class Ledger:
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             return self._award(event)
-        if isinstance(event, Claimed | ClaimEnded):
-            self._claim(event)
+        if isinstance(event, Claimed | ClaimEnded | Planned):
+            self._look_ahead(event)
         elif isinstance(event, Amended):
             self._amend(event)
         elif isinstance(event, DrainRecord):
@@ -210,9 +212,11 @@ class Ledger:
         entry.started_at_s = entry.ended_at_s = 0.0
         return effects
 
-    def _claim(self, event: Claimed | ClaimEnded) -> None:
+    def _look_ahead(self, event: Claimed | ClaimEnded | Planned) -> None:
         """Only who waits has a claim; one that moves keeps its place."""
-        if isinstance(event, ClaimEnded):
+        if isinstance(event, Planned):
+            self.planned = event
+        elif isinstance(event, ClaimEnded):
             self.claims.pop(event.workload, None)
         elif self.entries[event.workload].state is WorkloadState.PENDING:
             self.claims[event.workload] = event

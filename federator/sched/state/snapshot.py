@@ -96,6 +96,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         claims=tuple(ledger.claims.values()),
         drains=ledger.drains.saved(),
         written_off=tuple(ledger.drains.written_off.values()),
+        planned=ledger.planned,
     )
 
 
@@ -276,6 +277,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
+    ledger.planned = done.planned
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):

@@ -12,10 +12,12 @@ from federator.model.event import (
     Changed,
     EpochBegan,
     LogRecord,
+    Planned,
     Submitted,
     decode_event,
     encode_event,
 )
+from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
@@ -40,6 +42,25 @@ EVENTS: list[LogRecord] = [
         attempt=1,
         reason=Reason(code=ReasonCode.TIME_LIMIT),
     ),
+    Planned(
+        at_s=6.0,
+        plan=LendingPlan(
+            made_at_s=5.0,
+            expires_at_s=900.0,
+            windows_s=(300.0, 3600.0),
+            forecasts=(
+                LoadForecast(tenant="vision", new_gpus=(0, 8), off=(False, True)),
+                LoadForecast(tenant="vision", gpu_type="h100", new_gpus=(0, 4)),
+            ),
+        ),
+    ),
+    Awarded(
+        at_s=7.0,
+        attempt=attempt(),
+        site="alpine",
+        jobs=plan_on("a1"),
+        lending=LendingDecision(owners={"vision": 8}, until_s=1800.0, window_s=3600.0),
+    ),
 ]
 
 
@@ -63,6 +84,13 @@ def test_a_submission_of_an_older_release_says_nothing_of_evictions_and_time_lim
     assert old == plain
     assert isinstance(old, Submitted)
     assert not old.draft.preemptible  # --no-requeue meant that already
+
+
+def test_an_award_of_an_older_release_was_lent_by_no_forecast() -> None:
+    new = Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"))
+    fields = msgspec.msgpack.decode(encode_event(new))
+    del fields["lending"]
+    assert decode_event(msgspec.msgpack.encode(fields)) == new
 
 
 def test_offers_of_an_older_release_are_read_by_the_places_that_their_terms_had() -> None:

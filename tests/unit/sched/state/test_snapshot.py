@@ -20,11 +20,13 @@ from federator.model.event import (
     Awarded,
     Changed,
     LogRecord,
+    Planned,
     SnapshotWorkload,
     Submitted,
     decode_event,
     encode_event,
 )
+from federator.model.lending import LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.plan import Shrink
 from federator.model.reason import Reason, ReasonCode
@@ -74,6 +76,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "tax",
         "shrinking",
         "claims",
+        "planned",
         "drains",
         "_by_state",
         "_half_restored",
@@ -185,6 +188,9 @@ def eventful(ledger: Ledger) -> Ledger:
             failed_nodes=("n1",),
             ended_at_s=98.0,
             reason=Reason(code=ReasonCode.NODE_FAILED, detail="n1"),
+        ),
+        Planned(
+            at_s=99.5, plan=LendingPlan(made_at_s=99.0, expires_at_s=999.0, windows_s=(300.0,))
         ),
     ]
     for event in events:
