@@ -22,11 +22,10 @@ from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.dependency import known_dependency
-from federator.daemon.drain_calls import drain_asked
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
-from federator.daemon.plan_calls import plan_asked
+from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.status_view import status_reply
 from federator.daemon.tenant_views import tenant_rows
@@ -258,21 +257,13 @@ class Api:
             link.questions.ask_snapshot(answer)
 
     def _operate(
-        self,
-        call: DrainCall | ResumeCall | WriteOffCall | PlanCall,
-        user: str,
-        operator: bool,
-        answer: Callable[[Reply], None],
+        self, call: OperatorCall, user: str, operator: bool, answer: Callable[[Reply], None]
     ) -> None:
         if not operator:
             answer(_not_an_operator(user))
             return
-        client, now_s = self._next_client, self._clock()
-        asked: Observation
-        if isinstance(call, PlanCall):
-            asked = plan_asked(call, client, self._federation.ledger, now_s)
-        else:
-            asked = drain_asked(call, user, client, self._config.sites, now_s)
+        client, ledger = self._next_client, self._federation.ledger
+        asked = operator_asked(call, user, client, self._config.sites, ledger, self._clock())
         self._client(answer)
         self._observe(asked)
 
