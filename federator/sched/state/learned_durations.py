@@ -21,7 +21,8 @@ from federator.model.event import Changed, SnapshotDurations, SnapshotRun
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.reason import ReasonCode
 from federator.model.workload import Workload, WorkloadId
-from federator.sched.state.durations import DurationModel, OpenRun, Remaining, kinds_of_pattern
+from federator.sched.state.durations import DurationModel, OpenRun, Remaining
+from federator.sched.state.recent_runs import kinds_of_pattern
 from federator.sched.state.save_times import family_of
 from federator.sched.state.workload_record import WorkloadRecord
 
@@ -76,7 +77,7 @@ class LearnedDurations:
         return self._model.remaining(family_of(workload), gpus, ran_s, limit_s)
 
     def _knows(self, gpus: int) -> bool:
-        return self._model.known_runs(gpus) >= LEAST_KNOWN
+        return self._model.recent.count(gpus) >= LEAST_KNOWN
 
     # ---- learning ----
 
@@ -121,7 +122,7 @@ class LearnedDurations:
 
     def saved(self, at_s: float) -> Iterator[SnapshotDurations]:
         """All that is known, in records of some 50 KiB at most."""
-        kinds = self._model.saved_kinds()
+        kinds = self._model.recent.saved()
         while some := tuple(islice(kinds, _KINDS_IN_A_RECORD)):
             yield SnapshotDurations(at_s=at_s, kinds=some)
         runs = (_saved_run(WorkloadId(id_), run) for id_, run in self._model.saved_runs())
@@ -135,7 +136,7 @@ class LearnedDurations:
     def restore(self, record: SnapshotDurations) -> None:
         """Know this as well, as ``saved`` gave it; records come in the same order."""
         if record.kinds:
-            self._model.restore_kinds(record.kinds)
+            self._model.recent.restore(record.kinds)
         if record.runs:
             self._model.restore_runs((int(run.id), _open_run(run)) for run in record.runs)
         self._kept_s.update(record.kept_s)

@@ -19,7 +19,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from federator.model.workload import TenantName
-from federator.sched.state.durations import AGES_S, QUANTILE, DurationModel, size_class
+from federator.sched.state.corrections import AGES_S, QUANTILE
+from federator.sched.state.durations import DurationModel
+from federator.sched.state.recent_runs import size_class
 from federator.sched.state.save_times import Family
 from federator.sim.experiments.base import (
     Cell,

@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.model.workload import TenantName
-from federator.sched.state import durations
-from federator.sched.state.durations import (
-    AGES_S,
-    DurationModel,
-    KnownFrom,
-    OpenRun,
-    Remaining,
-    name_pattern,
-    size_class,
-)
+from federator.sched.state import recent_runs
+from federator.sched.state.corrections import AGES_S
+from federator.sched.state.durations import DurationModel, KnownFrom, OpenRun, Remaining
 from federator.sched.state.save_times import Family
 
 VISION = TenantName("vision")
@@ -67,7 +60,6 @@ def test_a_run_that_outlasts_all_others_of_every_kind_is_not_predicted() -> None
 
 
 def test_numbers_in_a_name_tell_no_families_apart() -> None:
-    assert name_pattern("train-17-lr0.01") == name_pattern("train-2-lr0.3")
     model = model_of(*[HOUR_S] * 10)
     assert known(model, (VISION, "vision1", "train-99"), 8).known_from is KnownFrom.NAME
 
@@ -93,17 +85,14 @@ def test_a_few_runs_of_a_kind_count_less_than_many_of_a_broader_one() -> None:
     assert known(model, TRAIN, 8).known_from is KnownFrom.TENANT
 
 
-def test_sizes_are_told_apart_by_doublings() -> None:
-    assert [size_class(gpus) for gpus in (0, 1, 2, 3, 4, 5, 8, 9, 16)] == [
-        0, 1, 2, 3, 3, 4, 4, 5, 5,
-    ]  # fmt: skip
+def test_a_run_of_another_size_says_nothing_of_this_one() -> None:
     model = model_of(*[HOUR_S] * 10, gpus=8)
     assert model.remaining(TRAIN, 5) is not None
     assert model.remaining(TRAIN, 16) is None
 
 
 def test_only_the_latest_runs_count() -> None:
-    model = model_of(*[HOUR_S] * 300, *[60.0] * durations.RUNS_KEPT[0])
+    model = model_of(*[HOUR_S] * 300, *[60.0] * recent_runs.RUNS_KEPT[0])
     assert known(model, TRAIN, 8).q90_s < 70
 
 
@@ -129,11 +118,11 @@ def test_one_that_was_cut_off_counts_as_one_that_ran_longer() -> None:
 def test_a_hundred_thousand_kinds_are_kept_and_the_latest_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(durations, "KINDS_KEPT", 100)
+    monkeypatch.setattr(recent_runs, "KINDS_KEPT", 100)
     model = DurationModel()
     for k in range(1000):
         model.observe((VISION, f"u{k}", "train"), 8, HOUR_S)
-    assert len(list(model.saved_kinds())) == 100
+    assert len(list(model.recent.saved())) == 100
     assert known(model, (VISION, "u999", "train"), 8).known_from is not KnownFrom.SIZE
     assert known(model, (TenantName("speech"), "u1", "train"), 8).known_from is KnownFrom.SIZE
 
@@ -224,7 +213,7 @@ def test_a_run_of_no_known_number_teaches_nothing() -> None:
     model = DurationModel()
     model.ended(7, 100.0)
     assert model.stopped(7, 100.0) == 0.0
-    assert list(model.saved_kinds()) == []
+    assert list(model.recent.saved()) == []
 
 
 def follow(model: DurationModel, draw: Random, first: int, runs: int) -> list[Remaining | None]:
@@ -244,13 +233,13 @@ def follow(model: DurationModel, draw: Random, first: int, runs: int) -> list[Re
 def test_a_model_that_was_saved_and_restored_predicts_as_if_it_had_gone_on(seed: int) -> None:
     model, restored = DurationModel(), DurationModel()
     follow(model, Random(seed), 0, 400)
-    restored.restore_kinds(list(model.saved_kinds()))
+    restored.recent.restore(list(model.recent.saved()))
     restored.restore_runs(msgspec.convert(msgspec.to_builtins(list(model.saved_runs())), RUNS))
     restored.restore_corrections(model.saved_corrections())
     went_on = follow(model, Random(-seed), 400, 400)
     assert follow(restored, Random(-seed), 400, 400) == went_on
     assert restored.saved_corrections() == model.saved_corrections()
-    assert list(restored.saved_kinds()) == list(model.saved_kinds())
+    assert list(restored.recent.saved()) == list(model.recent.saved())
 
 
 @given(

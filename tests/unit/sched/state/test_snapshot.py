@@ -36,12 +36,14 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.corrections import Corrections
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.preemption_cost import PreemptionTax
+from federator.sched.state.recent_runs import RecentRuns
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.snapshot import taken
 from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
@@ -88,7 +90,9 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     NodeFailures: {"_seen"},
     SaveTimes: {"_seen"},
     LearnedDurations: {"_model", "_kept_s"},
-    DurationModel: {"_recent", "_parts", "_seen", "_runs", "_cut_offs", "_longest_s"},
+    DurationModel: {"recent", "_corrections", "_runs"},
+    RecentRuns: {"_of_kind", "cut_offs", "longest_s"},
+    Corrections: {"_parts", "_seen"},
     PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
     BadNodes: {"_failed"},
 }
@@ -106,6 +110,8 @@ def instances() -> list[object]:
         ledger.saves,
         ledger.durations,
         DurationModel(),
+        RecentRuns(),
+        Corrections(),
         ledger.tax,
         BadNodes(),
     ]
