@@ -76,6 +76,7 @@ from federator.sched.queue.policy import Policy
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 from federator.sched.state.snapshot import taken
+from federator.sched.state.usage import UsageMemory
 
 _M = TypeVar("_M", bound=Message)
 
@@ -408,6 +409,32 @@ class Loopback:
         self._begin()
         for name in up:
             self.site_up(name)
+
+    def reload(
+        self,
+        rules: Rules | None = None,
+        tenants: Sequence[Tenant] | None = None,
+        policy: Policy | None = None,
+        without: str = "",
+    ) -> None:
+        """An admin changes the configuration of the daemon that runs.
+
+        Args:
+            rules: the new ones; None: as before.
+            tenants: likewise.
+            policy: likewise.
+            without: a site that is taken out; nothing lives there.
+        """
+        self._rules = rules or self._rules
+        self._tenants = self._tenants if tenants is None else tuple(tenants)
+        self._policy = policy or self._policy
+        self._nodes.pop(SiteName(without), None)
+        sites: dict[SiteName, tuple[str, ...]] = dict.fromkeys(self._nodes, ("gpu",))
+        tenancy, usage = Tenancy(self._tenants), UsageMemory().average()
+        now_s = self.clock.now_s
+        self._carry_out(
+            self.federation.reconfigure(sites, self._policy, self._rules, tenancy, usage, now_s)
+        )
 
     def forget_ended(self, keep_s: float) -> None:
         """Know no more of what ended that long ago."""

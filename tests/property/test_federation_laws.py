@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ FAULTS = (
     "refuse",
     "accept",
     "restart",
+    "reload",
     "repeat",
     "fail job",
     "local job",
@@ -66,6 +68,9 @@ FAULTS = (
     "go on",
     "save slowly",
 )
+
+UNTOLD = ("restart", "cut off", "reload")  # in ``Loopback.history``
+CONFIGURED = tuple(name for name in CALM + FAULTS if name != "reload")
 
 
 def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
@@ -187,6 +192,16 @@ def _restart(f: Loopback, x: int, y: int) -> None:
     f.restart()
 
 
+def _reload(f: Loopback, x: int, y: int) -> None:
+    """Other tenants and rules, or the same again; in the middle of a pass, say."""
+    f.run_for(x % 5 * LATENCY_S / 2)
+    tenants = (FAMILY, (OWNER,), (), ())[y % 4] if x % 3 else None
+    rules = replace(f.federation.rules, grace_s=5.0 + x % 7, cooldown_s=10.0 * (1 + y % 4))
+    if y % 5 == 0:
+        rules = replace(rules, preempt_gpus=(0, 8, 40)[x % 3], forecast_ends=x % 2 > 0)
+    f.reload(rules if y % 3 else None, tenants)
+
+
 def _repeat(f: Loopback, x: int, y: int) -> None:
     f.repeat_last_report(SITES[x % 3], after_s=float(y))
 
@@ -254,6 +269,7 @@ ACTS: dict[str, Callable[[Loopback, int, int], None]] = {
     "refuse": lambda f, x, _: f.refuse_launches(SITES[x % 3]),
     "accept": lambda f, x, _: f.refuse_launches(SITES[x % 3], False),
     "restart": _restart,
+    "reload": _reload,
     "repeat": _repeat,
     "fail job": _fail_job,
     "local job": _local,
@@ -300,7 +316,7 @@ def test_without_local_users_whatever_is_launched_starts_at_once(
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS), st.booleans())
+@given(acts(CONFIGURED), st.booleans())
 def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evicting: bool) -> None:
     f = fresh(evicting)
     play(f, history)
@@ -318,7 +334,7 @@ def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evict
 
 
 @HISTORIES
-@given(acts(tuple(a for a in CALM + FAULTS if a not in ("restart", "cut off"))), st.booleans())
+@given(acts(tuple(a for a in CALM + FAULTS if a not in UNTOLD)), st.booleans())
 def test_the_same_history_gives_the_same_commands(history: list[Act], evicting: bool) -> None:
     f = fresh(evicting)
     play(f, history)
@@ -334,7 +350,7 @@ def test_the_same_history_gives_the_same_commands(history: list[Act], evicting: 
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS))
+@given(acts(CONFIGURED))
 def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
     history: list[Act],
 ) -> None:
@@ -383,7 +399,7 @@ class RenewedTerms:
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS), st.booleans(), st.integers(1, 4), st.sampled_from([0.0, 3.0]))
+@given(acts(CONFIGURED), st.booleans(), st.integers(1, 4), st.sampled_from([0.0, 3.0]))
 def test_terms_that_are_renewed_are_those_that_the_ledger_implies(
     history: list[Act], together: bool, every: int, min_run_s: float
 ) -> None:
@@ -401,7 +417,7 @@ def test_terms_that_are_renewed_are_those_that_the_ledger_implies(
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS))
+@given(acts(CONFIGURED))
 def test_who_may_not_be_evicted_never_is_and_never_borrows(history: list[Act]) -> None:
     f = fresh(evicting=True)
     play(f, history)
@@ -464,3 +480,31 @@ def test_histories_with_two_tenants_do_evict() -> None:
     f = fresh(evicting=True)
     play(f, [("guests", 3, 0), ("wait", 5, 0)])
     assert any(isinstance(record, Awarded) and record.victims for record in f.log)
+
+
+@HISTORIES
+@given(acts(CONFIGURED), st.booleans(), st.integers(0, 3))
+def test_after_a_reload_the_queue_is_as_after_a_restart(
+    history: list[Act], evicting: bool, choice: int
+) -> None:
+    f = fresh(evicting)
+    play(f, history)
+    f.reload(tenants=((), (OWNER,), FAMILY, FAMILY[:2])[choice])
+    known, now_s = f.federation.ledger, f.clock.now_s
+    f.compact()
+    told = f.replayed()
+    assert told.entries.keys() == known.entries.keys()
+    for id_, entry in known.entries.items():
+        told.entries[id_].refusals = entry.refusals  # volatile: of the last pass
+        assert told.entries[id_] == entry
+    assert len(told.backlog) == len(known.backlog)
+    rows = range(len(known.tenancy))
+    assert [told.holdings.used(row) for row in rows] == [known.holdings.used(row) for row in rows]
+    counted = [known.holdings.counted(row) for row in rows]
+    assert [told.holdings.counted(row) for row in rows] == counted
+    usage = pytest.approx(known.holdings.averages(now_s).tolist())
+    assert told.holdings.averages(now_s).tolist() == usage
+    policy = Mast()
+    assert policy.rank(told, now_s).listed() == policy.rank(known, now_s).listed()
+    stop_faults(f)
+    f.run_until_all_end()

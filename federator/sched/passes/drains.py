@@ -52,7 +52,7 @@ class Drains:
         self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger, rounds: Rounds
     ) -> None:
         self._sites = sites
-        self._rules = rules
+        self.rules = rules
         self._ledger = ledger
         self._rounds = rounds
         self._next_look_s = 0.0
@@ -100,7 +100,7 @@ class Drains:
         if unknown is not None:
             return unknown
         if asked.deadline_s:
-            earliest_s = now_s + self._rules.grace_s + LEAVES_EARLY_S
+            earliest_s = now_s + self.rules.grace_s + LEAVES_EARLY_S
             if asked.deadline_s < earliest_s:
                 return DrainRefusal(code=DrainRefusalCode.TOO_SOON, earliest_s=earliest_s)
         drains = self._ledger.drains
@@ -186,7 +186,7 @@ class Drains:
         self, turn: Transaction, drain: SiteDrained, entries: list[WorkloadRecord]
     ) -> None:
         """Evict as many of one drain's workloads as its deadline and the budget say."""
-        rules = self._rules
+        rules = self.rules
         window_gpus = rules.preempt_gpus + rules.preempt_frac * turn.fleet_gpus
         free_gpus = budget_gpus(self._ledger, rules, turn.fleet_gpus, turn.now_s)
         must_gpus = self._overdue_gpus(drain, entries, window_gpus, turn.now_s)
@@ -216,13 +216,13 @@ class Drains:
         """
         if not drain.deadline_s:
             return 0.0
-        last_s = drain.deadline_s - self._rules.grace_s - LEAVES_EARLY_S
+        last_s = drain.deadline_s - self.rules.grace_s - LEAVES_EARLY_S
         total = sum(_gpus(entry) for entry in entries if entry.workload.requeue)
         if now_s >= last_s:
             return inf
         if not window_gpus:
             return 0.0
-        later = ceil((last_s - now_s) / self._rules.preempt_window_s)
+        later = ceil((last_s - now_s) / self.rules.preempt_window_s)
         return total - later * window_gpus
 
     def _may_move(self, entry: WorkloadRecord, now_s: float) -> bool:
@@ -230,11 +230,11 @@ class Drains:
 
         One that is not known to be able to start anywhere else runs on.
         """
-        if not entry.workload.preemptible or spared_until_s(entry, self._rules) > now_s:
+        if not entry.workload.preemptible or spared_until_s(entry, self.rules) > now_s:
             return False
         drains = self._ledger.drains
         return any(
-            view.ready and name not in drains.by_site and self._rules.reaches(name, entry.site)
+            view.ready and name not in drains.by_site and self.rules.reaches(name, entry.site)
             for name, view in self._sites.items()
         )
 

@@ -49,6 +49,11 @@ class EvictionTerms:
         self._continuing: dict[WorkloadId, None] = {}  # those that their time limit may call away
         self._saves_version = ledger.saves.version
 
+    def close(self) -> None:
+        """Watch the ledger no more."""
+        if self._changed is not None:
+            self._ledger.unwatch(self._changed)
+
     def at(self, site: SiteName) -> Terms:
         """The terms of all that may be evicted at a site; the same object while none changes."""
         return self._by_site.get(site, _NO_TERMS)

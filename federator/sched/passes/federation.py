@@ -51,6 +51,7 @@ from federator.model.site_message import (
     Report,
     SiteNews,
 )
+from federator.model.tenant import Tenancy
 from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
@@ -76,7 +77,9 @@ from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.expiry import forgettable
 from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.recount import recount
 from federator.sched.state.rules import Rules
+from federator.sched.state.usage import UsageAverage
 
 FORGOTTEN_AT_ONCE = 100_000  # ids in one record
 FIRST_PASS_S = 5.0  # after the start at the latest; before, with the first site that is there
@@ -154,12 +157,15 @@ class Federation:
         self._pass_not_before_s = now_s + FIRST_PASS_S
         self._write_offs.began_s = now_s
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
+        self._watch_deadlines(turn)
+        self._eligibility.begin_epoch(turn)
+        return turn.commands
+
+    def _watch_deadlines(self, turn: Transaction) -> None:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
         for entry in self.ledger.in_state(WorkloadState.RUNNING):
             turn.watch_limit(entry)
-        self._eligibility.begin_epoch(turn)
-        return turn.commands
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
         """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
@@ -171,6 +177,44 @@ class Federation:
         for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
             gone = ids[first : first + FORGOTTEN_AT_ONCE]
             turn.record(Forgotten(at_s=now_s, ids=gone))
+        return turn.commands
+
+    def reconfigure(
+        self,
+        sites: Mapping[SiteName, tuple[str, ...]],
+        policy: Policy,
+        rules: Rules,
+        tenancy: Tenancy,
+        usage: UsageAverage,
+        now_s: float,
+    ) -> list[Command]:
+        """Go on by another configuration, as after a restart; what sites do is not disturbed.
+
+        A pass that is open is dropped, and the next one is due.
+
+        Args:
+            sites: as of ``__init__``; the news of one that is left out is ignored from now on.
+            policy: ranks the queue.
+            rules: see ``Rules``.
+            tenancy: the tenants; none of its rows has been used.
+            usage: an empty average, which goes on from the present one.
+            now_s: Unix time.
+        """
+        views = {name: self.sites.get(name) for name in sites}
+        gone = [name for name in self.sites if name not in sites]
+        self.sites.clear()
+        for name, view in views.items():
+            kept = view is not None and view.partitions == sites[name]
+            self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
+        self._fleet_gpus = sum(view.gpus for view in self.sites.values())
+        self._policy = policy
+        self._rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
+        recount(self.ledger, tenancy, usage, now_s)
+        self._limits = LimitWatch()
+        turn = self._turn(now_s)
+        self._rounds.reconfigure(turn, policy, rules, gone)
+        self._watch_deadlines(turn)
+        self._carry_out_updates(turn)
         return turn.commands
 
     # ---- the door ----
@@ -218,14 +262,9 @@ class Federation:
                 self._asked_for(turn, observation)
             case PlanAsked():
                 self._plan_came(turn, observation)
-            case SiteUp() | SiteDown():
-                self._site_changed(turn, observation)
-            case SiteSent():
-                self._site_sent(turn, observation.site, observation.message)
-            case AttemptsShown():
-                for remembered in observation.attempts:
-                    self._rounds.pending.answered(remembered.attempt)
-                    attempt_shown(turn, observation.site, remembered)
+            case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
+                if observation.site in self.sites:  # else it was taken out meanwhile
+                    self._heard_of_site(turn, observation)
             case Tick():
                 self._tick(turn)
 
@@ -307,6 +346,19 @@ class Federation:
         self._rounds.is_due(turn)  # somebody may be lent what was kept before
 
     # ---- news of sites ----
+
+    def _heard_of_site(
+        self, turn: Transaction, seen: SiteUp | SiteDown | SiteSent | AttemptsShown
+    ) -> None:
+        match seen:
+            case SiteUp() | SiteDown():
+                self._site_changed(turn, seen)
+            case SiteSent():
+                self._site_sent(turn, seen.site, seen.message)
+            case AttemptsShown():
+                for remembered in seen.attempts:
+                    self._rounds.pending.answered(remembered.attempt)
+                    attempt_shown(turn, seen.site, remembered)
 
     def _site_sent(self, turn: Transaction, site: SiteName, message: SiteNews) -> None:
         match message:

@@ -43,7 +43,7 @@ class Holding:
 
     def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules) -> None:
         self._sites = sites
-        self._rules = rules
+        self.rules = rules
         self._try_at_s = 0.0
         self._stuck: dict[WorkloadId, tuple[AttemptId, Reason]] = {}
 
@@ -99,7 +99,7 @@ class Holding:
         return not is_stranger and self._has_what_it_needs(entry, site)
 
     def _has_what_it_needs(self, entry: WorkloadRecord, site: SiteName) -> bool:
-        in_reach = checkpoint_in_reach(entry, site, self._rules)
+        in_reach = checkpoint_in_reach(entry, site, self.rules)
         return in_reach and self._sites[site].never_fits(entry.workload.jobs) is None
 
     # ---- the way back ----

@@ -5,7 +5,7 @@ A log that has lost its end takes for pending what has run since, or still runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,10 @@ class PendingReconciliation:
         asked = self._asked.get(attempt.workload)
         if asked is not None and asked.attempt == attempt:
             del self._asked[attempt.workload]
+
+    def leave_out(self, sites: Collection[SiteName]) -> None:
+        """The federation has these sites no more: they will not tell."""
+        self._asked = {id_: a for id_, a in self._asked.items() if a.site not in sites}
 
     def lapse(self, now_s: float, is_ready: Callable[[SiteName], bool]) -> None:
         """Wait no more for what a site has not told though it could; one that is down may yet."""

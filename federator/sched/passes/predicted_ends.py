@@ -38,6 +38,11 @@ class PredictedEnds:
         self._by_site: dict[SiteName, dict[WorkloadId, float]] = {}
         self._due: list[tuple[float, WorkloadId, int]] = []  # when, whose attempt
 
+    def close(self) -> None:
+        """Watch the ledger no more."""
+        if self._changed is not None:
+            self._ledger.unwatch(self._changed)
+
     def at(self, site: SiteName) -> Mapping[WorkloadId, float]:
         """Unix times for those that run at a site; the same object while none changes."""
         return self._by_site.get(site, _NO_ENDS)

@@ -77,18 +77,47 @@ class Rounds:
         self._ledger = ledger
         self._holding = holding
         self.pending = PendingReconciliation()
-        self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
         self._validation = Validation(same_process=same_process)
-        self._known = KnownRefusals(sites)
+        self._terms: EvictionTerms | None = None
         self._claims: Claims | None = None
-        if self._terms is not None:
-            self._claims = Claims(ledger, rules, self._known, self._terms)
-        self._ends = PredictedEnds(ledger) if rules.forecast_ends else None
+        self._ends: PredictedEnds | None = None
+        self._begin_anew()
         self._pass: SchedulingPass | None = None
         self.last_pass: PassSummary | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
+
+    def _begin_anew(self) -> None:
+        """Know nothing of what earlier passes have learnt of sites, or of what runs there."""
+        ledger, rules = self._ledger, self._rules
+        for watching in (self._terms, self._ends):
+            if watching is not None:
+                watching.close()
+        self._known = KnownRefusals(self._sites)
+        self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
+        self._claims = None
+        if self._terms is not None:
+            self._claims = Claims(ledger, rules, self._known, self._terms)
+        self._ends = PredictedEnds(ledger) if rules.forecast_ends else None
+
+    def reconfigure(
+        self, turn: Transaction, policy: Policy, rules: Rules, gone: Collection[SiteName]
+    ) -> None:
+        """Drop the open pass and go on by other rules; ``gone``: sites that are left out."""
+        self._policy, self._rules = policy, rules
+        self._pass = None
+        self._begin_anew()
+        self.pending.leave_out(gone)
+        for round_ in self._open_rounds():
+            for site in gone:
+                round_.drop(site)
+        for claim in list(self._ledger.claims.values()):
+            if self._claims is not None and claim.site not in self._sites:
+                self._claims.end(turn, claim, ReasonCode.DRAINED)
+        self._due_s = turn.now_s
+        turn.commands.append(Wake(at_s=turn.now_s))
+        self.conclude(turn)
 
     @property
     def lends_to_preemptible_only(self) -> bool:

@@ -56,7 +56,7 @@ class WriteOffs:
         self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger, rounds: Rounds
     ) -> None:
         self._sites = sites
-        self._rules = rules
+        self.rules = rules
         self._ledger = ledger
         self._rounds = rounds
         self._over: dict[SiteName, set[AttemptId]] = {}  # the site has answered for them
@@ -138,7 +138,7 @@ class WriteOffs:
         These are the site and those of its region, if none of them is left.
         """
         gone = {site, *self._ledger.drains.written_off}
-        region = [name for name in self._sites if self._rules.reaches(name, site)]
+        region = [name for name in self._sites if self.rules.reaches(name, site)]
         return () if set(region) - gone else tuple(region)
 
     # ---- a site that returns ----

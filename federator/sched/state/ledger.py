@@ -139,6 +139,10 @@ class Ledger:
         self._watches.append(watch)
         return watch
 
+    def unwatch(self, watch: set[WorkloadId]) -> None:
+        """Add no more to a set that ``watch`` gave."""
+        self._watches = [each for each in self._watches if each is not watch]
+
     def _tell(self, id_: WorkloadId) -> None:
         for watch in self._watches:
             watch.add(id_)
@@ -459,10 +463,15 @@ class Ledger:
         """
         workload = entry.workload
         self.entries[workload.id] = entry
-        self._tell(workload.id)
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
+        self.count(entry)
+
+    def count(self, entry: WorkloadRecord) -> None:
+        """Add a workload to the queue, or to what is held; it is in neither."""
+        workload = entry.workload
+        self._tell(workload.id)
         if entry.state is WorkloadState.PENDING:
             self.backlog.add(workload, entry.queued_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
