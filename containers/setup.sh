@@ -39,6 +39,11 @@ need_c_tools() {
   need_packages valgrind:valgrind
 }
 
+# need_shells — what the tests of completion and man pages ask.
+need_shells() {
+  need_packages zsh:zsh fish:fish man:man-db mandoc:mandoc
+}
+
 # need_redis — redis-server, for tests that start and end their own. Debian starts a service of what
 # it installs: that one is ended, and not begun at the next boot.
 need_redis() {

@@ -20,6 +20,7 @@ TREES: Final[Mapping[str, str]] = MappingProxyType(
         "slurm_plugins": "slurm_plugins",  # C, compiled against the site's Slurm
         "prolog_epilog": "prolog_epilog",  # the hooks of compute nodes
         "systemd": "packaging/systemd",  # units
+        "docs": "docs",  # sources of the man pages
     }
 )
 DATA: Final = "_share"  # of this package, when it is installed

@@ -45,86 +45,6 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 1.0
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
-USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
-HELP: Final = f"""{USAGE}
-
-Submit a batch script to the federation. It is queued once, for all sites, and starts at the site
-that can run it best. Options are sbatch's, on the command line, as SBATCH_* variables and in
-#SBATCH lines; see man sbatch. These are acted on here:
-
-      --parsable         print only the id, with -M also the federation: ID;FEDERATION
-  -M, --clusters=NAME    the federation by its name; sites are chosen by it
-  -Q, --quiet            print nothing on success
-      --json             print the id, or the bids of --test-only, as JSON
-      --test-only        show what each site would do, submit nothing
-  -W, --wait             wait for the end; exit with the job's highest exit code
-      --wrap=COMMAND     run a command instead of a script
-      --uid=USER         submit for another user (operators, on the daemon's host)
-  -h, --help             this text
-      --usage            one line of it
-  -V, --version          print the version
-
-These lower a job in the federation's queue, and nothing raises one:
-
-      --nice[=N]         lower its credit, as sbatch's: N is 0 to 2147483645, 100 if left out
-      --fed-priority=N   rank it at level N (1 to 7, 7 is lowest) or below, not at its tenant's;
-                         not known to sbatch, which refuses a script with it
-
-These say what becomes of a job that others, or its time limit, would end:
-
-      --fed-continue     at its time limit let it save and go on in another attempt, until it ends
-                         by itself; three attempts in a row that save nothing are its last
-      --fed-no-preempt   never evict it for another; it ranks two hours behind for that, as one with
-                         --no-requeue does, and starts only within its tenant's quota
-
-These say what may be taken from a job that runs, before any whole job of its priority is:
-
-      --fed-optional        this component of a het job, any but the first
-      --fed-optional=LIST   these tasks of a job array, e.g. 4-7; they start again later
-
-These say what GPUs must be able to do and how they belong together; the least capable that do
-are taken:
-
-      --fed-gpu-types=LIST  any of these types, e.g. a100,h100 (instead of a type in --gres)
-      --fed-gpu-mem=SIZE    memory of each GPU, at least, e.g. 40G
-      --fed-nvlink          NVLink between the GPUs of a node
-      --fed-tp=N            tensor-parallel groups of N GPUs, each inside one node
-      --fed-pp=N            N pipeline stages of such groups, in one rack where there is room
-
-These are carried to the job (FED_PROJECT, FED_DATASET, FED_ELASTIC) and shown (federator explain);
-nothing acts on them yet, but for a tenant that takes no job without a project:
-
-      --fed-project=NAME       the project it belongs to
-      --fed-dataset=NAME[,…]   data sets that it reads, e.g. imagenet/v2,wiki.en
-      --fed-elastic=MIN-MAX    on how many nodes it could run; --nodes lies within
-
-These say when it may start:
-
-  -b, --begin=TIME       not before this time, e.g. 16:00, now+1hour or 2027-01-31T08:00
-  -H, --hold             not before fscontrol release JOBID
-  -d, --dependency=LIST  not before other jobs of the federation have started or ended, wherever
-                         they run: after afterok afterany afternotok aftercorr singleton
-      --kill-on-invalid-dep=yes
-                         cancel it when that can never be
-
-Not honoured, because the federation chooses site and nodes: -w -x -F --reservation --deadline -L
---switches --priority --gid; each is refused with what to do instead.
-
-Environment:
-  FEDERATOR_SOCKET       where the federation listens, if not at the usual place
-  SBATCH_FED_PRIORITY    as --fed-priority, and so on; sbatch does not mind them
-  FED_SUBMIT_KEY         submitting twice with the same key queues one workload; 8 to 128
-                         characters, made up at random where it is not set. With another
-                         script, options, arguments or working directory it is an error
-  SLURM_EXIT_ERROR       exit status on errors (1)
-
-Examples:
-  fsbatch train.sh
-  fsbatch -N4 --gres=gpu:a100:8 -t 12:00:00 -J train train.sh --epochs 3
-  fsbatch -N2 --gres=gpu:8 : -N1 -c16 hetero.sh
-  fsbatch --dependency=afterok:4294967297 report.sh
-  fsbatch --array=0-31%4 --wrap='python sweep.py $SLURM_ARRAY_TASK_ID'
-  fsbatch --test-only -N2 --gres=gpu:8 train.sh"""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,10 +79,14 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     command_line = parse_command_line(argv)
     asked = {option.name for group in command_line.groups for option in group}
-    for name, text in (("help", HELP), ("usage", USAGE), ("version", f"federator {__version__}")):
-        if name in asked:
-            print(text)
-            return 0
+    if "version" in asked and not {"help", "usage"} & asked:
+        print(f"federator {__version__}")
+        return 0
+    if {"help", "usage"} & asked:
+        from federator.cli.fsbatch_help import USAGE, help_text  # noqa: PLC0415  # seldom needed
+
+        print(help_text() if "help" in asked else USAGE)
+        return 0
     order = read_order(argv, environment)
     return _submit(order, environment.get("FED_SUBMIT_KEY") or os.urandom(16).hex())
 

@@ -58,6 +58,7 @@ PROGRAM: Final = Program(
         Flag("array-unique", about="No effect: what waits of an array has one row."),
         Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
              also=("cluster",), variable="SLURM_CLUSTERS"),
+        Flag("complete", "", "KIND", "Print words for the completion of shells, as jobs or sites."),
         Flag("expand-patterns", about="No effect: names of files are expanded."),
         Flag("federation", about="No effect.", variable="SQUEUE_FEDERATION"),
         Flag("Format", "O", "FIELDS", "Columns by name: JobID:20,State (--helpFormat)."),
@@ -127,6 +128,8 @@ def fsqueue(given: Given) -> int:
     """Show the table, or the same as JSON; with --iterate again and again."""
     if any(name in given for name in ("helpformat", "helpFormat", "helpstate")):
         return _help(given)
+    if "complete" in given:
+        return _complete(given.get("complete") or "")
     pause_s = _pause_s(given.get("iterate"))
     view = _view(given, os.environ)
     question = _question(given, view)
@@ -155,6 +158,14 @@ def _help(given: Given) -> int:
     else:
         print("\n".join(column.name for column in COLUMNS))
     return 0
+
+
+def _complete(kind: str) -> int:
+    from federator.cli.completion_words import WORDS, say  # noqa: PLC0415
+
+    if kind not in WORDS:
+        raise InvalidRequest(f"--complete={kind}: expected one of {', '.join(WORDS)}")
+    return say(kind)
 
 
 # ---- what is asked ----

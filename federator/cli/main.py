@@ -25,6 +25,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
         "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
+        "completion": (
+            "federator.cli.reference.command",
+            "completion",
+            "What a shell reads to complete commands.",
+        ),
         "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
@@ -37,6 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "faults": ("federator.cli.faults", "faults", "Is anything lost? Histories of faults."),
         "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
         "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
+        "man": ("federator.cli.reference.command", "man", "Write the man pages."),
         "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
         "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),
@@ -57,7 +63,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 )
 AT_SITES: Final = (
     "agent",
+    "completion",
     "explain",
+    "man",
     "sites",
     "snapshot",
     "status",

@@ -15,6 +15,7 @@ _NUMBERS: Final[Mapping[int, str]] = MappingProxyType(
         23: "URG", 24: "XCPU", 25: "XFSZ",
     }
 )  # fmt: skip
+SIGNALS: Final = tuple(_NUMBERS.values())
 
 
 def signal_name(text: str) -> str:

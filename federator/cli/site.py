@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from federator import __version__
+from federator.cli.reference.files import shared_files
 from federator.cli.verify import verify
 from federator.config import FederationConfig, SiteConfig, load_config
 from federator.errors import ConfigError, InvalidRequest
@@ -60,7 +61,8 @@ def render(  # noqa: PLR0913, PLR0917 - one for each option
     loaded = load_config(config)
     settings = _settings(loaded, name, slurm, nodes, spool)
     target = output if output is not None else Path(f"{settings.site}-kit")
-    files = kit(settings, write.trees(), write.scripts())
+    share = {path: (text.encode(), False) for path, text in shared_files(at_sites=True).items()}
+    files = kit(settings, write.trees() | {"share": share}, write.scripts())
     write.write(files, target)
     if as_json:
         paths = [file.path for file in files]

@@ -30,6 +30,7 @@ HOOK_TREES: Final = (
     ("prolog_epilog", "prolog.d", templates.PROLOG_DIR),
     ("prolog_epilog", "epilog.d", templates.EPILOG_DIR),
 )
+_SHARE: Final = "/usr/local/share"  # where man and the shells of users look
 _UNITS: Final = "/etc/systemd/system"
 # The part of a hook, as join.sh --without names it, by words of its path; the first that fits.
 _PARTS: Final = (
@@ -91,7 +92,8 @@ def kit(
 
     Args:
         settings: of the site.
-        trees: those of ``federator.data_files``, "user" (for jobs to import) and "helper" (a file).
+        trees: those of ``federator.data_files``, "user" (for jobs to import), "helper" (a file) and
+            "share" (man pages and completion).
         scripts: join.sh, leave.sh and what they read, by name.
     """
     installed = [*_configuration(settings), *_programs(trees)]
@@ -195,6 +197,8 @@ def _programs(trees: Mapping[str, Tree]) -> Iterable[InstalledFile]:
     for tree, folder, target in HOOK_TREES:
         roles = CONTROLLER if tree == "job_submit" else COMPUTE
         yield from _hooks(trees.get(tree, {}), folder, target, roles)
+    for path, (data, _) in trees.get("share", {}).items():
+        yield InstalledFile(roles=LOGIN, part="base", path=f"{_SHARE}/{path}", data=data)
     yield from _hooks(trees.get("systemd", {}), "", _UNITS, COMPUTE, only="fed-watch.")
 
 

@@ -8,7 +8,7 @@ from federator.cli.flags import COMMON, help_text
 from tests.options_page import PAGE, PROGRAMS, flag_of, known_options, page, recorded, spec_of
 
 RELEASES = ("22.05", "24.11", "26.05")
-OURS = {"json", "why"}  # that squeue and scancel of no release have, or mean otherwise
+OURS = {"complete", "json", "why"}  # that squeue and scancel of no release have, or mean otherwise
 
 
 def test_three_releases_are_recorded() -> None:

@@ -132,6 +132,10 @@ put_files() {
                 ! [ -e "/usr/lib/systemd/system/${path##*/}" ] || continue # of federator-node
                 target=$path
                 ;;
+            /usr/local/share/*)
+                ! [ -e /usr/share/man/man1/fsqueue.1.gz ] || continue # of federator-common
+                target=$path
+                ;;
             /etc/slurm/prolog.d/*) target=$(hook_dir Prolog prolog.d)/${path##*/} ;;
             /etc/slurm/epilog.d/*) target=$(hook_dir Epilog epilog.d)/${path##*/} ;;
             /etc/slurm/*) target=$slurm_etc${path#/etc/slurm} ;;

@@ -7,7 +7,7 @@ packaging/deb; paths below /opt/federator are those of an installation by hand, 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -17,6 +17,7 @@ from typing import Final
 
 from fedbuild import wheel
 from federator import __version__
+from federator.cli.reference.files import shared_files
 from federator.site_installer.helper import HELPER_SOURCE
 from federator.testbed.archive import ArchivedFile, files_below, installed_libraries
 from federator.testbed.layout import REPOSITORY, SiteLayout
@@ -117,12 +118,23 @@ def _common(site: SiteLayout, sources: Sources) -> DebContents:
             *launchers,
             *wheel.unpacked(sources.wheel, _site_packages(site)),
             *_libraries(sources.agent_libraries, site),
+            *_reference(),
         ),
         links=(
             (f"{_OPT}/bin/python3", f"/usr/bin/python{site.python}"),
             *((f"usr/bin/{name}", f"/{_OPT}/bin/{name}") for name in programs),
         ),
     )
+
+
+def _reference() -> Iterator[ArchivedFile]:
+    """Man pages, compressed, and completion, where Debian has them."""
+    for name, text in shared_files(at_sites=False).items():
+        path = f"usr/share/{name.replace('zsh/site-functions', 'zsh/vendor-completions')}"
+        if name.startswith("man/"):
+            yield ArchivedFile(path=f"{path}.gz", data=gzip.compress(text.encode(), mtime=0))
+        else:
+            yield ArchivedFile(path=path, data=text.encode())
 
 
 def _server(site: SiteLayout, sources: Sources) -> DebContents:

@@ -1,0 +1,1 @@
+"""The commands' own reference: man pages and completion of shells, made from their parsers."""
