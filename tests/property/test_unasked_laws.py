@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.policies import POLICIES
-from federator.sched.bid import bids, fragmentation
+from federator.sched.bid import bids, fragmentation, refusal_details
 from federator.sched.passes import candidates
 from federator.sched.state import learned_durations
 from federator.sched.state.credit import CreditWeights
@@ -149,7 +149,7 @@ def small(weighed_after: int, tried: int) -> Iterator[None]:
         for module, name, number in (
             (fragmentation, "WEIGHED_AFTER", weighed_after),
             (bids, "RETRIED", tried),
-            (bids, "EXPLAINED", tried),
+            (refusal_details, "EXPLAINED", tried),
         ):
             stack.enter_context(mock.patch.object(module, name, number))
         yield

@@ -20,8 +20,8 @@ from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.tenant import Amounts
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
-from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
+from federator.sched.bid.refusal_details import STARTS_COMPUTED
 from federator.sched.passes.claims import MOST_CLAIMS, Claims
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import LimitRefusals, Throttles, wait

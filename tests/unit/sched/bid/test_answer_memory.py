@@ -14,8 +14,8 @@ from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid import answer_memory, bids
 from federator.sched.bid.answer_memory import AnswerMemory
-from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.free_capacity import NEEDS_KEPT, FreeCapacity, NodesOfKind, Suitable
+from federator.sched.bid.refusal_details import STARTS_COMPUTED
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import never_fits
 from tests.fakes.build import bid_request, gang, rack
