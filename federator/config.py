@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,6 +15,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -30,11 +32,13 @@ from federator.config_mistakes import (
     line,
     not_yaml,
     one_of,
+    one_word_of,
     refuse,
     some,
 )
 from federator.errors import ConfigError
 from federator.history.url import check_history_url, history_warnings
+from federator.model.lending import Lending
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
@@ -130,6 +134,7 @@ class PolicyConfig(_Strict):
     launch_lease_s: _Seconds = 60.0
     bid_timeout_s: _Seconds = 5.0
     forecast_ends: bool = False
+    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
 
     @field_validator("name")
     @classmethod
@@ -284,19 +289,11 @@ class FederationConfig(_Strict):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     policy: PolicyConfig = PolicyConfig()
-    privacy: Privacy = Privacy.OPEN
+    privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
     sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
     tenants: dict[_TenantName, TenantConfig] = {}
-
-    @field_validator("privacy", mode="before")
-    @classmethod
-    def _known_privacy(cls, value: object) -> object:
-        known = [each.value for each in Privacy]
-        if value not in (*known, *Privacy):
-            raise ValueError(f"expected {', '.join(known[:-1])} or {known[-1]}")
-        return value
 
     @field_validator("store")
     @classmethod

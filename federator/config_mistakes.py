@@ -6,6 +6,7 @@ import difflib
 import reprlib
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
@@ -42,6 +43,20 @@ def some(names: Iterable[str]) -> str:
     known = list(names)
     more = f", … ({len(known)} in all)" if len(known) > _LISTED else ""
     return (", ".join(map(brief, known[:_LISTED])) or "none") + more
+
+
+def one_word_of(words: type[Enum], value: object) -> object:
+    """The word as it was found, if it is a value of ``words``; YAML reads a bare on or off as bool.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    known = [each.value for each in words]
+    if value not in (*known, *words):
+        raise ValueError(f"expected {', '.join(known[:-1])} or {known[-1]}")
+    return value
 
 
 def one_of(name: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ import click
 
 from federator.cli.client import call
 from federator.cli.job_states import ENDED
+from federator.cli.lending_text import decision_text
 from federator.cli.node_lists import folded
 from federator.cli.preemption_text import Line, preemption_lines
 from federator.cli.queue_columns import Shown, job_id
@@ -151,6 +152,8 @@ def _at_site(row: QueueRow) -> Iterator[Line]:
     yield "Attempt", f"{row.attempt}, at {row.site}{job}{nodes}"
     if row.unknown_since_s:
         yield "", "the site is not heard: what became of it is not known"
+    if row.lending is not None:
+        yield "Lending", decision_text(row.lending)
     for site, score in row.offers.items():
         yield f"Bid of {site}", _score(score) + (", taken" if site == row.site else "")
 

@@ -10,6 +10,7 @@ import msgspec
 
 from federator.cli.client import call
 from federator.cli.fsinfo import drain_line, site_state
+from federator.cli.lending_text import lending_lines
 from federator.cli.text import counted, printable, refused, span, unexpected
 from federator.wire.client_protocol import (
     BudgetRow,
@@ -27,7 +28,7 @@ _HEADER = ("SITE", "REGION", "STATE", "SLURM", "GPUS(F/A/O/T)", "NODES(U/O)")
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 def status(as_json: bool) -> None:
-    """The federation on one screen: sites, queue, last pass, evictions, claims, drains.
+    """The federation on one screen: sites, queue, last pass, evictions, claims, lending, drains.
 
     GPUs are free/allocated/out/total, nodes usable/out; out are those on nodes that take no jobs.
     A node in two partitions counts in both.
@@ -73,6 +74,9 @@ def lines(reply: StatusReply) -> Iterator[str]:
             f"  job {claim.id} at {claim.site}: {counted(claim.gpus, 'GPU')}, "
             f"{claim.to_evict_gpus} still to be evicted; starts within {span(in_s)}"
         )
+    first, *more = lending_lines(reply.lending, reply.now_s)
+    yield f"Lending:   {first}"
+    yield from more
 
 
 def _cells(site: SiteRow) -> tuple[str, ...]:

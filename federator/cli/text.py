@@ -153,6 +153,20 @@ def _not_lent(reason: Reason) -> str:
     return f"may not be evicted, so it starts only within the quota{of}"
 
 
+def _kept(reason: Reason) -> str:
+    return (
+        f"{_needs(reason)} that nobody gives back before it ends; owners are expected to leave "
+        f"{reason.free or 'none'} free for {span(reason.more_in_s)}"
+    )
+
+
+def _beyond_forecast(reason: Reason) -> str:
+    return (
+        "is over quota, cannot be evicted, and may run longer than load is forecast "
+        f"({span(reason.more_in_s)}); a shorter --time may start"
+    )
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -188,6 +202,9 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
     ReasonCode.NO_PROGRESS: _no_progress,
     ReasonCode.NOT_LENT: _not_lent,
+    ReasonCode.KEPT: _kept,
+    ReasonCode.NO_PLAN: _named("is over quota, cannot be evicted, and no lending plan is in force"),
+    ReasonCode.BEYOND_FORECAST: _beyond_forecast,
     ReasonCode.FILES: _named("its files could not be opened"),
     ReasonCode.SITE_CANCELLED: _named("was cancelled at its site"),
     ReasonCode.RECLAIMED: _named("ended by its site's watch, since it did not use its GPUs"),

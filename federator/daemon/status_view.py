@@ -10,6 +10,7 @@ from federator.sched.state.evictions import since
 from federator.wire.client_protocol import (
     BudgetRow,
     ClaimRow,
+    LendingRow,
     PassRow,
     SiteRow,
     StatusReply,
@@ -54,6 +55,7 @@ def status_reply(
             )
             for claim, gpus in federation.claims()
         ),
+        lending=_lending(federation, now_s),
     )
 
 
@@ -70,4 +72,22 @@ def _budget(federation: Federation, now_s: float) -> BudgetRow:
         evicted_gpus=sum(eviction.gpus for eviction in within),
         evictions=len(within),
         beyond_gpus=sum(eviction.gpus for eviction in beyond),
+    )
+
+
+def _lending(federation: Federation, now_s: float) -> LendingRow:
+    mode, planned = federation.rules.lending.value, federation.ledger.planned
+    if planned is None:
+        return LendingRow(mode=mode)
+    plan = planned.plan
+    if not plan.holds(now_s):
+        return LendingRow(mode=mode, expires_at_s=plan.expires_at_s)
+    return LendingRow(
+        mode=mode,
+        made_at_s=plan.made_at_s,
+        expires_at_s=plan.expires_at_s,
+        source=plan.source,
+        windows_s=plan.windows_s,
+        usable_gpus=tuple(int(gpus) for gpus in federation.lendable_gpus(now_s)),
+        forecasts=plan.forecasts,
     )

@@ -306,6 +306,7 @@ def _row(  # one field a line
         reason=_reason(entry, refusals),
         refusals={} if brief else {str(s): r for s, r in refusals.items()},
         offers={} if brief else entry.offers,
+        lending=None if brief or entry.award is None else entry.award.lending,
         site_state=entry.site_state,
         rank=rank,
         setbacks=_setbacks(entry) if ranks is not None else {},

@@ -52,6 +52,9 @@ class ReasonCode(Enum):
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
     NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
+    KEPT = "FedKept"  # owners are expected to need them within ``more_in_s``; ``free`` are lent
+    NO_PLAN = "FedNoPlan"  # nothing is lent without a lending plan, and none is in force
+    BEYOND_FORECAST = "FedBeyondForecast"  # it runs longer than forecasts reach: ``more_in_s``
     FILES = "FedFiles"  # its files cannot be opened; which, and why, is in ``detail``
     SITE_CANCELLED = "FedSiteCancelled"  # at its site: by its user, an admin or the site's gate
     RECLAIMED = "FedReclaimed"  # ended by its site's watch: it did not use its GPUs

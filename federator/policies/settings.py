@@ -22,6 +22,7 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "cooldown_s": "preemption.cooldown_s",
         "min_run_s": "preemption.min_run_s",
         "forecast_ends": "forecast_ends",
+        "lending": "lending",
     }
 )
 """Attributes of ``sched.state.rules.Rules``."""

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import InvalidRequest
-from federator.model.lending import LendingPlan
+from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
@@ -251,6 +251,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
     details: JobDetails | None = None  # only with ``details``
+    lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,6 +357,21 @@ class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
     starts_by_s: float  # Unix time
 
 
+class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Lending as it stands; times are Unix times.
+
+    ``made_at_s`` 0: no plan is in force; then ``expires_at_s`` is when the last one ended, or 0.
+    """
+
+    mode: str  # a Lending's value
+    made_at_s: float = 0.0
+    expires_at_s: float = 0.0
+    source: str = ""
+    windows_s: tuple[float, ...] = ()
+    usable_gpus: tuple[int, ...] = ()  # by window, now; below 0: owners need more than is idle
+    forecasts: tuple[LoadForecast, ...] = ()
+
+
 class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     """How the federation as a whole stands; ``queue`` counts workloads by state."""
 
@@ -369,6 +385,7 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     last_pass: PassRow | None = None  # None: there was none since the daemon's start
     budget: BudgetRow
     claims: tuple[ClaimRow, ...] = ()
+    lending: LendingRow = LendingRow(mode="off")
 
 
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):

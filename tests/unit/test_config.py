@@ -77,6 +77,15 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "lending"),
+    [("off", "off"), ("on", "on"), ("advisory", "advisory"), ("'on'", "on"), ("false", "off")],
+)
+def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, lending: str) -> None:
+    config = load(tmp_path, "  name: global-fifo", f"  lending: {written}")
+    assert config.policy.lending.value == lending
+
+
+@pytest.mark.parametrize(
     ("old", "new", "line", "key", "words"),
     [
         ("federation: demo", "federation: my demo", 1, "federation", "one word of A-Z a-z"),
@@ -92,6 +101,7 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
             "holds a password: put that in a file, and name it with ?passfile=PATH",
         ),
         ("policy:", "history: {keep_days: 0}\npolicy:", 3, "history.keep_days", "from 1 to 36500"),
+        ("name: global-fifo", "lending: yess", 4, "policy.lending", "off, advisory or on"),
         ("launch_lease_s: 30", "launch_lease_s: soon", 5, "policy.launch_lease_s", "soon"),
         (
             "launch_lease_s: 30",

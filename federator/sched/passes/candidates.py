@@ -18,14 +18,13 @@ from msgspec.structs import replace
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.tenant import Amounts
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
 from federator.sched.bid.refusal_details import STARTS_COMPUTED
 from federator.sched.passes.claims import MOST_CLAIMS, Claims
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import LimitRefusals, Throttles, wait
-from federator.sched.queue.borrowing import FirmWork, not_lent
+from federator.sched.queue.guests import Guests
 from federator.sched.queue.rank_walk import Front, Key, RankWalk
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.backlog import Lane, Run
@@ -33,6 +32,7 @@ from federator.sched.state.ledger import Ledger, WorkloadRecord
 
 ASKED_AT_FIRST: Final = 4  # of one shape, in one round
 GROWTH: Final = 4  # as many times more are asked in the round after one in which that was too few
+MOST_NOT_LENT: Final = 100  # workloads of a lane that are looked at in a pass, and run too long
 MOST_RESERVED: Final = 16  # refused workloads of a pass that are taken along for a reservation
 
 
@@ -52,7 +52,7 @@ class Candidates:
         ledger: read for what has changed meanwhile.
         known: refusals that still hold.
         unsure: workloads that may be at a site though they wait.
-        firm: work that may not be evicted, where such work starts only within quota; else None.
+        guests: which work over quota may start.
         claims: nodes that come free for some; None: nobody is evicted.
 
     Attributes:
@@ -69,17 +69,17 @@ class Candidates:
         ledger: Ledger,
         known: KnownRefusals,
         unsure: Container[WorkloadId],
-        firm: FirmWork | None,
+        guests: Guests,
         claims: Claims | None = None,
     ) -> None:
         self._walk = walk
-        self._claims = claims
         self._blocked: dict[WorkloadId, tuple[Key, int]] = {}  # within quota, with their shape
         self._escrow_gpus: dict[int, float] = {}  # by priority
         self._ledger = ledger
         self._known = known
         self._unsure = unsure
-        self._firm = firm
+        self._guests, self._claims = guests, claims
+        self._not_lent: dict[Lane, int] = {}  # of how many the forecast did not let start
         self.sites: Sequence[SiteName] = ()
         self.budget_gpus, self.predicts = 0.0, False
         self.ranked: dict[WorkloadId, Ranked] = {}
@@ -158,18 +158,32 @@ class Candidates:
             self._at_most[asked] = GROWTH * most
             self._deferred.append((len(self.ranked), asked))
             self._walk.set_aside()
+        elif (refusal := self._guests.refusal(entry, within=front.within_quota)) is not None:
+            self._leave_out(entry, lane, refusal)
         elif (refusal := self._held_back(entry, is_again=front.id in again)) is not None:
-            entry.refusals = {SiteName(""): refusal}
-            if front.lane is not None and front.lane.shape.throttled:
-                lane.refusal = refusal
-                self._walk.set_aside()
-            else:
-                self._walk.take()
+            self._hold_back(entry, front, refusal)
         else:
             number_in[asked] = number_in.get(asked, 0) + 1
             self._taken_along += self._is_refused(asked, jobs)
             self.ranked[front.id] = self._walk.take()
             self._asked[front.id], self._jobs[asked] = asked, jobs
+
+    def _hold_back(self, entry: WorkloadRecord, front: Front, refusal: Refusal) -> None:
+        """One is not tried now; of an array that may run no more, neither are the others."""
+        entry.refusals = {SiteName(""): refusal}
+        if front.lane is not None and front.lane.shape.throttled:
+            front.lane.refusal = refusal
+            self._walk.set_aside()
+        else:
+            self._walk.take()
+
+    def _leave_out(self, entry: WorkloadRecord, lane: Lane, refusal: Refusal) -> None:
+        """One is not lent GPUs for so long as it runs; others of its lane may be shorter."""
+        entry.refusals = {SiteName(""): refusal}
+        self._walk.take()
+        self._not_lent[lane] = self._not_lent.get(lane, 0) + 1
+        if self._not_lent[lane] >= MOST_NOT_LENT:
+            lane.over_refusal = refusal
 
     def _consider_claimant(self, entry: WorkloadRecord, lane: Lane, *, is_again: bool) -> None:
         """Ask about one that has a claim, without the right to evict: that has its own turn."""
@@ -245,6 +259,12 @@ class Candidates:
         if lane.refusal is not None:
             return True
         asked = self._as_asked(lane, run.priority, within=run.within_quota)
+        if not run.within_quota:
+            refused = self._guests.withheld_over_quota(lane)
+            if self._not_lent.get(lane, 0) < MOST_NOT_LENT:
+                lane.over_refusal = refused
+            if lane.over_refusal is not None:
+                return True
         if not self._is_settled(asked, lane.jobs):
             return False
         if run.within_quota and self._claims is not None:
@@ -254,15 +274,9 @@ class Candidates:
     def _withheld(self, lane: Lane) -> Refusal | None:
         """The refusal that the federation itself has for a whole lane."""
         row, request, ledger = lane.row, lane.shape.request, self._ledger
-        if self._firm is not None and not self.may_have(
-            row, request, preemptible=lane.shape.preemptible
-        ):
-            return not_lent(ledger.tenancy, ledger.tenancy.tenants[row].name, request)
+        if (refusal := self._guests.withheld(lane)) is not None:
+            return refusal
         return self._limits.refusal(row, request) if ledger.tenancy.limit_rows(row) else None
-
-    def may_have(self, row: int, amounts: Amounts, *, preemptible: bool) -> bool:
-        """Tell whether a tenant may be given this much more, as far as lending goes."""
-        return preemptible or self._firm is None or self._firm.has_room(row, amounts)
 
     def _is_settled(self, asked: Asked, jobs: tuple[Job, ...]) -> bool:
         """Tell whether a shape is refused by every site, and no room is to be kept for it."""
@@ -369,7 +383,7 @@ class Candidates:
     def _bits_for(self, lane: Lane) -> int:
         """The sites that may be asked: those at home, for one that no owner could have evicted."""
         home = self._ledger.tenancy.home(lane.row)
-        if not home or lane.shape.preemptible or self._firm is None:
+        if not home or lane.shape.preemptible or not self._guests.keeps_firm_work_home:
             return self._bits
         return self._known.bits([site for site in self.sites if site in home])
 

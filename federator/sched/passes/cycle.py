@@ -11,6 +11,7 @@ from enum import IntEnum
 from math import inf
 
 from federator.model.event import Awarded
+from federator.model.lending import LendingDecision
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
@@ -34,7 +35,7 @@ from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
-from federator.sched.queue.borrowing import FirmWork, not_lent
+from federator.sched.queue.guests import Guests
 from federator.sched.queue.policy import Ranking
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.holdings import Charge
@@ -68,7 +69,7 @@ class SchedulingPass:
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
-        quota_only: who may not be evicted starts only within quota; see ``borrowing``.
+        guests: which work over quota may start; by default any.
         known: refusals that still hold; it learns those of this pass.
         unsure: workloads that may be at a site though they wait.
         claims: nodes that come free for some; None: nobody is evicted.
@@ -82,7 +83,7 @@ class SchedulingPass:
         budget_gpus: float = 0.0,
         *,
         terms: EvictionTerms | None = None,
-        quota_only: bool = False,
+        guests: Guests | None = None,
         known: KnownRefusals | None = None,
         unsure: Container[WorkloadId] = (),
         claims: Claims | None = None,
@@ -90,7 +91,7 @@ class SchedulingPass:
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
-        self._firm = FirmWork(ledger) if quota_only else None
+        self.guests = Guests(ledger) if guests is None else guests
         self._budget_gpus = budget_gpus
         self.claims = claims
         self.claimant: Ranked | None = None  # of the present round, if that is for a claim
@@ -101,7 +102,7 @@ class SchedulingPass:
         self._ledger = ledger
         self._known = KnownRefusals(()) if known is None else known
         self.candidates = Candidates(
-            ranking.walk(), ledger, self._known, unsure, self._firm, claims
+            ranking.walk(), ledger, self._known, unsure, self.guests, claims
         )
         self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
@@ -309,8 +310,17 @@ class SchedulingPass:
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
             shrinks=award.bid.shrinks,
+            lending=self._lending_of(award, within=kept),
         )
         return award, awarded
+
+    def _lending_of(self, award: Award, *, within: bool) -> LendingDecision | None:
+        """The forecast on which an offer is taken."""
+        workload = self._ledger.entries[award.id].workload
+        row = self._ledger.tenancy.row(workload.tenant)
+        amounts = self._ledger.holdings.charge_for(row, award.bid.jobs).amounts
+        found = self.guests.decide(workload, row, amounts, within=within)
+        return found if isinstance(found, LendingDecision) else None
 
     def _beyond(
         self, offer: Award, charge: Charge, ranked: Ranked, now_s: float, *, fits: bool
@@ -321,10 +331,11 @@ class SchedulingPass:
         beyond = limit_refusal(holdings, row, charge.amounts)
         if beyond is not None:
             return beyond
-        if not self.candidates.may_have(row, charge.amounts, preemptible=workload.preemptible):
-            return not_lent(tenancy, workload.tenant, charge.amounts)
+        kept = fits and tenancy.is_home(row, offer.site)
+        lent = self.guests.decide(workload, row, charge.amounts, within=kept)
+        if isinstance(lent, Refusal):
+            return lent
         if offer.bid.victims or offer.bid.shrinks:
-            kept = fits and tenancy.is_home(row, offer.site)
             return self._spares(offer, ranked, now_s, within_quota=kept)
         return None
 
@@ -403,13 +414,18 @@ class SchedulingPass:
             return terms
         return {id_: each for id_, each in terms.items() if entries[id_].site == site}
 
-    def awarded(self, award: Award) -> None:
+    def awarded(self, award: Award, event: Awarded) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
         self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
         self.candidates.budget_gpus = self._budget_gpus
         workload = self._ledger.entries[award.id].workload
-        if self._firm is not None and not workload.preemptible:
-            row = self._ledger.tenancy.row(workload.tenant)
-            self._firm.add(row, self._ledger.holdings.charge_for(row, award.bid.jobs).amounts)
+        row = self._ledger.tenancy.row(workload.tenant)
+        self.guests.started(
+            workload,
+            row,
+            self._ledger.holdings.charge_for(row, award.bid.jobs).amounts,
+            event.lending,
+            within=event.within_quota,
+        )

@@ -294,6 +294,10 @@ class Federation:
         """The claims, first to be served first, each with the GPUs that are still to be evicted."""
         return self._rounds.claims()
 
+    def lendable_gpus(self, now_s: float) -> list[float]:
+        """The GPUs that may be lent now to work that cannot be evicted, by window of the plan."""
+        return self._rounds.lendable_gpus(self._turn(now_s))
+
     # ---- submissions and cancels ----
 
     def _submit(self, turn: Transaction, asked: SubmitAsked) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from federator.model.event import Claimed
+from federator.model.lending import Lending
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, SendTo, Wake
 from federator.model.plan import BidRequest
@@ -28,7 +29,9 @@ from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.eviction import budget_gpus, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
+from federator.sched.passes.idle_gpus import idle_gpus
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.predicted_ends import PredictedEnds
@@ -37,6 +40,7 @@ from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.queue.borrowing import borrowers_must_be_preemptible
+from federator.sched.queue.guests import Guests
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -121,8 +125,8 @@ class Rounds:
 
     @property
     def lends_to_preemptible_only(self) -> bool:
-        """Whether what may not be evicted starts only within its quota."""
-        return borrowers_must_be_preemptible(
+        """Whether what may not be evicted starts only within its quota, whatever is forecast."""
+        return self._rules.lending is not Lending.ON and borrowers_must_be_preemptible(
             self._ledger.tenancy, self._rules, by_quota=self._policy.by_quota
         )
 
@@ -162,8 +166,9 @@ class Rounds:
         lane = self._ledger.backlog.lane_of(entry.workload)
         if lane is None or self._next_pass_id == 1:  # no pass was made yet
             return entry.refusals
-        if lane.refusal is not None:
-            return {SiteName(""): lane.refusal}
+        own = lane.refusal_of((entry.queued_since_s, entry.workload.id))
+        if own is not None:
+            return {SiteName(""): own}
         jobs, number = entry.workload.jobs, lane.shape.number
         away = unavailable(self._sites, self._ledger)
         found = {
@@ -208,7 +213,6 @@ class Rounds:
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)
         budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
-        lent = self.lends_to_preemptible_only
         if self._claims is not None:
             self._claims.take_in_changes()
         may_claim = budget or self._ledger.claims or self._ledger.tenancy.has_objectives
@@ -227,7 +231,7 @@ class Rounds:
             self._rules,
             budget,
             terms=self._terms,
-            quota_only=lent,
+            guests=self._guests(turn, budget),
             known=self._known,
             unsure=self.pending,
             claims=claims,
@@ -367,7 +371,7 @@ class Rounds:
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
             return None
         award, event = chosen
-        pass_.awarded(award)
+        pass_.awarded(award, event)
         turn.record(event, entry)
         if self.last_pass is not None:
             self.last_pass.awarded += 1
@@ -395,9 +399,20 @@ class Rounds:
         self.conclude(turn)
 
     def _answer_trial(self, turn: Transaction, trial: Trial) -> None:
-        lent = self.lends_to_preemptible_only
-        answers, winner = trial.answers(self._ledger, self._sites, quota_only=lent)
+        budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        answers, winner = trial.answers(self._ledger, self._sites, self._guests(turn, budget))
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
+
+    def lendable_gpus(self, turn: Transaction) -> list[float]:
+        """By window of the lending plan; empty where none is in force, or nobody asks."""
+        budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        return self._guests(turn, budget).lendable_gpus()
+
+    def _guests(self, turn: Transaction, budget: float) -> Guests:
+        terms = self._terms.by_id if self._terms is not None else {}
+        idle = partial(idle_gpus, self._sites, self._ledger, terms, budget, turn.now_s)
+        by_quota = self._policy.by_quota
+        return guest_rules(self._ledger, self._rules, idle, by_quota=by_quota, now_s=turn.now_s)
 
     def _may_start(self, id_: WorkloadId) -> bool:
         entry = self._ledger.entries.get(id_)  # it may have ended, and be forgotten, meanwhile

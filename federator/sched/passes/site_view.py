@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,9 +20,12 @@ MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
 _SAY_NOTHING: Final = (ReasonCode.LAUNCH_REFUSED, ReasonCode.BAD_BID)
 
 
-def gpus_of(capacity: Capacity) -> int:
-    """The GPUs that a site says it has; one that exaggerates must not sway the others."""
-    return sum(min(max(0, node.gpus), MOST_GPUS) for node in capacity.nodes)
+def gpus_of(capacity: Capacity) -> Counter[str]:
+    """The GPUs by type that a site says it has; one that exaggerates must not sway the others."""
+    found: Counter[str] = Counter()
+    for node in capacity.nodes:
+        found[node.gpu_type or ""] += min(max(0, node.gpus), MOST_GPUS)
+    return found
 
 
 @dataclass(slots=True)
@@ -35,6 +39,7 @@ class SiteView:
     slurm_version: str = ""
     empty: FreeCapacity | None = None  # all it could ever give; None until it has told
     gpus: int = 0  # of ``empty``
+    gpus_by_type: Counter[str] = field(default_factory=Counter)  # of those
     summary: tuple[PartitionSummary, ...] = ()
     knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
     _capacity: Capacity | None = None
@@ -44,7 +49,8 @@ class SiteView:
         """Take in what the site could give; it says so anew whenever it comes."""
         if capacity != self._capacity:
             self._capacity, self.empty = capacity, FreeCapacity(capacity.nodes)
-            self.gpus = gpus_of(capacity)
+            self.gpus_by_type = gpus_of(capacity)
+            self.gpus = self.gpus_by_type.total()
             self._never.clear()
 
     def has_node(self, name: str) -> bool:

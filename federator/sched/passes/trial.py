@@ -13,7 +13,7 @@ from federator.sched.passes.availability import unavailable
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round
 from federator.sched.passes.site_view import SiteView
-from federator.sched.queue.borrowing import FirmWork, not_lent
+from federator.sched.queue.guests import Guests
 from federator.sched.state.ledger import Ledger
 
 
@@ -26,13 +26,12 @@ class Trial:
     round: Round
 
     def answers(
-        self, ledger: Ledger, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
+        self, ledger: Ledger, sites: Mapping[SiteName, SiteView], guests: Guests
     ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
         """Each site's answer, and who would win now.
 
         Of a site that is not asked nothing but what it last had can say "never". Under the name ""
-        the federation's own, where a limit stands against every bid, or a quota (``quota_only``:
-        against one that may not be evicted).
+        the federation's own, where a limit stands against every bid, or a quota (by ``guests``).
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
@@ -48,9 +47,10 @@ class Trial:
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
             amounts = charge.amounts
             refusal = limit_refusal(ledger.holdings, row, amounts)
-            firm = quota_only and not self.workload.preemptible
-            if refusal is None and firm and not FirmWork(ledger).has_room(row, amounts):
-                refusal = not_lent(tenancy, self.workload.tenant, amounts)
+            if refusal is None:
+                within = ledger.holdings.keeps_quota(charge) and tenancy.is_home(row, offer.site)
+                lent = guests.decide(self.workload, row, amounts, within=within)
+                refusal = lent if isinstance(lent, Refusal) else None
             if refusal is None:
                 return answers, offer.site
             beyond = beyond or refusal

@@ -65,8 +65,9 @@ class FirmWork:
         if self._held is None:
             self._held = {}
             for entry in self._ledger.in_state(*AT_SITE):
-                if not entry.workload.preemptible and entry.charge is not None:
-                    self._add(self._held, entry.charge.row, entry.charge.amounts)
+                charge = entry.charge
+                if charge is not None and not (entry.workload.preemptible or charge.lent):
+                    self._add(self._held, charge.row, charge.amounts)
         return self._held
 
     def _add(self, held: dict[int, list[int]], row: int, amounts: Amounts) -> None:

@@ -48,6 +48,7 @@ def quota_statuses(ledger: Ledger) -> dict[WorkloadId, QuotaStatus]:
     from what was awarded within quota unless an admin lowers the quota, or the tenant itself
     starts work that may not be evicted. Away from its tenant's home a workload is never within
     quota, and counts nevertheless: it is what the tenant borrowed for work of its own.
+    Work that was lent its GPUs by a forecast never is within quota, and does not count.
 
     Source:
         MAST sec. 4.2 is silent on workloads that run already; what is chosen here agrees with its
@@ -65,6 +66,9 @@ def statuses_of(
     for entry in sorted(entries, key=_award_order):
         charge = entry.charge
         if charge is None:
+            continue
+        if charge.lent:
+            found[entry.workload.id] = QuotaStatus(priority=LOWEST_PRIORITY, within_quota=False)
             continue
         bounds = tenancy.quota_rows(charge.row)
         for row in bounds:

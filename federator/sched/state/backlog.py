@@ -45,7 +45,8 @@ class Lane:
     """Waiting workloads of one tenant and one shape, in the order of their submission.
 
     ``within``: so many of the first are within quota; set by the quota scan. ``refusal``: why none
-    of them may start at all now, as the last pass found; volatile.
+    of them may start at all now, as the last pass found; ``over_refusal``: none of those that are
+    over quota; both volatile.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class Lane:
         "_ids",
         "_submitted",
         "jobs",
+        "over_refusal",
         "refusal",
         "row",
         "shape",
@@ -66,6 +68,7 @@ class Lane:
         self.shape = shape
         self.within = 0
         self.refusal: Refusal | None = None
+        self.over_refusal: Refusal | None = None
         self.version = 0  # changes whenever positions may have moved
         self._submitted = array("d")
         self._ids = array("q")
@@ -81,6 +84,12 @@ class Lane:
     def after(self, place: Place) -> int:
         """The position of the first workload that stands behind ``place``."""
         return self._find(place, behind=True) - self._head
+
+    def refusal_of(self, place: Place) -> Refusal | None:
+        """Why the workload at this place may not start at all, as the last pass found."""
+        if self.over_refusal is None or self.after(place) <= self.within:
+            return self.refusal
+        return self.refusal or self.over_refusal
 
     def add(self, place: Place) -> None:
         """Put a workload where its submission time belongs; usually at the end."""

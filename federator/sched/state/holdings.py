@@ -19,6 +19,7 @@ class Charge:
     row: int
     amounts: Amounts
     weighted_gpus: float
+    lent: bool = False  # by a forecast: it takes nothing from the tenant's own quota
 
 
 class Holdings:
@@ -57,7 +58,8 @@ class Holdings:
         """The amounts that count against the tenant's quota before its own waiting workloads do.
 
         All that it holds itself, borrowed or not (MAST), and of its descendants what was awarded
-        within quota: what one of them borrowed is nobody else's loss.
+        within quota: what one of them borrowed is nobody else's loss. Not what was lent to it by a
+        forecast: its own quota is kept free for its next workload (SIA).
         """
         self._grow()
         return self._counted[row]
@@ -78,7 +80,7 @@ class Holdings:
             theirs.extend([*row] for row in ours)
         return copy
 
-    def charge_for(self, row: int, plans: Sequence[JobPlan]) -> Charge:
+    def charge_for(self, row: int, plans: Sequence[JobPlan], *, lent: bool = False) -> Charge:
         """The charge of these plans."""
         shares = [share for plan in plans for share in plan.nodes.values()]
         gpus, cpus = sum(s.gpus for s in shares), sum(s.cpus for s in shares)
@@ -90,6 +92,7 @@ class Holdings:
             row=row,
             amounts=self.tenancy.amounts(gpus, cpus, types),
             weighted_gpus=self.tenancy.weighted_gpus(gpus, types),
+            lent=lent,
         )
 
     def add(self, charge: Charge, within_quota: bool, at_s: float) -> None:
@@ -148,7 +151,7 @@ class Holdings:
             self._sum(self._used[row], charge.amounts, sign)
             if within_quota:
                 self._sum(self._within[row], charge.amounts, sign)
-            if within_quota or row == charge.row:
+            if within_quota or (row == charge.row and not charge.lent):
                 self._sum(self._counted[row], charge.amounts, sign)
 
     @staticmethod

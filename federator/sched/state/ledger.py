@@ -415,7 +415,7 @@ class Ledger:
         self, entry: WorkloadRecord, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
     ) -> None:
         row = self.tenancy.row(entry.workload.tenant)
-        entry.charge = self.holdings.charge_for(row, plan)
+        entry.charge = self.holdings.charge_for(row, plan, lent=entry.is_lent)
         self.holdings.add(entry.charge, within_quota, at_s)
         self.backlog.touch(row)
 
@@ -476,7 +476,7 @@ class Ledger:
             self.backlog.add(workload, entry.queued_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
             row = self.tenancy.row(workload.tenant)
-            entry.charge = self.holdings.charge_for(row, entry.plan)
+            entry.charge = self.holdings.charge_for(row, entry.plan, lent=entry.is_lent)
             self.holdings.restore(entry.charge, entry.award.within_quota)
             self.backlog.touch(row)
 

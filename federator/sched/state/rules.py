@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from federator.model.lending import Lending
 from federator.model.workload import SiteName
 
 LEAST_GPUS: Final = 1
@@ -30,6 +31,7 @@ class Rules:
         min_run_s: after its start, in which a workload is not evicted.
         forecast_ends: whether sites keep room for a blocked workload by predictions of how long
             others run, where time limits promise it no start.
+        lending: whether work over quota that cannot be evicted waits for a forecast.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
     """
@@ -46,6 +48,7 @@ class Rules:
     cooldown_s: float = 1800.0
     min_run_s: float = 0.0
     forecast_ends: bool = False
+    lending: Lending = Lending.OFF
     regions: Mapping[SiteName, str] = field(default_factory=dict)
 
     @property

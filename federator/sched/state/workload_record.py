@@ -123,6 +123,12 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     waits_for = _RareField[Dependency]()
 
     @property
+    def is_lent(self) -> bool:
+        """Whether a forecast lent what it was awarded."""
+        lending = self.award.lending if self.award is not None else None
+        return lending is not None and lending.is_lent
+
+    @property
     def queued_since_s(self) -> float:
         """Unix time from which it gains age in the queue: while it may not start it gains none."""
         return max(self.workload.submitted_at_s, self.eligible_at_s)

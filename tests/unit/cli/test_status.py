@@ -90,6 +90,7 @@ def test_the_screen_has_a_line_for_each_thing(run: Callable[..., str]) -> None:
         "Evictions: 1 with 8 GPUs in the last 10 min; 2 of 10 GPUs of the budget left",
         "Claims:    1",
         "  job 4294967297 at alpine: 16 GPUs, 8 still to be evicted; starts within 10 min",
+        "Lending:   off",
     ]
 
 
@@ -103,11 +104,12 @@ def test_an_idle_federation_says_so(run: Callable[..., str]) -> None:
         queue={"PENDING": 0},
         budget=BudgetRow(window_s=600.0),
     )
-    assert run(bare).splitlines()[-4:] == [
+    assert run(bare).splitlines()[-5:] == [
         "Queue:     empty; 0 GPUs held",
         "Pass:      none since the daemon's start",
         "Evictions: off",
         "Claims:    none",
+        "Lending:   off",
     ]
 
 

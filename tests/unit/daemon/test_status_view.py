@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from federator.model.lending import Lending, LendingPlan, LoadForecast
+from federator.model.message import PlanAsked
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
-from federator.wire.client_protocol import StatusCall, StatusReply
+from federator.wire.client_protocol import LendingRow, StatusCall, StatusReply
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import Desk
@@ -63,3 +65,20 @@ def test_evictions_and_claims_are_shown_with_what_is_to_come() -> None:
     (claim,) = found.claims
     assert (claim.id, claim.site, claim.gpus, claim.to_evict_gpus) == (owner, "alpine", 48, 32)
     assert claim.starts_by_s > found.now_s
+
+
+def test_lending_is_shown_with_its_plan_and_what_may_be_lent_now() -> None:
+    tenants = (Tenant(name=TenantName("vision"), quota=Allowance(gpus=16)), *TENANTS[:1])
+    f = Loopback({"alpine": rack("a", 4)}, Rules(lending=Lending.ON), None, Mast(), tenants)
+    assert status(f).lending == LendingRow(mode="on")
+    forecasts = (LoadForecast(tenant="vision", new_gpus=(4, 99)),)
+    now_s = f.clock()
+    plan = LendingPlan(
+        made_at_s=now_s, expires_at_s=now_s + 60, windows_s=(300.0, 3600.0), forecasts=forecasts
+    )
+    f.observe(PlanAsked(client=1, plan=plan))
+    found = status(f).lending
+    assert (found.mode, found.usable_gpus) == ("on", (28, 16))
+    assert (found.made_at_s, found.forecasts) == (now_s, forecasts)
+    f.run_for(60.0)
+    assert status(f).lending == LendingRow(mode="on", expires_at_s=now_s + 60)

@@ -15,6 +15,8 @@ from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
 from federator.sched.passes.auction import Award
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.queue.borrowing import FirmWork
+from federator.sched.queue.guests import Guests
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from tests.fakes.build import attempt, draft, gang, plan_on
@@ -99,9 +101,9 @@ def test_the_offer_that_is_chosen_is_the_best_of_all_that_may_be_taken(
     ledger.entries[asked].ran_at = SiteName(ran_at)
     regions = {SiteName(site): "west" if site in SITES[:2] else "east" for site in SITES}
     rules = Rules(preempt_gpus=8, regions=regions)
-    pass_ = SchedulingPass(
-        Mast().rank(ledger, 2.0), ledger, rules, 8.0, terms=None, quota_only=firm
-    )
+    guests = Guests(ledger, firm=FirmWork(ledger) if firm else None)
+    ranking = Mast().rank(ledger, 2.0)
+    pass_ = SchedulingPass(ranking, ledger, rules, 8.0, terms=None, guests=guests)
     if asked not in ids(pass_.next_window((), 10)):
         return
     offers = [

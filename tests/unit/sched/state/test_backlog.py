@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Tenancy
 from federator.model.workload import Workload
 from federator.sched.state.backlog import Backlog, Head, Lane, Shape
@@ -176,3 +177,13 @@ def test_what_a_scan_did_inside_a_question_is_undone() -> None:
         backlog.heads[0] = Head(7, (0.0, 1), lane)
     assert lane.within == 2
     assert (backlog.stale, backlog.moving, backlog.heads) == before
+
+
+def test_those_over_quota_may_be_refused_for_a_reason_of_their_own() -> None:
+    lane = lane_of((1.0, 1), (2.0, 2), (3.0, 3))
+    lane.within = 2
+    why = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.NO_PLAN),))
+    lane.over_refusal = why
+    assert [lane.refusal_of(lane.place(k)) for k in range(3)] == [None, None, why]
+    lane.refusal = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.NOT_LENT),))
+    assert {lane.refusal_of(lane.place(k)) for k in range(3)} == {lane.refusal}
