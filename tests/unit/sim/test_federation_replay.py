@@ -85,7 +85,8 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
     """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
-    flat = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat: dict[str, Any] = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat["lending"] = "advisory"
     flat["forecast_ends"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
