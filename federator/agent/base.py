@@ -12,7 +12,8 @@ from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +261,13 @@ class SiteDriver(Protocol):
 
         Of one whose job id is not known, also how it stands if it lives by them: slurmctld may have
         lost it. Nothing where it keeps none, or does not answer: that proves nothing.
+        """
+        ...
+
+    async def measured(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
+        """Return what each of these has used, as the site's accounts say; None: they do not.
+
+        They may not yet, or never: a site may keep none.
         """
         ...
 

@@ -27,6 +27,7 @@ from federator.agent.order_archive import OrderArchive
 from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.agent.services.client_relay import Relay
 from federator.agent.services.handshake import SILENCE_S, term_of
+from federator.agent.services.measurements import Measurements
 from federator.agent.services.site_check import Verifier
 from federator.agent.services.user_questions import ANSWERS, UserQuestions
 from federator.agent.spool import Acting, Spool
@@ -42,6 +43,7 @@ from federator.wire.agent_protocol import (
     SignalAsk,
     TidyOrder,
     ToAgent,
+    UsageAsk,
     VerifyAsk,
     VerifyDone,
     Welcome,
@@ -90,6 +92,7 @@ class Agent:
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, self._send)
+        self._measurements = Measurements(driver, self._send)
         self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
         self._acts = SiteActs(
@@ -217,6 +220,8 @@ class Agent:
                 self._start(self._questions.nodes(message))
             case SignalAsk():
                 self._start(self._questions.signal(message))
+            case UsageAsk():
+                self._start(self._measurements.tell(message))
             case TidyOrder():
                 assert self._tidier is not None
                 self._start(self._tidier.tidy(message))

@@ -1,6 +1,6 @@
 """The columns of fsacct: sacct's names, in its order, with its widths and values.
 
-What only the accounts of a site know, such as ``MaxRSS``, is empty, as sacct shows what is missing.
+What only a site's own sacct has, such as ``MaxDiskRead``, is empty, as sacct shows what is missing.
 ``Site``, ``SiteJobID``, ``GPUs`` and ``Project`` are the federation's own.
 """
 
@@ -238,6 +238,42 @@ def _given_tres(line: AccountingLine) -> str:
     return ",".join([*parts, f"node={made.nodes}"])
 
 
+def _cpu(name: str) -> Callable[[AccountingLine], str]:
+    """A time as sacct writes those that are measured: ``01:02.345``, ``02:03:04``."""
+
+    def text(line: AccountingLine) -> str:
+        seconds = getattr(line.attempt.use, name, None)
+        if seconds is None:
+            return ""
+        whole, rest = divmod(round(seconds * 1000), 1000)
+        return f"{clock_text(whole)[3:]}.{rest:03}" if whole < 3600 and rest else clock_text(whole)
+
+    return text
+
+
+def _max_rss(line: AccountingLine) -> str:
+    use = line.attempt.use
+    if use is None or use.task_mem_mib is None:
+        return ""
+    if not line.convert or not line.unit:
+        return f"{use.task_mem_mib * 1024:.0f}K"
+    return f"{use.task_mem_mib / 1024 ** (_UNITS.index(line.unit) - 1):.2f}{line.unit}"
+
+
+def _used_tres(line: AccountingLine) -> str:
+    use = line.attempt.use
+    if use is None:
+        return ""
+    parts = [f"cpu={clock_text(int(use.cpu_s))}"] if use.cpu_s is not None else []
+    if use.gpu_mem_mib is not None:
+        parts.append(f"gres/gpumem={use.gpu_mem_mib:.0f}M")
+    if use.gpu_util_frac is not None:
+        parts.append(f"gres/gpuutil={100 * use.gpu_util_frac * line.attempt.gpus:.0f}")
+    if use.mem_mib is not None:
+        parts.append(f"mem={use.mem_mib * 1024:.0f}K")
+    return ",".join(parts)
+
+
 def _job(text: Callable[[AccountingRow], str]) -> Callable[[AccountingLine], str]:
     """A value that a job has, and a step has not."""
     return lambda line: "" if line.is_step else text(line.row)
@@ -302,7 +338,7 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("MaxPages", 8),
     _column("MaxPagesNode", 12),
     _column("MaxPagesTask", 14),
-    _column("MaxRSS", 10),
+    _column("MaxRSS", 10, _max_rss),
     _column("MaxRSSNode", 10),
     _column("MaxRSSTask", 10),
     _column("MaxVMSize", 10),
@@ -346,18 +382,18 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("SubmitLine", 20),
     _column("Suspended", 10, lambda _: "00:00:00"),
     _column("SystemComment", 20),
-    _column("SystemCPU", 10),
+    _column("SystemCPU", 10, _cpu("system_cpu_s")),
     _column("Timelimit", 10, lambda line: "" if line.is_step else _limit(line)),
     _column("TimelimitRaw", 12, lambda line: "" if line.is_step else _limit_raw(line)),
-    _column("TotalCPU", 10),
+    _column("TotalCPU", 10, _cpu("cpu_s")),
     *(
-        _column(f"TRESUsage{way}{what}", 19)
+        _column(f"TRESUsage{way}{what}", 19, _used_tres if way + what == "InTot" else _empty)
         for way in ("In", "Out")
         for what in ("Ave", "Max", "MaxNode", "MaxTask", "Min", "MinNode", "MinTask", "Tot")
     ),
     _column("UID", 6, _job(lambda row: _account(row.user)[0])),
     _column("User", 9, _job(lambda row: row.user)),
-    _column("UserCPU", 10),
+    _column("UserCPU", 10, _cpu("user_cpu_s")),
     _column("WCKey", 10),
     _column("WCKeyID", 10),
     _column("WorkDir", 10, _job(lambda row: row.work_dir)),
@@ -366,3 +402,5 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("GPUs", 6, lambda line: str(line.attempt.gpus or line.row.asked_gpus)),
     _column("Project", 10, _job(lambda row: row.project)),
 )
+OF_USE: Final = frozenset({"MaxRSS", "SystemCPU", "TotalCPU", "TRESUsageInTot", "UserCPU"})
+"""Columns that show what a site has measured, which is not in every answer."""

@@ -18,6 +18,7 @@ from federator.cli.accounting_columns import (
     COLUMNS,
     DEFAULT,
     LONG,
+    OF_USE,
     AccountingLine,
     table_lines,
 )
@@ -118,7 +119,8 @@ def fsacct(given: Given) -> int:
         return 0
     fields = _fields(given)
     unit = _unit(given)
-    replies = list(_answers(_question(given, time.time())))
+    use = "json" in given or any(field.column.name in OF_USE for field in fields)
+    replies = list(_answers(_question(given, time.time(), use=use)))
     rows = {row.id: row for reply in replies for row in reply.rows}
     for note in sorted({note for reply in replies if (note := _note(reply))}):
         print(printable(f"fsacct: {note}"), file=sys.stderr)
@@ -191,7 +193,7 @@ def _names_in_columns() -> str:
 # ---- the question ----
 
 
-def _question(given: Given, now_s: float) -> AccountingCall:
+def _question(given: Given, now_s: float, *, use: bool = False) -> AccountingCall:
     start_s, end_s = _window(given, now_s)
     return AccountingCall(
         start_s=start_s,
@@ -205,6 +207,7 @@ def _question(given: Given, now_s: float) -> AccountingCall:
         nodes=_nodes(given),
         states=_states(given),
         attempts="allocations" not in given or "duplicates" in given or "json" in given,
+        use=use,
     )
 
 

@@ -7,7 +7,7 @@ nobody waits for its database but who asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -186,6 +186,8 @@ class AccountingDesk:
                     latest = row.last.attempt if row.last is not None else 0
                     earlier = made.get(row.id, ())
                     row.earlier = tuple(a for a in earlier if a.attempt != latest)
+            if call.use:
+                await _add_use(history, reply.rows)
             answer(reply)
         except HistoryError as error:
             answer(self._without_history(call, question, error))
@@ -216,6 +218,14 @@ class AccountingDesk:
             left_off=known.left_off,
             note="" if self._history is not None else NO_HISTORY,
         )
+
+
+async def _add_use(history: JobHistory, rows: Sequence[AccountingRow]) -> None:
+    """Write into attempts what they used, as far as it is known."""
+    found = await history.use_of([row.id for row in rows])
+    for row in rows:
+        for attempt in (*row.earlier, *([] if row.last is None else [row.last])):
+            attempt.use = found.get((row.id, attempt.attempt))
 
 
 def _job_name(text: str) -> JobName:

@@ -45,6 +45,7 @@ from federator.wire.agent_protocol import (
     SnapshotTaken,
     Tidied,
     Trouble,
+    UsageTaken,
     VerifyDone,
     Welcome,
     from_agent_decoder,
@@ -69,8 +70,11 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-def _not_awaited(_answer: Tidied) -> None:
-    """Nobody has sent a ``TidyOrder``."""
+AskedAnswer = Tidied | UsageTaken
+
+
+def _not_awaited(_answer: AskedAnswer) -> None:
+    """Nobody has asked for it."""
 
 
 class SiteLink:
@@ -82,7 +86,7 @@ class SiteLink:
         welcome: what the agent is told first.
         observe: takes observations in, in the order of the channel.
         desk: takes the calls of users at the site.
-        tidied: takes the answers to a ``TidyOrder``.
+        answered: takes the answers that only the daemon itself has asked for.
     """
 
     def __init__(
@@ -92,14 +96,14 @@ class SiteLink:
         welcome: Welcome,
         observe: Callable[[Observation], None],
         desk: Desk,
-        tidied: Callable[[Tidied], None] = _not_awaited,
+        answered: Callable[[AskedAnswer], None] = _not_awaited,
     ) -> None:
         self.site = site
         self._transport = transport
         self._welcome = welcome
         self._observe = observe
         self._desk = desk
-        self._tidied = tidied
+        self._answered = answered
         self._channel: Channel | None = None
         self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
@@ -144,6 +148,10 @@ class SiteLink:
         self._stopping = True
         if self._out is not None:
             self._out.drop()
+
+    def can_measure(self) -> bool:
+        """Whether an agent is connected that answers ``UsageAsk``."""
+        return self.questions.connected and "usage" in self.questions.answers
 
     def send(self, message: Message) -> None:
         """Send if the channel is up; else the message is dropped (a reconnect repeats orders).
@@ -236,8 +244,8 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
-            case Tidied():
-                self._tidied(message)
+            case Tidied() | UsageTaken():
+                self._answered(message)
             case Trouble():
                 if not self._troubled:
                     log.warning("site_trouble", site=self.site, detail=message.detail)

@@ -25,8 +25,9 @@ from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.compaction import Compaction
 from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership, Work
-from federator.daemon.links import SiteLink
+from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.log_tailer import LogTailer
+from federator.daemon.measuring import Measuring
 from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
@@ -41,7 +42,7 @@ from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.sched.state.ledger import Ledger
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Welcome
+from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Tidied, Welcome
 from federator.wire.replies import Reply
 from federator.wire.transport import ProcessTransport, SshTransport, Transport
 
@@ -292,6 +293,9 @@ class Term:
         self._compaction = Compaction(
             federation.ledger, store, edges.act, self.clock(), edges.history
         )
+        self._measuring = (
+            Measuring(edges.history, self._links, edges.monotonic) if edges.history else None
+        )
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property
@@ -359,6 +363,8 @@ class Term:
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
         if self._edges.history is not None:
             self._edges.history.start()
+        if self._measuring is not None:
+            tasks.append(asyncio.create_task(self._measuring.run()))
         try:
             while not self._stopping:
                 await self._turn()
@@ -415,8 +421,14 @@ class Term:
             welcome,
             self._inbox.put_nowait,
             self._api,
-            lambda answer: self._tidying.taken(name, answer, self.clock()),
+            lambda answer: self._answered(name, answer),
         )
+
+    def _answered(self, name: SiteName, answer: AskedAnswer) -> None:
+        if isinstance(answer, Tidied):
+            self._tidying.taken(name, answer, self.clock())
+        elif self._measuring is not None:
+            self._measuring.take(name, answer)
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out, send at once."""

@@ -27,7 +27,8 @@ from federator.faults.slurm import SimulatedJob
 from federator.faults.spell import Spell
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 ASKING_S: Final = 0.02
 
@@ -94,6 +95,10 @@ class FaultyDriver:
         await self._ask()
         self._process.check()
         return self._cluster.accounted(missing)
+
+    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+        """Nothing: what jobs use decides nothing."""
+        return [None] * len(jobs)
 
     async def launch(
         self,

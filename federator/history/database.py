@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
@@ -21,6 +23,7 @@ ANSWER_S: Final = 20.0  # that a database has for one statement
 _CONNECT_S: Final = 5
 _LOOK_EVERY: Final = 10_000  # steps of a statement, whether it has taken too long
 _LOCK_S: Final = 5.0
+_ROWS_AT_ONCE: Final = 5_000  # in one statement
 
 
 def open_writer(url: str) -> Engine:
@@ -128,3 +131,26 @@ def explained() -> Iterator[None]:
 def _in_one_line(error: BaseException) -> str:
     said = str(error).strip().split("\n")[0]
     return f"the history's database: {said or type(error).__name__}"
+
+
+def put_rows(
+    connection: Connection, table: Table, rows: Iterator[dict[str, Any]], *, replace: bool
+) -> None:
+    """Insert rows, given by column; in place of those with the same key, or where there is none."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    if replace:
+        others = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=keys)
+    for some in chunks(rows, _ROWS_AT_ONCE):
+        connection.execute(statement, some)
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """The items, so many at a time."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

@@ -7,19 +7,19 @@ moment it goes on from there, with nothing lost and nothing twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
-from sqlalchemy import Connection, Engine, Table, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, delete, select
 
 from federator.errors import HistoryError, NotCompacted, StaleState, StoreError
 from federator.history import schema
-from federator.history.database import transaction
+from federator.history.database import chunks, put_rows, transaction
+from federator.history.measured import to_measure
 from federator.history.rows import HistoryBatch, touched
 from federator.history.values import fitted
 from federator.model.event import LogRecord, SnapshotDone
@@ -30,7 +30,6 @@ from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 RECORDS_AT_ONCE: Final = 1_000  # in one transaction
 _IDS_AT_ONCE: Final = 500  # in one statement
-_ROWS_AT_ONCE: Final = 5_000
 
 log = structlog.get_logger()
 
@@ -206,6 +205,7 @@ class HistoryFollower:
                 return False
             _write_live(connection, batch)
             _write_ended(connection, batch)
+            put_rows(connection, schema.unmeasured, to_measure(batch), replace=False)
             _write_place(connection, place)
         self._place, self._like = place, batch.like
         return True
@@ -239,7 +239,7 @@ def _write_place(connection: Connection, place: _Place) -> None:
 
 def _live_rows(connection: Connection, ids: Iterable[int]) -> dict[int, AccountingRow]:
     table, found = schema.live, dict[int, AccountingRow]()
-    for some in _chunks(ids, _IDS_AT_ONCE):
+    for some in chunks(ids, _IDS_AT_ONCE):
         query = select(table.c.id, table.c.row).where(table.c.id.in_(some))
         found.update((id_, _decode(row)) for id_, row in connection.execute(query))
     return found
@@ -249,7 +249,7 @@ def _write_live(connection: Connection, batch: HistoryBatch) -> None:
     table = schema.live
     if batch.anew:
         connection.execute(delete(table))
-    for ids in _chunks(batch.ended, _IDS_AT_ONCE):
+    for ids in chunks(batch.ended, _IDS_AT_ONCE):
         connection.execute(delete(table).where(table.c.id.in_(ids)))
     rows = ({"id": id_, "row": _encode(row)} for id_, row in batch.changed.items())
     put_rows(connection, table, rows, replace=True)
@@ -270,30 +270,14 @@ def workload_values(row: AccountingRow) -> dict[str, Any]:
     values = msgspec.structs.asdict(row)
     last = values.pop("last") or _NO_ATTEMPT
     del values["earlier"], values["array_tasks"]
-    return fitted(msgspec.structs.asdict(last) | values)
+    return fitted(_plain(last) | values)
 
 
 def _attempt_values(id_: int, made: AccountingAttempt) -> dict[str, Any]:
-    return fitted({"id": id_, **msgspec.structs.asdict(made)})
+    return fitted({"id": id_, **_plain(made)})
 
 
-def put_rows(
-    connection: Connection, table: Table, rows: Iterator[dict[str, Any]], *, replace: bool
-) -> None:
-    """Insert rows, given by column; in place of those with the same key, or where there is none."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table)
-    keys = [column.name for column in table.primary_key]
-    if replace:
-        others = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=keys)
-    for some in _chunks(rows, _ROWS_AT_ONCE):
-        connection.execute(statement, some)
-
-
-def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
+def _plain(made: AccountingAttempt) -> dict[str, Any]:
+    values = msgspec.structs.asdict(made)
+    del values["use"]
+    return values

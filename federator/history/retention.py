@@ -25,6 +25,7 @@ def delete_some(engine: Engine, before_s: float) -> bool:
     old = select(ended.c.id).where(ended.c.over_at_s < before_s)
     with transaction(engine) as connection:
         ids = list(connection.execute(old.order_by(ended.c.over_at_s).limit(STEP)).scalars())
-        connection.execute(delete(made).where(made.c.id.in_(ids)))
+        for table in (made, schema.measured, schema.unmeasured):
+            connection.execute(delete(table).where(table.c.id.in_(ids)))
         connection.execute(delete(ended).where(ended.c.id.in_(ids)))
     return len(ids) == STEP

@@ -28,9 +28,9 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from federator.errors import HistoryError
-from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, MeasuredUse
 
-VERSION: Final = 2
+VERSION: Final = 3
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -38,6 +38,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
 }
 _NOT_STORED: Final = frozenset({"last", "earlier", "array_tasks"})
 _KEYS: Final = frozenset({"id", "attempt"})
+_APART: Final = frozenset({"use"})  # in ``measured``
 
 METADATA: Final = MetaData()
 
@@ -78,14 +79,34 @@ workloads: Final = Table(
     METADATA,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     *_columns(AccountingRow, _NOT_STORED | _KEYS),
-    *_columns(AccountingAttempt, frozenset({"state", "reason"})),
+    *_columns(AccountingAttempt, _APART | {"state", "reason"}),
 )
 attempts: Final = Table(
     "attempts",
     METADATA,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-    *_columns(AccountingAttempt, _KEYS),
+    *_columns(AccountingAttempt, _APART | _KEYS),
+)
+unmeasured: Final = Table(
+    "unmeasured",  # attempts whose site is to be asked what they used
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("site", Text, nullable=False),
+    Column("site_job_id", BigInteger, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("started_at_s", Double, nullable=False),
+    Column("ended_at_s", Double, nullable=False),
+    Column("due_at_s", Double, nullable=False),
+    Column("tries", BigInteger, nullable=False),
+)
+measured: Final = Table(
+    "measured",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *(Column(name, Double) for name in MeasuredUse.__struct_fields__),
 )
 _c = workloads.c
 INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
@@ -101,6 +122,7 @@ INDEXES: Final = (  # one for each kind of question, in the order in which its r
         sqlite_where=_c.array_id > 0,
         postgresql_where=_c.array_id > 0,
     ),
+    Index("unmeasured_by_due", unmeasured.c.due_at_s),
 )
 
 
@@ -114,7 +136,12 @@ def _whatever_case(connection: Connection) -> None:
             index.create(connection)
 
 
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _whatever_case}
+def _with_use(connection: Connection) -> None:
+    """What attempts used; of those before it nobody asks."""
+    METADATA.create_all(connection, tables=[unmeasured, measured])
+
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _whatever_case, 2: _with_use}
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 
 

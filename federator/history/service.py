@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -17,14 +17,14 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.errors import FederatorError, HistoryError, NotCompacted
-from federator.history import query
+from federator.history import measured, query
 from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
 from federator.history.url import NONE, history_url
 from federator.store.base import Store
 from federator.store.opening import open_store
-from federator.wire.accounting_rows import AccountingAttempt
+from federator.wire.accounting_rows import AccountingAttempt, MeasuredUse
 
 POLL_S: Final = 1.0  # between two looks at the log
 FIRST_PAUSE_S: Final = 1.0  # after a failure; twice that after the next
@@ -129,6 +129,31 @@ class JobHistory:
         loop = asyncio.get_running_loop()
         return await _in_time(
             loop.run_in_executor(self._readers, query.attempts_of, self._reader, ids)
+        )
+
+    async def use_of(self, ids: list[int]) -> dict[tuple[int, int], MeasuredUse]:
+        """As ``measured.use_of``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        return await _in_time(
+            loop.run_in_executor(self._readers, measured.use_of, self._reader, ids)
+        )
+
+    async def unmeasured(self, sites: list[str], most: int) -> list[measured.Unmeasured]:
+        """As ``measured.due``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        now_s = time.time()
+        return await _in_time(
+            loop.run_in_executor(self._readers, measured.due, self._reader, sites, now_s, most)
+        )
+
+    async def put_measured(
+        self, asked: list[measured.Unmeasured], uses: Sequence[MeasuredUse | None]
+    ) -> None:
+        """As ``measured.put``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        now_s = time.time()
+        await _in_time(
+            loop.run_in_executor(self._readers, measured.put, self._writer, asked, uses, now_s)
         )
 
     # ---- the thread ----

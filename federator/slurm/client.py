@@ -40,10 +40,13 @@ from federator.slurm.parse_site import (
     parse_settings,
     parse_version,
 )
+from federator.slurm.parse_usage import USAGE_FIELDS, measured
 from federator.slurm.refusals import cannot_be_asked
 from federator.slurm.reports import attempt_reports
 from federator.slurm.runner import Completed, Runner
 from federator.slurm.shares import Shares
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob
 
 _T = TypeVar("_T")
 
@@ -251,6 +254,20 @@ class SlurmClient:
         except SiteUnavailable:  # "Slurm accounting storage is disabled", or slurmdbd is down
             return {}
         return accounted(done.stdout, separator, missing)
+
+    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+        """What each of these used, by accounting; None: it does not say, or cannot be asked now."""
+        found: list[MeasuredUse | None] = []
+        for start in range(0, len(jobs), ACCOUNTED_AT_ONCE):
+            some = jobs[start : start + ACCOUNTED_AT_ONCE]
+            ids = ",".join(str(job.site_job_id) for job in some)
+            argv = ("sacct", "-n", "-P", "-j", ids, "-o", ",".join(USAGE_FIELDS))
+            try:
+                done = await self._run(argv)
+            except SiteUnavailable:  # as in ``_sacct``
+                return [None] * len(jobs)
+            found += measured(done.stdout.decode("utf-8", "replace"), some)
+        return found
 
     async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.

@@ -25,7 +25,8 @@ from federator.slurm.options.file_names import files_of, names_its_dir, working_
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.slurm.runner import SubprocessRunner
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 class SlurmDriver:
@@ -80,6 +81,9 @@ class SlurmDriver:
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         return await self._client.accounted(missing)
+
+    async def measured(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
+        return await self._client.measured(jobs)
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         await self._helper.notify(order, deadline_s)

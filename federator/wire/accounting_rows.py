@@ -8,6 +8,23 @@ from __future__ import annotations
 import msgspec
 
 
+class MeasuredUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The use that an attempt made of its nodes, as its site measured it; None: it did not.
+
+    Amounts count all nodes together.
+    """
+
+    cpu_s: float | None = None
+    user_cpu_s: float | None = None
+    system_cpu_s: float | None = None
+    mem_mib: float | None = None  # of the largest step, the sum of its tasks' peaks
+    task_mem_mib: float | None = None  # of the largest task
+    alloc_cpus: float | None = None  # that Slurm gave it, which may be more than was planned
+    alloc_mem_mib: float | None = None
+    gpu_util_frac: float | None = None  # 0-1, of all its GPUs
+    gpu_mem_mib: float | None = None  # the most on one GPU, as far as its site can tell
+
+
 class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One attempt at a site.
 
@@ -31,6 +48,7 @@ class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""  # a ReasonCode's value, its detail behind a blank; "": none
+    use: MeasuredUse | None = None  # only in answers; None: not known, or not asked for
 
 
 class AccountingRow(msgspec.Struct, kw_only=True, omit_defaults=True):

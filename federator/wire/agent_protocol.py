@@ -30,6 +30,7 @@ from federator.model.site_message import (
 from federator.model.submission import Submission
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, Workload
+from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.client_protocol import Call, Finding
 from federator.wire.replies import Reply
 
@@ -173,6 +174,22 @@ class SignalAsk(Message, frozen=True, kw_only=True, tag="signal"):
     to: SignalTo
 
 
+class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that is over, as its site knows it."""
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int  # of a het job its leader's
+    started_at_s: float
+
+
+class UsageAsk(Message, frozen=True, kw_only=True, tag="usage_of"):
+    """Tell what these have used; only for agents whose ``Hello`` says "usage"."""
+
+    ask_id: int
+    jobs: tuple[EndedJob, ...]
+
+
 class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
     them, those of any others if all in them was last changed before ``before_s`` (0: none).
@@ -219,6 +236,7 @@ ToAgent = (
     | VerifyAsk
     | NodesAsk
     | SignalAsk
+    | UsageAsk
     | Admission
     | LaunchOrder
     | PreemptOrder
@@ -241,7 +259,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
     ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
-    first release that the agent knows, "nodes" and "signal".
+    first release that the agent knows, "nodes", "signal" and "usage".
     """
 
     protocol: int
@@ -282,6 +300,13 @@ class SignalDone(Message, frozen=True, kw_only=True, tag="signal_done"):
 
     ask_id: int
     detail: str = ""  # why it was not sent; "": it was
+
+
+class UsageTaken(Message, frozen=True, kw_only=True, tag="usage_taken"):
+    """Answer to a ``UsageAsk``, in its order; None: the site does not know (yet)."""
+
+    ask_id: int
+    used: tuple[MeasuredUse | None, ...]
 
 
 class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,6 +376,7 @@ FromAgent = (
     | VerifyDone
     | NodesTaken
     | SignalDone
+    | UsageTaken
     | RecoverDone
     | LaunchAccepted
     | LaunchDeclined

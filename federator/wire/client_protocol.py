@@ -159,6 +159,7 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     nodes: tuple[str, ...] = ()
     states: tuple[str, ...] = ()  # Slurm's; then those that were in such a state in that time
     attempts: bool = False  # fill ``earlier``
+    use: bool = False  # fill ``use`` of all attempts in the answer
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from federator.history import schema
-from federator.history.database import open_reader, open_writer, transaction
-from federator.history.follower import HistoryFollower, put_rows, workload_values
+from federator.history.database import open_reader, open_writer, put_rows, transaction
+from federator.history.follower import HistoryFollower, workload_values
 from federator.history.query import HistoryQuestion, JobName, attempts_of, page
 from federator.model.event import encode_event
 from federator.model.workload import FIRST_WORKLOAD_ID

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted
 from federator.history import follower as following
-from federator.history import query, retention, schema, service
+from federator.history import measured, query, retention, schema, service
 from federator.history.database import open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.query import HistoryQuestion, JobName
@@ -38,7 +38,7 @@ from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, WorkloadId
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.snapshot import taken
 from federator.store.memory import MemoryLog, MemoryStore
-from federator.wire.accounting_rows import AccountingRow
+from federator.wire.accounting_rows import AccountingRow, MeasuredUse
 from tests.fakes.build import draft
 from tests.fakes.long_log import long_log
 from tests.fakes.postgres_server import PROGRAMS, PostgresServer
@@ -279,6 +279,61 @@ def test_any_name_and_any_number_can_be_kept(log: Log, url: str, name: str, kept
     (row,) = ask(url, names=(name,))
     assert row.last is not None
     assert (row.name, row.last.exit_code, row.time_limit_s) == (kept, 2**63 - 1, inf)
+
+
+# ---- what attempts used ----
+
+
+def test_every_attempt_that_ran_is_asked_about_until_its_site_has_told(log: Log, url: str) -> None:
+    log.write(*life(1), *life(2, T0_S + 100), *life(3)[:-1])
+    log.write(submitted(4), awarded(4), changed(4, _H.DECLINED, T0_S + 5))
+    follow(log, url)
+    at_s = T0_S + 80 + measured.FIRST_S
+    engine = reader(url)
+    assert measured.due(engine, ["alpine"], at_s - 1, 9) == []
+    (first,) = measured.due(engine, ["alpine"], at_s, 9)
+    assert (first.job.user, first.job.site_job_id) == ("ada", 701)
+    assert first.job.started_at_s == T0_S + 20
+    assert measured.due(engine, ["boreal"], at_s, 9) == []
+    use = MeasuredUse(cpu_s=12.5, mem_mib=100.0)
+    measured.put(writer(url), [first], [use], at_s)
+    assert measured.use_of(engine, [first.job.attempt.workload]) == {
+        (FIRST_WORKLOAD_ID + 1, 1): use
+    }
+    (second,) = measured.due(engine, ["alpine"], at_s + 1000, 9)
+    assert second.job.site_job_id == 702
+
+
+def test_a_site_that_does_not_know_is_asked_a_few_times(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    now_s, asked = T0_S + 100, 0
+    while found := measured.due(reader(url), ["alpine"], now_s, 9):
+        measured.put(writer(url), found, [None], now_s)
+        assert measured.due(reader(url), ["alpine"], now_s, 9) == []
+        now_s, asked = now_s + 3601, asked + 1
+    assert asked == measured.TRIES
+    assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {}
+
+
+def test_a_site_that_is_away_for_too_long_is_asked_no_more(log: Log, url: str) -> None:
+    log.write(*life(1), *life(2, T0_S + measured.KEPT_S + 500))
+    follow(log, url)
+    late_s = T0_S + measured.KEPT_S + 1000
+    old, new = measured.due(reader(url), ["alpine"], late_s, 9)
+    measured.put(writer(url), [new], [MeasuredUse()], late_s)
+    assert measured.due(reader(url), ["alpine"], late_s, 9) == []
+    assert old.job.site_job_id == 701
+
+
+def test_what_was_used_goes_with_its_workload(log: Log, url: str) -> None:
+    log.write(*life(1), *life(2))
+    follow(log, url)
+    first, _ = measured.due(reader(url), ["alpine"], T0_S + 1000, 9)
+    measured.put(writer(url), [first], [MeasuredUse(cpu_s=1.0)], T0_S + 1000)
+    assert not retention.delete_some(writer(url), T0_S + 1000)
+    found = contents(url)
+    assert (found["measured"], found["unmeasured"]) == ([], [])
 
 
 # ---- nothing lost, nothing twice ----

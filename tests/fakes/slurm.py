@@ -23,7 +23,8 @@ from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.slurm.refusals import kind_of_refusal
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 class SimulatedSite:
@@ -51,6 +52,7 @@ class SimulatedSite:
         self.is_closed = False  # to whoever has no ticket
         self.no_ticket = "refused: partition gpu takes jobs of the federation only"
         self.helper_is_loose = False
+        self.measurements: dict[AttemptId, MeasuredUse] = {}  # as accounts have them
         self.polls = 0  # of probes
         self.probed: list[Probe] = []
         self.probes: dict[int, Probe] = {}  # not cancelled yet
@@ -105,6 +107,10 @@ class SimulatedSite:
             and report.user == each.user
             and each.job_id in (0, report.site_job_id)
         }
+
+    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+        self._answer()
+        return [self.measurements.get(job.attempt) for job in jobs]
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         self._signal(order.site_job_id, order.signal, order.signal_to)

@@ -15,6 +15,7 @@ from federator.cli import (
     fsbatch_help,
     fscancel,
     fscontrol,
+    fseff,
     fsinfo,
     fsprio,
     fsqueue,
@@ -25,7 +26,8 @@ from federator.cli.main import AT_SITES, COMMANDS, federator
 from federator.slurm.options.option_table import ALIASES, OPTIONS, Arity, OptionSpec, Treatment
 
 PROGRAMS: Final = tuple(
-    module.PROGRAM for module in (fsqueue, fscancel, fscontrol, fsinfo, fsacct, fsprio, fsshare)
+    module.PROGRAM
+    for module in (fsqueue, fscancel, fscontrol, fsinfo, fsacct, fseff, fsprio, fsshare)
 )
 _TREATED: Final = {
     Treatment.READ: "As with sbatch; the federation plans with it.",

@@ -15,7 +15,10 @@ from federator.cli.reference.commands import CommandOption, CommandReference
 _DOCUMENTS: Final = (("commands.md", "Notes"), ("history.md", "Notes"), ("formats.md", "JSON"))
 _HEADING: Final = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 _LIKE_SLURMS: Final = {
-    **{f"fs{name}": f"s{name}" for name in ("batch", "queue", "cancel", "info", "acct", "prio")},
+    **{
+        f"fs{name}": f"s{name}"
+        for name in ("batch", "queue", "cancel", "info", "acct", "prio", "eff")
+    },
     "fsshare": "sshare",
     "fscontrol": "scontrol",
 }
@@ -162,7 +165,7 @@ def _see_also(command: CommandReference, commands: Sequence[CommandReference]) -
         if each is not command
         and (len(each.words) == 1 or each.words[: len(command.words)] == command.words)
     ]
-    slurms = _LIKE_SLURMS.get(command.name)
+    slurms = command.name[1:] if command.name in _LIKE_SLURMS else ""
     yield roff.section("See also")
     pages = [*([slurms] if slurms else []), *near]
     yield ",\n".join(rf"{roff.bold(page)}(1)" for page in pages)

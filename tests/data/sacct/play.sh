@@ -42,14 +42,15 @@ KillWait=5
 MailProg=/bin/true
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=${CONSUMES:-CR_Core}
 DefMemPerCPU=100
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 GresTypes=gpu
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageTRES=gres/gpu,gres/gpu:a100
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/${GATHER:-none}
+JobAcctGatherFrequency=${GATHER_EVERY_S:-30}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -162,7 +163,35 @@ dump() {
     sacct -V > version
 }
 
+# What jobs use, with PLAY=usage; GATHER says how it is measured.
+USAGE_FIELDS=JobID,User,Start,NTasks,TotalCPU,UserCPU,SystemCPU,MaxRSS,AllocTRES,TRESUsageInTot
+busy='i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; sleep 6'
+large='x=$(head -c 60000000 /dev/zero | tr "\0" x); sleep 6'
+afternoon() {
+    local id
+    as ann -J busy -c 2 --mem=300 -t 10 -- "$busy"
+    as ann -J large --gres=gpu:2 --mem=300 -t 10 -- "$large"
+    as bob -J steps -n 2 --mem=300 -t 10 -- "srun bash -c '$large'; srun -n 1 sleep 1"
+    as cem -J nodes -N 2 --gres=gpu:4 -t 10 -- 'srun sleep 3'
+    su dora -c 'cd; printf "%s\n" "#!/bin/sh" "#SBATCH -J het -t 5 -n 2 --gres=gpu:2" \
+        "#SBATCH hetjob" "#SBATCH -p cpu -n 1 -c 2" "srun --het-group=0,1 sleep 3" \
+        | sbatch --parsable -o /dev/null'
+    as dora -J instant -t 5 -- true
+    id=$(as cem -J again -t 5 -- 'sleep 6'); until_ok is "$id" RUNNING; sleep 2; scontrol requeue "$id"
+    id=$(as bob -J never -H -t 5 -- sleep 1); scancel "$id"
+    until_ok sh -c '[ -z "$(squeue -h)" ]' || squeue
+    as ann -J running -t 5 -- sleep 600
+    sleep 4
+}
+dump_usage() {
+    mkdir -p /dumps
+    SLURM_TIME_FORMAT=%s sacct -a -S 2020-01-01 -n -P -o "$USAGE_FIELDS" > /dumps/usage.txt
+    sacct -V > /dumps/version
+}
+
 configure
 start
-morning
-dump
+case ${PLAY:-morning} in
+    usage) afternoon; dump_usage ;;
+    *) morning; dump ;;
+esac

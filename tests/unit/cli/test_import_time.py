@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from federator.wire.accounting_rows import AccountingRow
 from federator.wire.client_protocol import (
     BANNER,
     AccountingReply,
@@ -63,6 +64,7 @@ OURS = frozenset(
         "federator.slurm.options.interpret",
     }
 )
+ENDED = AccountingRow(id=7, name="x", user="ada", tenant="vision", submitted_at_s=1.0)
 PROGRAM = """
 import sys
 from federator.cli import {command}
@@ -100,6 +102,7 @@ def answering_once(path: Path, reply: Reply) -> threading.Thread:
         ("fsprio", ["-h"], QueueReply(rows=(), now_s=0.0)),
         ("fscontrol", ["hold", "7"], ControlReply(ids=(7,))),
         ("fsshare", ["-h"], TenantsReply(rows=(), now_s=0.0)),
+        ("fseff", ["7"], AccountingReply(rows=(ENDED,), now_s=0.0, federation="demo")),
         ("fsacct", ["-X"], AccountingReply(rows=(), now_s=0.0, federation="demo")),
     ],
 )

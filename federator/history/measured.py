@@ -1,0 +1,141 @@
+"""Keeps what attempts used, and of which attempts that is still to be asked.
+
+An attempt that ran is put on the list in the transaction that writes its row. It leaves the list
+when its site has told, or has not known for ``TRIES``, or has been away for too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, select
+
+from federator.history import schema
+from federator.history.database import explained, put_rows, transaction
+from federator.history.rows import HistoryBatch
+from federator.history.values import fitted
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob
+
+FIRST_S: Final = 10.0  # after the end: slurmdbd hears late
+PAUSES_S: Final = (60.0, 600.0, 3600.0)  # between two tries of one attempt
+TRIES: Final = len(PAUSES_S) + 1
+KEPT_S: Final = 7 * 86_400.0  # on the list, for a site that is away
+_IDS_AT_ONCE: Final = 500
+_U: Final = schema.unmeasured.c
+_M: Final = schema.measured.c
+_FIELDS: Final = MeasuredUse.__struct_fields__
+
+
+class Unmeasured(NamedTuple):
+    """An attempt whose site is to be asked."""
+
+    site: SiteName
+    job: EndedJob
+    tries: int  # so far
+
+
+def to_measure(batch: HistoryBatch) -> Iterator[dict[str, Any]]:
+    """Rows of ``schema.unmeasured`` for the attempts of a batch that ran."""
+    for (id_, number), made in batch.attempts.items():
+        row = batch.ended.get(id_) or batch.live.get(id_)
+        if row is None or not made.site_job_id or not made.started_at_s:
+            continue
+        values: dict[str, object] = {
+            "id": id_,
+            "attempt": number,
+            "site": made.site,
+            "site_job_id": made.site_job_id,
+            "user": row.user,
+            "started_at_s": made.started_at_s,
+            "ended_at_s": made.ended_at_s,
+            "due_at_s": made.ended_at_s + FIRST_S,
+            "tries": 0,
+        }
+        yield fitted(values)
+
+
+def due(engine: Engine, sites: Iterable[str], now_s: float, most: int) -> list[Unmeasured]:
+    """The attempts at these sites that it is time to ask about, the longest due first.
+
+    Raises:
+        HistoryError: the database cannot be read.
+    """
+    wanted = and_(_U.site.in_(sorted(sites)), _U.due_at_s <= now_s)
+    query = select(schema.unmeasured).where(wanted).order_by(_U.due_at_s, _U.id).limit(most)
+    with explained(), engine.connect() as connection:
+        if schema.found_version(connection) < schema.VERSION:  # the follower is about to make it
+            return []
+        return [
+            Unmeasured(
+                SiteName(row.site),
+                EndedJob(
+                    attempt=AttemptId(workload=WorkloadId(row.id), attempt=row.attempt),
+                    user=row.user,
+                    site_job_id=row.site_job_id,
+                    started_at_s=row.started_at_s,
+                ),
+                row.tries,
+            )
+            for row in connection.execute(query)
+        ]
+
+
+def put(
+    engine: Engine,
+    asked: Sequence[Unmeasured],
+    uses: Sequence[MeasuredUse | None],
+    now_s: float,
+) -> None:
+    """Write what a site has told; who it has told nothing of is asked about again.
+
+    Raises:
+        HistoryError: the database failed; all of it can be done once more.
+    """
+    known = [(each, use) for each, use in zip(asked, uses, strict=True) if use is not None]
+    again = [each for each, use in zip(asked, uses, strict=True) if use is None]
+    with transaction(engine) as connection:
+        rows = (_key(each) | fitted(msgspec.structs.asdict(use)) for each, use in known)
+        put_rows(connection, schema.measured, rows, replace=True)
+        for each, _ in known:
+            _remove(connection, each)
+        for each in again:
+            if each.tries + 1 >= TRIES:
+                _remove(connection, each)
+                continue
+            values = {"tries": each.tries + 1, "due_at_s": now_s + PAUSES_S[each.tries]}
+            connection.execute(schema.unmeasured.update().where(_is(each)).values(values))
+        connection.execute(delete(schema.unmeasured).where(_U.ended_at_s < now_s - KEPT_S))
+
+
+def use_of(engine: Engine, ids: Iterable[int]) -> dict[tuple[int, int], MeasuredUse]:
+    """What the attempts of these workloads used, by workload and attempt, as far as it is known.
+
+    Raises:
+        HistoryError: the database cannot be read.
+    """
+    wanted, found = list(ids), dict[tuple[int, int], MeasuredUse]()
+    with explained(), engine.connect() as connection:
+        for k in range(0, len(wanted), _IDS_AT_ONCE):
+            query = select(schema.measured).where(_M.id.in_(wanted[k : k + _IDS_AT_ONCE]))
+            for row in connection.execute(query).mappings():
+                use = MeasuredUse(**{name: row[name] for name in _FIELDS})
+                found[row["id"], row["attempt"]] = use
+    return found
+
+
+def _key(each: Unmeasured) -> dict[str, int]:
+    attempt = each.job.attempt
+    return {"id": int(attempt.workload), "attempt": attempt.attempt}
+
+
+def _is(each: Unmeasured) -> ColumnElement[bool]:
+    key = _key(each)
+    return and_(_U.id == key["id"], _U.attempt == key["attempt"])
+
+
+def _remove(connection: Connection, each: Unmeasured) -> None:
+    connection.execute(delete(schema.unmeasured).where(_is(each)))
