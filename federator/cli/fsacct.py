@@ -46,6 +46,8 @@ _IDS_AT_ONCE: Final = 500  # in one question
 _NAMED: Final = {code: name for name, code in CODES.items()}
 _NOT_HERE: Final = "the accounts of a site have it: sacct there"
 
+_SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
+
 PROGRAM: Final = Program(
     "fsacct",
     "",
@@ -70,7 +72,8 @@ PROGRAM: Final = Program(
         Flag("helpformat", "e", about="The names of --format."),
         Flag("helpstate", about="The states of --state."),
         Flag("jobs", "j", "IDS", "Only these job ids.", also=("job",), adds=True),
-        Flag("json", "", "VERSION", "Print JSON (docs/formats.md).", optional=True),
+        Flag("json", "", "slurm", "Print JSON (docs/formats.md), or as sacct's --json.",
+             optional=True),
         Flag("local", about="As without it.", variable="SACCT_LOCAL"),
         Flag("long", "l", about="More columns."),
         Flag("name", "", "NAMES", "Only jobs called so."),
@@ -104,7 +107,7 @@ PROGRAM: Final = Program(
         Flag("truncate", "T", instead="Start and End are shown as they were"),
         Flag("wckeys", "W", "NAMES", instead=_NOT_HERE),
         Flag("whole-hetjob", "", "yes|no", optional=True, instead="a het job has one row here"),
-        Flag("yaml", "", "VERSION", optional=True, instead="use --json"),
+        Flag("yaml", "", "VERSION", optional=True, instead="use --json or --json=slurm"),
     ),
 )  # fmt: skip
 
@@ -117,6 +120,9 @@ def fsacct(given: Given) -> int:
     if "helpstate" in given:
         print("\n".join(CODES))
         return 0
+    form = given.get("json")
+    if form and not _SLURMS_JSON.fullmatch(form):
+        raise InvalidRequest(f"--json={form}: give no value, or slurm")
     fields = _fields(given)
     unit = _unit(given)
     use = "json" in given or any(field.column.name in OF_USE for field in fields)
@@ -127,7 +133,7 @@ def fsacct(given: Given) -> int:
     if "verbose" in given:
         print(f"fsacct: {len(rows)} jobs", file=sys.stderr)
     if "json" in given:
-        print(_json(rows.values(), replies[-1].now_s))
+        print(_json(rows.values(), replies[-1], given.get("json") or ""))
         return 0
     nobody = AccountingAttempt(attempt=0)
     pattern = AccountingLine(
@@ -326,14 +332,18 @@ def _note(reply: AccountingReply) -> str:
     return reply.note
 
 
-def _json(rows: Iterable[AccountingRow], now_s: float) -> str:
+def _json(rows: Iterable[AccountingRow], reply: AccountingReply, form: str) -> str:
+    if form:
+        from federator.cli.accounting_json import accounts_of  # noqa: PLC0415  # seldom needed
+
+        return msgspec.json.encode(accounts_of(rows, reply.now_s, reply.federation)).decode()
     jobs = []
     for row in sorted(rows, key=lambda row: row.id):
         fields = msgspec.structs.asdict(row)
         made = (*fields.pop("earlier"), *(() if row.last is None else (row.last,)))
         del fields["last"]
         jobs.append(fields | {"attempts": [msgspec.structs.asdict(attempt) for attempt in made]})
-    return msgspec.json.encode({"schema": 1, "now_s": now_s, "jobs": jobs}).decode()
+    return msgspec.json.encode({"schema": 1, "now_s": reply.now_s, "jobs": jobs}).decode()
 
 
 def main() -> None:

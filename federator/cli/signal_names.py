@@ -18,6 +18,11 @@ _NUMBERS: Final[Mapping[int, str]] = MappingProxyType(
 SIGNALS: Final = tuple(_NUMBERS.values())
 
 
+def signal_of(number: int) -> str:
+    """A signal's name without SIG; "" of none."""
+    return _NUMBERS.get(number, "")
+
+
 def signal_name(text: str) -> str:
     """A signal's name without SIG: of ``SIGUSR1``, ``usr1`` or ``10`` ``USR1``.
 

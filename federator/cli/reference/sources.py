@@ -45,6 +45,7 @@ _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
         ("fsacct", "format"): tuple(column.name for column in ACCOUNTING_COLUMNS),
         ("fsqueue", "json"): ("slurm",),
         ("fsinfo", "json"): ("slurm",),
+        ("fsacct", "json"): ("slurm",),
         ("fsinfo", "states"): ("idle", "mixed", "allocated", "drained", "draining", "down"),
         ("fscancel", "signal"): tuple(SIGNALS),
         ("fsbatch", "mail-type"): _MAIL,

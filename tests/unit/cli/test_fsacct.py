@@ -397,7 +397,7 @@ def test_pages_are_asked_for_until_the_last_and_put_in_order(
         ("--units=Q", "fsacct: error: Invalid units type: Q; one of K, M, G, T, P\n"),
         ("-u 4294967294", "fsacct: error: Invalid user id: 4294967294\n"),
         ("-N n[1", "fsacct: error: 'n[1' invalid entry for --nodelist\n"),
-        ("--yaml", "fsacct: error: --yaml cannot be honoured: use --json\n"),
+        ("--yaml", "fsacct: error: --yaml cannot be honoured: use --json or --json=slurm\n"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: str, said: str) -> None:
