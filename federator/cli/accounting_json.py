@@ -37,8 +37,8 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
     made = (*row.earlier, *(() if row.last is None else (row.last,)))
     cluster = last.site or federation
     return {
+        **_asked(row),
         "account": row.tenant,
-        "comment": {"administrator": "", "job": row.comment, "system": ""},
         "allocation_nodes": last.nodes,
         "array": {
             "job_id": row.array_id,
@@ -53,17 +53,8 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
         "derived_exit_code": _exit_code(_NO_ATTEMPT),
         "job_id": row.id,
         "kill_request_user": row.cancelled_by,
-        "name": row.name,
         "nodes": last.node_list or "None assigned",
         "partition": last.partition or row.asked_partition,
-        "priority": number(row.priority),
-        "qos": row.qos,
-        "required": {
-            "CPUs": row.asked_cpus,
-            "memory_per_node": number(
-                row.asked_mem_mib // max(1, row.asked_nodes) if row.asked_mem_mib else None
-            ),
-        },
         "restart_cnt": max(0, last.attempt - 1),
         "state": {
             "current": [state_text(line).partition(" ")[0]],
@@ -72,8 +63,6 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
         "steps": [_step(row, each, now_s) for each in made],
         "time": _times(row, line),
         "tres": {"allocated": _allocated(last), "requested": _requested(row)},
-        "user": row.user,
-        "working_directory": row.work_dir,
         "federation": {
             "site": last.site,
             "site_job_id": last.site_job_id,
@@ -81,6 +70,20 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
             "project": row.project,
         },
     }  # fmt: skip
+
+
+def _asked(row: AccountingRow) -> dict[str, object]:
+    """What a submission says."""
+    on_node = row.asked_mem_mib // max(1, row.asked_nodes)
+    return {
+        "comment": {"administrator": "", "job": row.comment, "system": ""},
+        "name": row.name,
+        "priority": number(row.priority),
+        "qos": row.qos,
+        "required": {"CPUs": row.asked_cpus, "memory_per_node": number(on_node or None)},
+        "user": row.user,
+        "working_directory": row.work_dir,
+    }
 
 
 def _times(row: AccountingRow, line: AccountingLine) -> dict[str, object]:
