@@ -25,6 +25,8 @@ from federator.planner.history import FEATURES, Features, PoolHistory
 FIRST_S: Final = 3 * 86_400
 AGAIN_S: Final = 7 * 86_400
 LOOK_BACK_S: Final = 21 * 86_400
+MOST_EXAMPLES: Final = 500_000
+"""Of one model. Of more, as some hundred pools give, only each second or third step counts."""
 _ROUNDS: Final = 100  # xgboost's own default in its scikit-learn interface
 
 
@@ -72,8 +74,9 @@ class BoostedForecast:
             first = max(1, last - LOOK_BACK_S // history.step_s + 1)
             if last < first:
                 continue
-            seen = history.features(window, first, last).reshape(-1, FEATURES)
-            came = history.any_came(window, first, last).reshape(-1)
+            every = 1 + (last - first) * history.pools // MOST_EXAMPLES
+            seen = history.features(window, first, last, every).reshape(-1, FEATURES)
+            came = history.any_came(window, first, last, every).reshape(-1)
             if came.any() and not came.all():
                 self._models[window] = self._trained(seen, came)
 

@@ -124,6 +124,9 @@ class Forecaster:
         arrivals: whether jobs come.
         durations: how long they run.
         windows_s: horizons.
+
+    Attributes:
+        history: of what it was told; only a forecaster adds to it.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class Forecaster:
         durations: DurationForecast,
         windows_s: Sequence[int] = WINDOWS_S,
     ) -> None:
-        self._history = PoolHistory(pools, windows_s, begin_s)
+        self.history = PoolHistory(pools, windows_s, begin_s)
         self._arrivals, self._durations, self._windows_s = arrivals, durations, windows_s
         self._jobs: dict[int, tuple[str, int, int, float]] = {}  # user, pool, GPUs, expected_s
         self._started_s: dict[int, int] = {}
@@ -143,8 +146,8 @@ class Forecaster:
 
     def arrived(self, key: int, now_s: int, user: str, pool: int, gpus: int) -> int:
         """A job comes; the class of its length."""
-        self._history.close(now_s - 1)
-        self._history.arrived(pool, gpus)
+        self.history.close(now_s - 1)
+        self.history.arrived(pool, gpus)
         expected_s = self._durations.expect_s(user, pool, gpus)
         self._jobs[key] = user, pool, gpus, expected_s
         return length_class(expected_s, self._windows_s)
@@ -152,22 +155,26 @@ class Forecaster:
     def started(self, key: int, now_s: int) -> None:
         _, pool, _, expected_s = self._jobs[key]
         self._started_s[key] = now_s
-        self._history.started(key, pool, now_s + expected_s)
+        self.history.started(key, pool, now_s + expected_s)
 
     def ended(self, key: int, now_s: int) -> None:
-        self._history.close(now_s - 1)
-        self._history.ended(key)
+        self.history.close(now_s - 1)
+        self.history.ended(key)
         user, pool, gpus, _ = self._jobs.pop(key)
         self._durations.ended(user, pool, gpus, now_s - self._started_s.pop(key))
 
+    def left(self, key: int) -> None:
+        """A job is gone that had not started."""
+        del self._jobs[key]
+
     def new_load(self, now_s: int, window: int) -> Sequence[int]:
         """TotalNewLoad, by pool, as of the last step; all that happens until now has been told."""
-        self._history.close(now_s)
-        if self._said_at != self._history.steps:
-            self._said_at = self._history.steps
+        self.history.close(now_s)
+        if self._said_at != self.history.steps:
+            self._said_at = self.history.steps
             self._said.clear()
         if window not in self._said:
-            will = self._arrivals.says(self._history, window)
-            load = self._history.most_load(window, QUANTA)
+            will = self._arrivals.says(self.history, window)
+            load = self.history.most_load(window, QUANTA)
             self._said[window] = np.where(will, load, 0).tolist()
         return self._said[window]

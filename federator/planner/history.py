@@ -41,7 +41,7 @@ class PoolHistory:
     def __init__(
         self, pools: int, windows_s: Sequence[int], begin_s: int, step_s: int = STEP_S
     ) -> None:
-        self.begin_s, self.step_s = begin_s, step_s
+        self.pools, self.begin_s, self.step_s = pools, begin_s, step_s
         self.steps = 0  # closed; the last one is steps - 1
         self.windows = [max(1, window_s // step_s) for window_s in windows_s]  # in steps
         self._windows_s = np.array(windows_s)
@@ -81,13 +81,13 @@ class PoolHistory:
             counts = self._future[self.steps, window]
             np.add.at(counts, (pools.astype(np.int64), late.astype(np.int64)), 1)
 
-    def features(self, window: int, first: int, last: int) -> Features:
-        """Table 9 at steps first to last (counted from 1), for one window.
+    def features(self, window: int, first: int, last: int, every: int = 1) -> Features:
+        """Table 9 at steps first to last (counted from 1), or some of them, for one window.
 
         Returns:
             Shape (steps, pools, ``FEATURES``).
         """
-        steps = np.arange(first, last + 1)[:, None]
+        steps = np.arange(first, last + 1, every)[:, None]
         length = self.windows[window]
         starts = [x * period_s // self.step_s for period_s in _PERIODS_S for x in _BACK]
         recent = np.array(_RECENT) * length
@@ -96,7 +96,7 @@ class PoolHistory:
         until = np.concatenate([until, np.broadcast_to(steps, (len(steps), len(_RECENT)))], axis=1)
         came = self._between(0, since, until)
         ended = self._between(2, steps - recent, np.broadcast_to(steps, (len(steps), len(recent))))
-        future = self._future[first : last + 1, window]
+        future = self._future[first : last + 1 : every, window]
         return np.concatenate([came, ended, future], axis=2, dtype=np.float32)
 
     def _between(self, kind: int, since: Counts, until: Counts) -> Counts:
@@ -105,11 +105,16 @@ class PoolHistory:
         counts: Counts = totals[:, np.maximum(until, 0)] - totals[:, np.maximum(since, 0)]
         return counts.transpose(1, 0, 2)
 
-    def any_came(self, window: int, first: int, last: int) -> NDArray[np.bool_]:
-        """Did any job come in the window after steps first to last? Shape (steps, pools)."""
-        steps = np.arange(first, last + 1)[:, None]
+    def any_came(self, window: int, first: int, last: int, every: int = 1) -> NDArray[np.bool_]:
+        """Did any job come in the window after these steps? Shape (steps, pools)."""
+        steps = np.arange(first, last + 1, every)[:, None]
         came: NDArray[np.bool_] = self._between(0, steps, steps + self.windows[window])[:, :, 0] > 0
         return came
+
+    def load_between(self, first: int, last: int) -> Counts:
+        """The GPUs that jobs brought after step ``first``, up to step ``last``; by pool."""
+        loads: Counts = self._totals[1, :, last] - self._totals[1, :, first]
+        return loads
 
     def came_lately(self, window: int) -> NDArray[np.bool_]:
         """Did any job come in the window that ends now? By pool."""

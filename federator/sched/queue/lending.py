@@ -207,6 +207,9 @@ class _OwnersNeeds:
         return min(own, self._unused(row, resource))
 
     def _own_need(self, row: int, resource: int, window: int) -> float:
+        bounds = (self._tenancy.quotas[at] or () for at in self._tenancy.quota_rows(row))
+        if all(bound[resource] == inf for bound in bounds):
+            return 0.0  # a type that no quota of its counts
         forecast = self._forecast(row, resource)
         if forecast is None or forecast.is_off(window):
             return inf
