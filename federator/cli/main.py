@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
         "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
         "man": ("federator.cli.reference.command", "man", "Write the man pages."),
+        "planner": ("federator.cli.planner", "planner", "Forecasts by which idle quota is lent."),
         "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
         "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),

@@ -63,7 +63,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
 
     gc.set_threshold(*_COLLECT_SELDOM)
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
-    _log_to_stderr("debug" if verbose else log_level)
+    log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
     service = Daemon(
         loaded,
@@ -96,7 +96,7 @@ def _end_at_once(error: StoreError) -> NoReturn:
     os._exit(exit_status(error))
 
 
-def _log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str) -> None:
     """For people on a terminal, JSON lines otherwise."""
     import structlog  # noqa: PLC0415  # an agent has none
 

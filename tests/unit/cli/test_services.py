@@ -77,7 +77,7 @@ def test_the_log_level_is_the_least_that_is_written(
 ) -> None:
     before = structlog.get_config()
     try:
-        services._log_to_stderr(level)
+        services.log_to_stderr(level)
         log = structlog.get_logger()
         log.debug("call", user="ada")
         log.info("site_up", site="alpine")
@@ -96,7 +96,7 @@ def test_what_users_and_sites_say_moves_no_cursor_on_an_operators_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bad = "\x1b[2J\x1b]0;x\x07\x9b2J\ra\nb"
     try:
-        services._log_to_stderr("info")
+        services.log_to_stderr("info")
         log = structlog.get_logger()
         log.info("submitted", name=bad, nodes=[bad], why={bad: bad})
         plain = capsys.readouterr().err
