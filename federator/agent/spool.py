@@ -6,12 +6,13 @@ The spool is a folder that the hosts of agent and slurmctld and all compute node
 * ``leases/W.A`` says that an attempt may start; made before sbatch, gone when the attempt is over,
   given up or never submitted. The first prolog ties it to its job with ``leases/W.A.job``.
 * ``starts/perl-ruby/W.A`` consumes the lease where no prolog does: see ``lease_wrapper``.
+* ``usage/JOB.NODE`` says how a job used its GPUs on a node: see ``node_usage``.
 * ``admission.tsv`` says what each tenant may have and has, and what GPU models there are.
 * ``site`` has the name of the one site whose spool this is.
 
-Anyone on those hosts can read them, and write into ``leases`` (root of a compute node may be nobody
-here): see ``spool_folder``. A file system that does not answer holds up nobody: each act has a time
-limit, in a thread of its own, and while one hangs the others fail at once.
+Anyone on those hosts can read them, and write into ``leases`` and ``usage`` (root of a compute node
+may be nobody here): see ``spool_folder``. A file system that does not answer holds up nobody: each
+act has a time limit, in a thread of its own, and while one hangs the others fail at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import asyncio
 import re
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -28,12 +29,13 @@ from math import inf
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from federator.agent import spool_folder
+from federator.agent import node_usage, spool_folder
 from federator.agent.lease_wrapper import Starter
 from federator.errors import SiteUnavailable
 from federator.model.site import GpuModel
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import TenantCap
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, TenantCap
 
 TAKES_S: Final = 3.0  # an act at most, from its turn on, as the helper's with folders
 AGAIN_S: Final = 10.0  # between two tries of a spool that failed
@@ -292,6 +294,23 @@ class Spool:
         if starters:
             await self._acted(lambda: spool_folder.put_starters(folder, starters))
         self._leased |= await self._acted(lambda: spool_folder.lease_all(folder, users, now_s))
+
+    async def usage_of(self, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
+        """What nodes have reported of these, by job id; nothing if the spool cannot be read now."""
+        folder = self._folder
+        if folder is None or not self._looked:
+            return {}
+        with suppress(SiteUnavailable):
+            return await self._acted(lambda: node_usage.read(folder, jobs))
+        return {}
+
+    async def remove_usage(self, job_ids: Collection[int]) -> None:
+        """Remove what nodes have reported of these, and what nobody asked about for a day."""
+        folder, now_s = self._folder, self._clock()
+        if folder is None or not self._looked:
+            return
+        with suppress(SiteUnavailable):  # it goes with another look
+            await self._acted(lambda: node_usage.remove(folder, job_ids, now_s))
 
     async def write_admission(
         self, tenants: Iterable[TenantCap], gpus: Mapping[str, GpuModel]

@@ -1,8 +1,9 @@
 """Reads and writes the files of a spool; all of this runs in the spool's own thread.
 
-Only ``leases`` may be written by others, who may put anything there under any name: names are
-numbers, contents go in place in one step, and only regular files of the folder's owner count. What
-others leave in the way is put aside; it can spoil one name at a time, for a moment.
+Only ``leases`` and ``usage`` may be written by others, who may put anything there under any name.
+Names are numbers, contents go in place in one step, and only regular files of the folder's owner
+count as leases. What others leave in the way is put aside; it can spoil one name at a time, for a
+moment.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from federator.agent import node_usage
 from federator.agent.lease_wrapper import FOLDER, Starter
 from federator.model.workload import AttemptId, WorkloadId
 
@@ -63,6 +65,7 @@ def look(folder: Path, site: str, tickets: frozenset[str], now_s: float) -> list
     _make(folder / "tickets", 0o711)
     _make(folder / "leases", 0o1733)
     _make(folder / "starts", 0o711)
+    _make(folder / node_usage.FOLDER, 0o1733)
     _make(folder / FOLDER, 0o711)
     _tidy_tickets(folder / "tickets", tickets, now_s - TICKET_LASTS_S)
     _replace(folder / "tickets", _WRITABLE, "")

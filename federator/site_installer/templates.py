@@ -111,11 +111,11 @@ def plugstack_conf() -> str:
 def node_json(
     partitions: Sequence[str], spool_dir: str | None, *, expected: str | None = None, **more: str
 ) -> str:
-    """Return the configuration of a compute node's hooks: whom the gate is for, and leases.
+    """Return the configuration of a compute node's hooks: whom the gate is for, and the spool.
 
     Args:
         partitions: whose jobs pass through the gate.
-        spool_dir: where the leases are; None: none are asked for.
+        spool_dir: where leases are and reports go; None: there are none.
         expected: what a healthy node looks like, a file; None: where ``fed-gate record`` puts it.
         more: settings of all hooks beside these, such as where nvidia-smi is.
     """
@@ -124,4 +124,7 @@ def node_json(
         gate["expected"] = expected
     if spool_dir is not None:
         gate["lease"] = {"dir": f"{spool_dir}/leases"}
-    return json.dumps({**more, "gate": gate}, indent=2) + "\n"
+        more_of_epilog = {"epilog": {"usage_dir": f"{spool_dir}/usage"}}
+    else:
+        more_of_epilog = {}
+    return json.dumps({**more, "gate": gate, **more_of_epilog}, indent=2) + "\n"

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from fednode import config, dcgm, processes, records, shm, summary
+from fednode import config, dcgm, processes, records, shm, summary, use_report
 from fednode.gpu_use import App, Gpu, GpuQuery
 from fednode.limited import limited, tell
 from fednode.run import run
@@ -33,6 +33,7 @@ SCHEMA = {
     "gpu_wait_s": config.Key(3, config.number(0, 60)),
     "nvidia_smi_timeout_s": config.Key(5, config.number(0.1, 60)),
     "dcgm_mapping_dir": config.Key(None, config.optional_path),
+    "usage_dir": config.Key(None, config.optional_path),
 }  # type: config.Schema
 _REASON_CHARS = 120
 
@@ -56,12 +57,14 @@ class Epilog:
         self._own = own
         self._began, self._began_s = time.monotonic(), time.time()
         self._query = GpuQuery(shared["nvidia_smi"], own["nvidia_smi_timeout_s"], job.node)
+        self._seen = job  # by its prolog, if that left a record
         self.line = {}  # type: Dict[str, Any]
         self.troubles = []  # type: List[str]
 
     def run(self, environ: "Dict[str, str]") -> None:
         """Do all of it; what fails is in ``troubles``."""
         record = records.read(self._job.node, self._job.job, self._shared["state_dir"])
+        self._seen = record or self._job
         self.line.update(
             summary.of_job(record or self._job, environ, time.time(), record is not None)
         )
@@ -77,6 +80,7 @@ class Epilog:
         if self.troubles:
             self.line["troubles"] = self.troubles
         self._attempt("log", self._log)
+        self._attempt("usage_dir", self._report_use)  # the last: the spool may hang
 
     def _attempt(self, name: str, part: "Callable[[], None]") -> None:
         try:
@@ -206,6 +210,11 @@ class Epilog:
         usage = summary.usage(self._job, self._shared["state_dir"])
         if usage is not None:
             self.line["usage"] = usage
+
+    def _report_use(self) -> None:
+        folder, usage = self._own["usage_dir"], self.line.get("usage")
+        if folder is not None and usage is not None:
+            use_report.report(folder, self._seen, usage, time.time())
 
     def _record(self) -> None:
         records.remove(self._job.node, self._job.job, self._shared["state_dir"])

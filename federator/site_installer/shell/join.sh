@@ -228,6 +228,7 @@ make_folders() {
     [ "$dry" = no ] || return 0
     own_tree "$SPOOL_DIR/tickets" 0711 "$ACCOUNT"
     own_tree "$SPOOL_DIR/leases" 1733 "$ACCOUNT"
+    own_tree "$SPOOL_DIR/usage" 1733 "$ACCOUNT"
 }
 # A file system that is mounted there is root's at first, and the agent must write into it.
 own_spool() {

@@ -521,7 +521,10 @@ def test_admission_tells_tenants_and_gpu_models(site: Fixture) -> None:
         "tenant\tvision\t64\t16\ntenant\tbio\t-\t0\n"
     )
     assert site.mode("admission.tsv") == 0o644
-    assert set(os.listdir(site.folder)) == {"tickets", "leases", "starts", "admission.tsv", "site"}
+    assert set(os.listdir(site.folder)) == {
+        *("tickets", "leases", "starts", "usage"),
+        *("admission.tsv", "site"),
+    }
 
 
 @given(st.lists(st.text(max_size=30), max_size=50))

@@ -270,6 +270,29 @@ def test_the_jobs_line_says_how_it_used_its_gpus_by_the_watchs_looks(node: Node)
     assert line["started_at_s"] == 1.0
 
 
+def test_a_job_of_the_federation_reports_to_the_spool(node: Node, tmp_path: Path) -> None:
+    spool = tmp_path / "usage"
+    spool.mkdir()
+    node.prolog(SLURM_JOB_COMMENT="fed:4294967296:1 words")
+    tally = summary.added(None, [Reading(1000.0, 0.5)])
+    state = {"boot": records.boot_id(), "jobs": {"7": {"tally": tally}}}
+    records.replace_json(summary.watch_file(str(node.folder), "n1"), state)
+    line = node.run(usage_dir=str(spool))
+    assert "troubles" not in line
+    (file,) = spool.iterdir()
+    report = json.loads(file.read_text())
+    assert (file.name, report["user"], report["gpus"]) == ("7.n1", "ada", 2)
+    assert report["usage"] == line["usage"]
+
+
+def test_a_spool_that_is_gone_is_trouble_alone(node: Node, tmp_path: Path) -> None:
+    tally = summary.added(None, [Reading(1000.0, 0.5)])
+    state = {"boot": records.boot_id(), "jobs": {"7": {"tally": tally}}}
+    records.replace_json(summary.watch_file(str(node.folder), "n1"), state)
+    node.prolog(SLURM_JOB_COMMENT="fed:4294967296:1")
+    assert "usage" in node.run(usage_dir=str(tmp_path / "none"))
+
+
 def test_a_job_without_a_record_has_a_line_without_a_start(node: Node) -> None:
     records.remove("n1", 7, str(node.folder))
     line = node.run()

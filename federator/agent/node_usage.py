@@ -1,0 +1,126 @@
+"""Reads the files by which nodes report how jobs used their GPUs.
+
+``prolog_epilog/fednode/use_report.py`` writes them. Anyone may put files there: those of root, of
+nobody (root of a node on a shared file system) and of the agent count, if they name the job's user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob
+
+FOLDER: Final = "usage"  # of the spool
+KEPT_S: Final = 86_400.0  # a file that nobody asks about
+MOST_REMOVED: Final = 1_000  # at once
+_MOST_BYTES: Final = 4_096
+_NOBODY: Final = 65534
+_CLOCKS_DIFFER_S: Final = 120.0
+_NAME: Final = re.compile(r"([1-9][0-9]{0,9})\.(.+)", re.DOTALL)
+
+
+class _Figures(msgspec.Struct):
+    """What the watch of a node has seen; see ``prolog_epilog/fednode/summary.py``."""
+
+    gpu_busy_mean_frac: float | None = None
+    memory_most_mib: float | None = None
+
+
+class _NodeReport(msgspec.Struct):
+    """One file."""
+
+    user: str
+    gpus: int
+    at_s: float
+    usage: _Figures
+
+
+_decode: Final = msgspec.json.Decoder(_NodeReport).decode
+
+
+def read(folder: Path, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
+    """What nodes have reported of these, by the site's job id.
+
+    Args:
+        folder: the spool.
+        jobs: those that are asked about.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    wanted = {job.site_job_id: job for job in jobs}
+    found: dict[int, list[_NodeReport]] = {}
+    for id_, path in _files(folder):
+        job = wanted.get(id_)
+        report = _report(path, folder) if job is not None else None
+        if job is not None and report is not None and _is_its(report, job):
+            found.setdefault(id_, []).append(report)
+    return {id_: _summed(reports) for id_, reports in found.items()}
+
+
+def remove(folder: Path, job_ids: Collection[int], now_s: float) -> None:
+    """Remove the files of these jobs, and those that are too old, so many at once.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    removed = 0
+    for entry in os.scandir(folder / FOLDER):
+        match = _NAME.fullmatch(entry.name)
+        with suppress(OSError):
+            is_old = entry.stat(follow_symlinks=False).st_mtime < now_s - KEPT_S
+            if is_old or (match is not None and int(match[1]) in job_ids):
+                os.unlink(entry.path)
+                removed += 1
+        if removed >= MOST_REMOVED:
+            return
+
+
+def _files(folder: Path) -> Iterable[tuple[int, Path]]:
+    for entry in os.scandir(folder / FOLDER):
+        match = _NAME.fullmatch(entry.name)
+        if match is not None:
+            yield int(match[1]), Path(entry.path)
+
+
+def _report(path: Path, folder: Path) -> _NodeReport | None:
+    """The content, if who wrote it may be believed."""
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(opened)
+            writers = {0, _NOBODY, folder.stat().st_uid}
+            if stat.S_ISREG(status.st_mode) and status.st_uid in writers:
+                return _decode(os.read(opened, _MOST_BYTES))
+        finally:
+            os.close(opened)
+    return None
+
+
+def _is_its(report: _NodeReport, job: EndedJob) -> bool:
+    """A site that lost its state counts its jobs from one again."""
+    return report.user == job.user and report.at_s >= job.started_at_s - _CLOCKS_DIFFER_S
+
+
+def _summed(reports: Iterable[_NodeReport]) -> MeasuredUse:
+    busy = gpus = 0.0
+    memory: list[float] = []
+    for each in reports:
+        if each.usage.gpu_busy_mean_frac is not None and each.gpus > 0:
+            busy += each.usage.gpu_busy_mean_frac * each.gpus
+            gpus += each.gpus
+        if each.usage.memory_most_mib is not None:
+            memory.append(each.usage.memory_most_mib)
+    return MeasuredUse(
+        gpu_util_frac=min(1.0, busy / gpus) if gpus else None,
+        gpu_mem_mib=max(memory, default=None),
+    )

@@ -1,0 +1,99 @@
+"""What nodes leave in the spool about the use of GPUs comes home, if it may be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from fednode import records, use_report
+
+from federator.agent import node_usage
+from federator.model.workload import AttemptId, WorkloadId
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob
+
+USAGE: dict[str, object] = {"looks": 3, "gpu_busy_mean_frac": 0.5, "memory_most_mib": 30_000}
+NOW_S = 2000.0
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    (tmp_path / "usage").mkdir()
+    return tmp_path
+
+
+def record(node: str, gpus: int = 8, job: int = 7, comment: str = "fed:4294967296:1", het: int = 0):  # type: ignore[no-untyped-def]
+    return records.JobRecord(
+        job=job,
+        node=node,
+        user="ada",
+        uid=2001,
+        gpus=tuple(range(gpus)),
+        comment=comment,
+        partition="fed",
+        nodes="g[1-2]",
+        het_job=het,
+        started_at_s=1000.0,
+        boot="x",
+    )
+
+
+def ended(id_: int = 7, user: str = "ada", started_at_s: float = 1000.0) -> EndedJob:
+    attempt = AttemptId(workload=WorkloadId(2**32), attempt=1)
+    return EndedJob(attempt=attempt, user=user, site_job_id=id_, started_at_s=started_at_s)
+
+
+def report(spool: Path, node: str, usage: dict[str, object] = USAGE, **more: object) -> None:
+    use_report.report(str(spool / "usage"), record(node, **more), usage, NOW_S)  # type: ignore[arg-type]
+
+
+def test_the_reports_of_all_nodes_are_averaged_by_their_gpus(spool: Path) -> None:
+    report(spool, "g1", gpus=6)
+    report(spool, "g2", USAGE | {"gpu_busy_mean_frac": 0.9, "memory_most_mib": 40_000}, gpus=2)
+    report(spool, "c1", {"gpu_busy_mean_frac": None, "memory_most_mib": None}, gpus=0)
+    assert node_usage.read(spool, [ended(), ended(8)]) == {
+        7: MeasuredUse(gpu_util_frac=pytest.approx(0.6), gpu_mem_mib=40_000.0)  # type: ignore[arg-type]
+    }
+
+
+def test_components_of_a_het_job_report_under_their_leader(spool: Path) -> None:
+    report(spool, "g1", job=8, het=7)
+    assert set(node_usage.read(spool, [ended(7)])) == {7}
+
+
+def test_a_job_that_is_not_the_federations_reports_nothing(spool: Path) -> None:
+    report(spool, "g1", comment="mine")
+    assert list((spool / "usage").iterdir()) == []
+
+
+@pytest.mark.parametrize("job", [ended(user="bob"), ended(started_at_s=9000.0)])
+def test_a_report_of_another_job_of_that_number_does_not_count(spool: Path, job: EndedJob) -> None:
+    report(spool, "g1")
+    assert node_usage.read(spool, [job]) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "nonsense", "[1]", '{"user": 1}', "x" * 9000])
+def test_what_is_no_report_is_passed_over(spool: Path, text: str) -> None:
+    (spool / "usage" / "7.g1").write_text(text)
+    os.mkfifo(spool / "usage" / "7.g2")
+    (spool / "usage" / "7.g3").symlink_to("/etc/passwd")
+    (spool / "usage" / "7.g4").mkdir()
+    assert node_usage.read(spool, [ended()]) == {}
+
+
+def test_a_users_own_file_does_not_count(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(spool, "g1")
+    os.chown(spool / "usage" / "7.g1", 2001, 2001)
+    assert node_usage.read(spool, [ended()]) == {}
+
+
+def test_what_was_told_and_what_is_old_is_removed(spool: Path) -> None:
+    for id_ in (7, 8, 9):
+        report(spool, "g1", job=id_)
+    (spool / "usage" / ".9.g2.77").write_text(json.dumps({}))
+    for name in ("9.g1", ".9.g2.77"):
+        os.utime(spool / "usage" / name, (NOW_S, NOW_S))
+    node_usage.remove(spool, {7}, NOW_S + node_usage.KEPT_S + 1)
+    assert [path.name for path in (spool / "usage").iterdir()] == ["8.g1"]
