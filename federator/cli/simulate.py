@@ -175,13 +175,16 @@ def _choices(policies: Sequence[str], seeds: Sequence[int], changes: Sequence[st
     return list(product(policies, settings, seeds))
 
 
+_SWITCHED: Final = {"off": "0", "on": "1"}
+
+
 def _settings(changes: Sequence[str]) -> list[dict[str, float]]:
     """Each combination of the values that are given."""
     values: dict[str, list[float]] = {}
     for change in changes:
         name, _, text = change.partition("=")
         try:
-            values[name] = [float(part) for part in text.split(",")]
+            values[name] = [float(_SWITCHED.get(part, part)) for part in text.split(",")]
         except ValueError as error:
             raise InvalidRequest(
                 f"--set: {change[:60]!r}: expected NAME=NUMBER, as in save_s=60"

@@ -27,6 +27,7 @@ class SimEventKind(IntEnum):
     LEAVE = 1
     NODE = 2
     LOCAL = 3
+    PLAN = 4
 
 
 class Stage(Protocol):

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from math import isfinite
 
 from federator.errors import FederatorError
-from federator.model.event import Awarded, Claimed, ClaimEnded
+from federator.model.event import Awarded, Claimed, ClaimEnded, LogRecord
+from federator.model.lending import Lending
 from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
@@ -49,6 +50,7 @@ from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageAverage
 from federator.sim.failures import SimEventKind, SiteFailures
 from federator.sim.physics import Physics
+from federator.sim.planner import SimulatedPlanner
 from federator.sim.scenario import AttemptInterval, FleetSample, JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
@@ -119,6 +121,9 @@ class Fleet:
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._evicts = rules.evicts
         self._predicts = rules.forecast_ends
+        self._planner: SimulatedPlanner | None = None
+        if rules.lending is not Lending.OFF:
+            self._planner = SimulatedPlanner(self, Tenancy(scenario.tenants, {}))
         self._failures = SiteFailures(self, self._physics, self._options.seed)
 
     def run(self) -> list[JobTrace]:
@@ -138,6 +143,8 @@ class Fleet:
             )
             self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
+        if self._planner is not None:
+            self._planner.plan()
         with seldom_collecting():
             self._live_through()
         return self.lives
@@ -371,10 +378,12 @@ class Fleet:
                     self.lives[command.client].refused = True
                     self._over += 1
                     self._options.progress(1)
-                case Record(event=Awarded() | Claimed() | ClaimEnded() as event):
-                    self._recorded(event)
+                case Record():
+                    self._recorded(command.event)
 
-    def _recorded(self, event: Awarded | Claimed | ClaimEnded) -> None:
+    def _recorded(self, event: LogRecord) -> None:
+        if self._planner is not None:
+            self._planner.take(event)
         match event:
             case Awarded():
                 self._awarded(event)

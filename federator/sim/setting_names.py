@@ -17,7 +17,6 @@ OF_REPLAYS: Final = frozenset({"home", "preempt_gpus", "start_within_s"})
 and the start objective of all; federation.yaml has the budget as a part, the others by tenant."""
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
-    "lending": "no planner runs there",
     "per_nice": "no job of a trace has a --nice",
     "non_preemptible": "every job of a trace may be evicted",
 }

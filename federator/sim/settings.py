@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from federator.config import PolicyConfig
 from federator.errors import InvalidRequest
+from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.rules import Rules
@@ -47,7 +48,9 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
     """
     for name in changes:
         check_name(name, policy)
-    checked = _checked({name: v for name, v in changes.items() if name in POLICY_KEYS})
+    in_file = {name: v for name, v in changes.items() if name in POLICY_KEYS}
+    lends = _flag("lending", in_file.pop("lending", 0.0), "off or on")
+    checked = _checked(in_file)
     rules = {name: v for name, v in checked.items() if name in RULE_KEYS}
     if "preempt_gpus" in changes:
         rules["preempt_gpus"] = _from_0("preempt_gpus", changes["preempt_gpus"])
@@ -55,7 +58,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
     if float(of_sites.get("local_gpus", 0.5)).is_integer():
         of_sites["local_gpus"] = int(of_sites["local_gpus"])
     return Settings(
-        rules=replace(Rules(), **rules),
+        rules=replace(Rules(), **rules, lending=Lending.ON if lends else Lending.OFF),
         physics=Physics(**of_sites),
         weights=CreditWeights(**{name: v for name, v in checked.items() if name in WEIGHT_KEYS}),
         usage=UsageMemory(**{name: v for name, v in checked.items() if name in USAGE_KEYS}),
@@ -118,9 +121,9 @@ def _checked(changes: Mapping[str, float]) -> dict[str, Any]:
     return at_keys(policy, {name: POLICY_KEYS[name] for name in changes})
 
 
-def _flag(name: str, value: float) -> bool:
+def _flag(name: str, value: float, expected: str = "0 or 1") -> bool:
     if value not in (0.0, 1.0):
-        raise InvalidRequest(f"--set: {name}: expected 0 or 1, found {value:g}")
+        raise InvalidRequest(f"--set: {name}: expected {expected}, found {value:g}")
     return bool(value)
 
 

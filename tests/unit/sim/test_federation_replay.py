@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from federator.config import PolicyConfig
 from federator.errors import InvalidRequest
+from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, at_keys
 from federator.sim.federation_replay import FederationReplay
 from federator.sim.setting_names import TAKEN
@@ -85,8 +86,7 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
     """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
-    flat: dict[str, Any] = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
-    flat["lending"] = "advisory"
+    flat = {n: 0.5 for n in POLICY_KEYS if n not in ("usage_window_h", "lending")}
     flat["forecast_ends"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
@@ -101,7 +101,31 @@ def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() 
     assert (taken.usage, taken.weights.fair_share) == (policy.credit.usage, 0.5)
 
 
+def lent(rows: str) -> dict[str, int]:
+    jobs = trace(rows, ANT, BEE)
+    table = FederationReplay.adjusted({"lending": 1.0}).replay(jobs, ReplayOptions(audit=True))
+    return dict(zip(jobs.job_id, table.start_s, strict=True))
+
+
+def test_with_lending_nobody_borrows_who_may_run_longer_than_is_forecast() -> None:
+    rows = "a 0 10 4 ant\nb 1 10 4 ant"
+    assert starts(trace(rows, ANT, BEE), "mast") == {"a": 0, "b": 1}
+    assert lent(rows) == {"a": 0, "b": 10}
+
+
+def test_with_lending_short_work_borrows_and_owners_start_as_if_alone() -> None:
+    learnt = "".join(f"k{k} {20 * k} 10 4 ant\n" for k in range(10))
+    at = lent(f"{learnt}a 1000 10 4 ant\nb 1001 10 4 ant\nown 1001 10 4 bee")
+    assert (at["a"], at["own"], at["b"]) == (1000, 1001, 1010)
+    at = lent(f"{learnt}a 1000 10 4 ant\nb 1001 10 4 ant")
+    assert at["b"] == 1001  # such work is known to last 10 s, and bee is not expected to bring any
+
+
 def test_what_is_on_or_off_is_one_or_zero() -> None:
+    assert settings_of({"lending": 1.0}, "mast").rules.lending is Lending.ON
+    assert settings_of({}, "mast").rules.lending is Lending.OFF
+    with pytest.raises(InvalidRequest, match="lending: expected off or on, found"):
+        settings_of({"lending": 0.5}, "mast")
     assert settings_of({"forecast_ends": 1.0}, "mast").rules.forecast_ends is True
     assert settings_of({"forecast_ends": 0.0}, "mast").rules.forecast_ends is False
     with pytest.raises(InvalidRequest, match="forecast_ends: expected 0 or 1, found"):
