@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
         "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),
+        "shims": ("federator.cli.shims", "shims", "Slurm's names for the federation's commands."),
         "simulate": (
             "federator.cli.simulate",
             "simulate",
@@ -67,6 +68,7 @@ AT_SITES: Final = (
     "completion",
     "explain",
     "man",
+    "shims",
     "sites",
     "snapshot",
     "status",
