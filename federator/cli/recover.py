@@ -56,7 +56,7 @@ def _recovered(
     config: FederationConfig, asked: Sequence[SiteName], exported: Path | None
 ) -> Recovered:
     from federator.agent.journal import Served  # noqa: PLC0415
-    from federator.daemon.loop import transport_of  # noqa: PLC0415
+    from federator.daemon.edges import transport_of  # noqa: PLC0415
     from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
     from federator.model.workload import TERM_S  # noqa: PLC0415
     from federator.store.export import read_export  # noqa: PLC0415

@@ -49,14 +49,18 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     While another daemon leads it stands by, and takes over when that one ends. It ends with status
     75 when another one leads in its stead, and 74 when the log fails: start it again then.
 
+    On SIGHUP it reads its federation.yaml again, as for 'federator reload'.
+
     A site that has served a daemon of another event log refuses this one, so that a trial displaces
     nobody; with --displace it serves this one from now on.
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
+    from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
     from federator.daemon.leader import in_a_thread  # noqa: PLC0415
-    from federator.daemon.loop import Daemon, DaemonEdges  # noqa: PLC0415
+    from federator.daemon.loop import Daemon  # noqa: PLC0415
+    from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
@@ -74,6 +78,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
             history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
         ),
         displaces=displace,
+        source=ConfigFile(config),
     )
     asyncio.run(_until_signalled(service))
 
@@ -81,6 +86,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
 async def _until_signalled(service: Daemon) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reload)
     try:
         await service.run()
     except StoreError as error:
@@ -249,7 +255,7 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
 
 
 async def _reach(loaded: FederationConfig) -> dict[str, str]:
-    from federator.daemon.loop import transport_of  # noqa: PLC0415
+    from federator.daemon.edges import transport_of  # noqa: PLC0415
 
     async def one(name: SiteName) -> str:
         try:

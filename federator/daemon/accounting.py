@@ -7,7 +7,7 @@ nobody waits for its database but who asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,21 +60,22 @@ class AccountingDesk:
 
     Args:
         federation: its name.
-        sites: those that are configured.
         ledger: read, never changed.
         history: of what has ended; None: none is kept.
         clock: Unix time.
+
+    Attributes:
+        sites: those that are configured.
     """
 
     def __init__(
         self,
         federation: str,
-        sites: Iterable[SiteName],
         ledger: Ledger,
         history: JobHistory | None,
         clock: Callable[[], float],
     ) -> None:
-        self._federation, self._sites = federation, frozenset(sites)
+        self._federation, self.sites = federation, frozenset[SiteName]()
         self._ledger, self._history, self._clock = ledger, history, clock
         self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
 
@@ -125,8 +126,8 @@ class AccountingDesk:
     def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
         """Those that a user calls clusters; none: the whole federation."""
         for name in clusters:
-            if name not in (*self._sites, self._federation):
-                known = ", ".join(sorted(self._sites))
+            if name not in (*self.sites, self._federation):
+                known = ", ".join(sorted(self.sites))
                 raise InvalidRequest(
                     f"'{name[:64]}' is no cluster: give a site ({known}), the federation "
                     f"({self._federation}), or all"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -68,6 +68,7 @@ from federator.wire.client_protocol import (
     PlanCall,
     QueueCall,
     QueueReply,
+    ReloadCall,
     ResumeCall,
     SignalCall,
     SitesCall,
@@ -92,6 +93,13 @@ MAX_CANCELS: Final = 20_000  # of one request
 log = structlog.get_logger()
 
 
+_Reload = Callable[[ReloadCall, str, Callable[[Reply], None]], None]
+
+
+def _nobody_reloads(_call: ReloadCall, _user: str, answer: Callable[[Reply], None]) -> None:
+    answer(ErrorReply(message="this daemon cannot reload"))
+
+
 def operators() -> frozenset[str]:
     """The users that may act for others: root, and the account that the daemon really runs as."""
     return frozenset({"root", user_of(os.geteuid())})
@@ -108,6 +116,10 @@ class Api:
         leads: whether the daemon still does. If not, it is about to end and answers nothing: what
             it knows may be out of date, and who asks again is told by the one that leads.
         history: of what has ended; None: none is kept.
+
+    Attributes:
+        links: the daemon's, to each site; it sets them.
+        reload: takes an operator's wish to reload, and whom to answer; the daemon sets it.
     """
 
     def __init__(
@@ -119,22 +131,26 @@ class Api:
         leads: Callable[[], bool] = lambda: True,
         history: JobHistory | None = None,
     ) -> None:
-        self._config = config
         self._federation = federation
         self._observe = observe
         self._clock = clock
         self._leads = leads
         self._operators = operators()
-        policy = config.policy
-        weights = policy.credit.weights if policy.order.by_quota else None
-        self._ranks = RankView(federation, policy.name, weights)
-        self._accounting = AccountingDesk(
-            config.federation, config.sites, federation.ledger, history, clock
-        )
-        self.links: dict[SiteName, SiteLink] = {}  # the daemon's; filled when it runs
+        self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
+        self.reconfigure(config)
+        self.links: Mapping[SiteName, SiteLink] = {}
+        self.reload: _Reload = _nobody_reloads
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._errors: dict[int, tuple[str, ...]] = {}  # found before the core was asked
         self._next_client = 1
+
+    def reconfigure(self, config: FederationConfig) -> None:
+        """Answer by this configuration from now on."""
+        self._config = config
+        policy = config.policy
+        weights = policy.credit.weights if policy.order.by_quota else None
+        self._ranks = RankView(self._federation, policy.name, weights)
+        self._accounting.sites = frozenset(config.sites)
 
     # ---- calls ----
 
@@ -163,7 +179,7 @@ class Api:
                     self._show(call, self._config.viewer(user, operator=operator), answer)
                 case StatusCall():
                     answer(self._status())
-                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall():
+                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
                     self._operate(call, user, operator, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
@@ -257,10 +273,17 @@ class Api:
             link.questions.ask_snapshot(answer)
 
     def _operate(
-        self, call: OperatorCall, user: str, operator: bool, answer: Callable[[Reply], None]
+        self,
+        call: OperatorCall | ReloadCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
     ) -> None:
         if not operator:
             answer(_not_an_operator(user))
+            return
+        if isinstance(call, ReloadCall):
+            self.reload(call, user, answer)
             return
         client, ledger = self._next_client, self._federation.ledger
         asked = operator_asked(call, user, client, self._config.sites, ledger, self._clock())

@@ -41,9 +41,9 @@ class _Region:
     """A region's storage, and what is to be removed there."""
 
     shared: str
-    sites: tuple[SiteName, ...]
-    keep_s: float
     all_due_s: float
+    sites: tuple[SiteName, ...] = ()
+    keep_s: float = 0.0
     ended: dict[WorkloadId, str] = field(default_factory=dict)  # with their users; not yet told
     order: TidyOrder | None = None  # the one under way
     order_is_of_all: bool = False
@@ -71,18 +71,23 @@ class CheckpointCleanup:
     ) -> None:
         self._ledger = ledger
         self._ready = ready
-        self._regions = [
-            _Region(
-                shared=str(region.shared),
-                sites=tuple(n for n, site in config.sites.items() if site.region == name),
-                keep_s=region.keep_saved_h * 3600.0,
-                all_due_s=now_s + ALL_FIRST_S + number * LOOK_EVERY_S,  # not all at once
-            )
-            for number, (name, region) in enumerate(config.regions.items())
-        ]
+        self._regions: list[_Region] = []
+        self.reconfigure(config, now_s)
         self._next_s = now_s + LOOK_EVERY_S
         self._last_id = 0
         self._wrong: dict[tuple[SiteName, str], str] = {}  # by site and user, as logged
+
+    def reconfigure(self, config: FederationConfig, now_s: float) -> None:
+        """Go on with these regions; what is due at one that stays is not forgotten."""
+        before = {region.shared: region for region in self._regions}
+        self._regions = []
+        for number, (name, configured) in enumerate(config.regions.items()):
+            shared = str(configured.shared)
+            all_due_s = now_s + ALL_FIRST_S + number * LOOK_EVERY_S  # not all at once
+            region = before.pop(shared, None) or _Region(shared=shared, all_due_s=all_due_s)
+            region.sites = tuple(n for n, site in config.sites.items() if site.region == name)
+            region.keep_s = configured.keep_saved_h * 3600.0
+            self._regions.append(region)
 
     def note(self, records: Sequence[LogRecord]) -> None:
         """Take ends from records that are applied to the ledger already."""

@@ -84,13 +84,17 @@ class Effects:
         wake: Callable[[float], None],
         shared: Mapping[SiteName, Path],
     ) -> None:
-        self._shared = {site: str(folder) for site, folder in shared.items()}
-        self._all_shared = tuple(sorted(set(self._shared.values())))
+        self.know_folders(shared)
         self._federation = federation
         self._links = links
         self._answer = answer
         self._wake = wake
         self._asked: tuple[Ask, bytes] | None = None  # the last question, as a frame
+
+    def know_folders(self, shared: Mapping[SiteName, Path]) -> None:
+        """Name these from now on."""
+        self._shared = {site: str(folder) for site, folder in shared.items()}
+        self._all_shared = tuple(sorted(set(self._shared.values())))
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -101,7 +105,10 @@ class Effects:
             case Note():
                 log.info(command.event, **command.fields)
             case AskAbout():
-                self._links[command.site].ask_about(command.attempts)
+                if command.site in self._links:
+                    self._links[command.site].ask_about(command.attempts)
+            case SendTo() | LaunchAt() | PreemptAt() if command.site not in self._links:
+                pass  # a reload has taken it out
             case SendTo() | LaunchAt() | PreemptAt():
                 try:
                     self._tell_site(command)

@@ -77,6 +77,10 @@ def _not_awaited(_answer: AskedAnswer) -> None:
     """Nobody has asked for it."""
 
 
+def _ignored(_observation: Observation) -> None:
+    """The site is the business of another link, or of none."""
+
+
 class SiteLink:
     """The daemon's end of one site's channel.
 
@@ -129,7 +133,7 @@ class SiteLink:
                 if not isinstance(error, _EXPECTED):
                     log.exception("link_fault", site=self.site)
             was_up = self._channel is not None
-            await self._hang_up()
+            await self.hang_up()
             if was_up or failures == 0:
                 self._observe(SiteDown(site=self.site, detail=detail))
             if was_up or detail != said:  # while it stays away: once for each reason
@@ -146,6 +150,7 @@ class SiteLink:
         The task that runs ``run`` is to be cancelled as well.
         """
         self._stopping = True
+        self._observe = _ignored
         if self._out is not None:
             self._out.drop()
 
@@ -223,7 +228,8 @@ class SiteLink:
     def _last_words(self) -> str:
         return self._channel.last_words() if self._channel is not None else ""
 
-    async def _hang_up(self) -> None:
+    async def hang_up(self) -> None:
+        """Close the channel, if one is up."""
         channel, self._channel = self._channel, None
         if self._out is not None:
             self._out.drop()

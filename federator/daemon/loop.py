@@ -9,42 +9,45 @@ import asyncio
 import contextlib
 import gc
 import heapq
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import inf
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 import structlog
 
-from federator.config import FederationConfig, SiteConfig
+from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.compaction import Compaction
+from federator.daemon.edges import REAL_EDGES, DaemonEdges, Listening
 from federator.daemon.effects import Effects
-from federator.daemon.leader import Leadership, Work
+from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.log_tailer import LogTailer
 from federator.daemon.measuring import Measuring
+from federator.daemon.own_config import (
+    ConfigSource,
+    OwnConfig,
+    check_complete,
+    new_federation,
+    shared_folders,
+)
 from federator.daemon.pass_throttle import PassThrottle
+from federator.daemon.reload import AskedReload, ReloadQueue, changed_links, refuse, report
+from federator.daemon.site_links import SiteLinks
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
-from federator.history.service import JobHistory
 from federator.model.event import encode_event
-from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
-from federator.model.message import Command, Observation, Record, Tick
+from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
-from federator.sched.state.ledger import Ledger
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Tidied, Welcome
-from federator.wire.replies import Reply
-from federator.wire.transport import ProcessTransport, SshTransport, Transport
+from federator.wire.agent_protocol import PROTOCOL_VERSION, Tidied, Welcome
+from federator.wire.client_protocol import ReloadCall
 
 BATCH: Final = 256  # observations that share one commit
 MANY: Final = 10_000  # workloads, in which to look for garbage would be felt
@@ -52,64 +55,6 @@ CLOCKS_DIFFER_S: Final = 3600.0  # of two hosts, or by a correction, at most
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
-
-
-def new_federation(config: FederationConfig) -> Federation:
-    """One without a history."""
-    sites = {name: site.partitions for name, site in config.sites.items()}
-    ledger = Ledger(config.tenancy(), config.policy.credit.usage.average())
-    return Federation(sites, config.policy.order, config.rules, ledger)
-
-
-def transport_of(site: SiteConfig) -> Transport:
-    """The way to a site's agent that its configuration names."""
-    if site.ssh is None:
-        return ProcessTransport(argv=site.command)
-    return SshTransport(
-        host=site.ssh.host,
-        port=site.ssh.port,
-        user=site.ssh.user,
-        key=site.ssh.key,
-        known_hosts=site.ssh.known_hosts,
-    )
-
-
-class Listening(Protocol):
-    """A socket at which calls are taken."""
-
-    def close(self) -> None: ...
-
-
-class CallDesk(Protocol):
-    """Takes the calls of users and operators."""
-
-    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
-
-    async def serve(self, path: Path) -> Listening: ...
-
-
-def _since_boot() -> float:
-    """Seconds; they count while the process is stopped, or the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-async def here(work: Work) -> None:
-    """Run a coroutine in this event loop."""
-    await work()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonEdges:
-    """The daemon's edges to the world; by default the real ones."""
-
-    wall: Callable[[], float] = time.time  # Unix time; it may be set, also backwards
-    monotonic: Callable[[], float] = _since_boot
-    transport_of: Callable[[SiteConfig], Transport] = transport_of
-    act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
-    listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
-    beside: Callable[[Work], Coroutine[Any, Any, None]] = here
-    """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
-    history: JobHistory | None = None  # followed while it leads
 
 
 class Daemon:
@@ -121,6 +66,7 @@ class Daemon:
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
         displaces: whether sites are served that remember another log, too.
+        source: read again by a reload; None: the configuration never changes.
     """
 
     def __init__(
@@ -128,17 +74,19 @@ class Daemon:
         config: FederationConfig,
         store: Store,
         supervisor: Supervisor | None = None,
-        edges: DaemonEdges = DaemonEdges(),  # frozen
+        edges: DaemonEdges = REAL_EDGES,
         *,
         displaces: bool = False,
+        source: ConfigSource | None = None,
     ) -> None:
         self._displaces = displaces
-        self._config = config
+        self._own = OwnConfig(config, source)
+        self._is_stale = False  # a standby that is to read its configuration again
         self._store = store
         self._supervisor = supervisor or Supervisor()
         self._edges = edges
         self._leadership = Leadership(store, edges.monotonic, edges.act)
-        self._follower = LogTailer(lambda: new_federation(config), store)
+        self._follower = LogTailer(lambda: new_federation(self._own.now), store)
         self._stopping = asyncio.Event()
         self._standby = StandbyDesk()
         self._standby_socket: Listening | None = None
@@ -152,6 +100,13 @@ class Daemon:
         self._stopping.set()
         if self.term is not None:
             self.term.stop()
+
+    def reload(self) -> None:
+        """Read the configuration again: a leader between two turns, a standby at its next look."""
+        if self.term is not None:
+            self.term.reloads.ask(ReloadCall(), "", lambda _: None)
+        else:
+            self._is_stale = True
 
     async def run(self) -> None:
         """Wait for the lead, and lead until ``stop``; then a standby can take over at once.
@@ -185,17 +140,32 @@ class Daemon:
         leader = await self._edges.act(self._store.leader)
         if leader != self._standby.leader or not self._stands_by:
             self._standby.leader = leader
-            log.info("standby", federation=self._config.federation, leader=leader)
+            log.info("standby", federation=self._own.now.federation, leader=leader)
             self._supervisor.tell(READY, status(f"standby: {self._standby.leads}"))
-        if not self._stands_by and not is_served(self._config.socket):
+        if not self._stands_by and not is_served(self._own.now.socket):
             # On the leader's own host that socket is the leader's.
-            self._standby_socket = await self._edges.listen(self._standby, self._config.socket)
+            self._standby_socket = await self._edges.listen(self._standby, self._own.now.socket)
         self._stands_by = True
+        if self._is_stale:
+            await self._reload_standby()
         up_to_date: bool = await self._edges.act(self._follower.tail)
         if up_to_date and not self._is_warm:
             self._is_warm = True
             log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
         return up_to_date
+
+    async def _reload_standby(self) -> None:
+        """Go by another configuration when this daemon leads; the log is read anew for that."""
+        self._is_stale = False
+        try:
+            config: FederationConfig = await self._edges.act(self._own.source.load)
+            found = self._own.changes_to(config, self._follower.federation.ledger)
+        except ConfigError as error:
+            log.warning("reload_refused", by="", detail=str(error))
+            return
+        self._own.now = config
+        self._follower = LogTailer(lambda: new_federation(self._own.now), self._store)
+        log.info("reloaded_standby", changes=len(found))
 
     def _hang_up(self) -> None:
         if self._standby_socket is not None:
@@ -226,13 +196,15 @@ class Daemon:
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
         self.term = Term(
-            self._config,
+            self._own,
             self._store,
             known,
             self._leadership,
             self._edges,
             displaces=self._displaces,
         )
+        if self._is_stale:
+            self.reload()
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -251,7 +223,7 @@ class Term:
     """One daemon's time as leader.
 
     Args:
-        config: see ``federator.config``.
+        own: the configuration that it goes by.
         store: the event log, which this process leads.
         federation: as that log left it.
         leadership: nothing is done any more once it does not hold.
@@ -261,7 +233,7 @@ class Term:
 
     def __init__(
         self,
-        config: FederationConfig,
+        own: OwnConfig,
         store: Store,
         federation: Federation,
         leadership: Leadership,
@@ -271,7 +243,7 @@ class Term:
     ) -> None:
         self._displaces = displaces
         self._edges = edges
-        self._config = config
+        self._own = own
         self._store = store
         self._leadership = leadership
         self._turn_began_s = inf  # between turns there is none
@@ -281,22 +253,38 @@ class Term:
         self._now_s = self._begin_at_s()
         self._monotonic_s = edges.monotonic()
         taken, leads = self._inbox.put_nowait, lambda: leadership.holds
-        self._api = Api(config, self._federation, taken, self.clock, leads, edges.history)
+        self._links = SiteLinks(self._link)
+        self.reloads = ReloadQueue(lambda: taken(Tick()))
+        self._api = Api(
+            own.now,
+            self._federation,
+            taken,
+            self.clock,
+            leads,
+            edges.history,
+        )
+        self._api.links, self._api.reload = self._links.by_site, self.reloads.ask
         self._stopping = False
         self._pace = PassThrottle()
-        self._links: dict[SiteName, SiteLink] = self._api.links
-        shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = 0.0
-        self._tidying = CheckpointCleanup(config, federation.ledger, self._is_ready, self.clock())
+        self._tidying = CheckpointCleanup(own.now, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
         self._compaction = Compaction(
             federation.ledger, store, edges.act, self.clock(), edges.history
         )
         self._measuring = (
-            Measuring(edges.history, self._links, edges.monotonic) if edges.history else None
+            Measuring(edges.history, self._links.by_site, edges.monotonic)
+            if edges.history
+            else None
         )
-        self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
+        self._effects = Effects(
+            own.now.federation,
+            self._links.by_site,
+            self._api.reply,
+            self._wake,
+            shared_folders(own.now),
+        )
 
     @property
     def federation(self) -> Federation:
@@ -344,27 +332,23 @@ class Term:
             ConfigError: a site or a tenant is missing that still has workloads.
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
-        self._check_sites()
-        self._check_tenants()
+        check_complete(self._own.now, self._federation.ledger)
         await self._carry_out(self._federation.begin_epoch(self.clock(), epoch))
-        for name, site in self._config.sites.items():
-            self._links[name] = self._link(name, site)
-        server = await self._edges.listen(self._api, self._config.socket)
-        tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
-        for warning in self._config.warnings:
+        server = await self._edges.listen(self._api, self._own.now.socket)
+        self._links.begin(self._own.now.sites)
+        for warning in self._own.now.warnings:
             log.warning("configuration", detail=warning)
         log.info(
             "daemon_started",
-            federation=self._config.federation,
+            federation=self._own.now.federation,
             workloads=len(self._federation.ledger.entries),
             epoch=self._federation.ledger.epoch,
-            socket=str(self._config.socket),
+            socket=str(self._own.now.socket),
         )
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
         if self._edges.history is not None:
             self._edges.history.start()
-        if self._measuring is not None:
-            tasks.append(asyncio.create_task(self._measuring.run()))
+        measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
         try:
             while not self._stopping:
                 await self._turn()
@@ -373,44 +357,26 @@ class Term:
             if self._edges.history is not None:
                 self._edges.history.stop()
             server.close()
-            for link in self._links.values():
-                link.stop()
-            for task in tasks:
-                task.cancel()
+            self._links.stop()
+            if measuring is not None:
+                measuring.cancel()
 
     def _is_ready(self, name: SiteName) -> bool:
         site = self._federation.sites.get(name)
         return site is not None and site.ready
 
-    def _check_sites(self) -> None:
-        needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
-        for name in sorted(needed - set(self._config.sites)):
-            raise ConfigError(
-                f"the log has live workloads at site {name!r}, which the configuration lacks; "
-                "leave the site in until they have ended"
-            )
-
-    def _check_tenants(self) -> None:
-        """Without its tenant a workload would have no quota, and no limit either."""
-        live = (state for state in WorkloadState if state not in TERMINAL)
-        needed = {entry.workload.tenant for entry in self._federation.ledger.in_state(*live)}
-        for name in sorted(needed - set(self._config.tenants)):
-            raise ConfigError(
-                f"the log has live workloads of tenant {name!r}, which the configuration lacks; "
-                "leave the tenant in (its users may go) until they have ended or are cancelled"
-            )
-
-    def _link(self, name: SiteName, site: SiteConfig) -> SiteLink:
+    def _link(self, name: SiteName) -> SiteLink:
+        site = self._own.now.sites[name]
         welcome = Welcome(
             protocol=PROTOCOL_VERSION,
-            federation=self._config.federation,
+            federation=self._own.now.federation,
             epoch=self._federation.ledger.epoch,
             site=name,
             partitions=site.partitions,
             poll_interval_s=site.poll_interval_s,
             gpus={
                 kind: GpuModel(mem_gib=gpu.mem_gib, nvlink=gpu.nvlink, weight=gpu.weight)
-                for kind, gpu in self._config.gpus.items()
+                for kind, gpu in self._own.now.gpus.items()
             },
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
@@ -435,25 +401,71 @@ class Term:
         observations = await self._gather()
         self._turn_began_s = asyncio.get_running_loop().time()
         now_s = self.clock()
-        commands: list[Command] = []
-        for observation in observations:
-            commands += self._federation.handle(observation, now_s)
+        commands = self._decided(observations, now_s)
         woke = any(isinstance(o, Tick) for o in observations)
         self._pace.turn_took(now_s, self.clock(), woke=woke)
         await self._carry_out(commands)
         self._tell_admission(now_s)
         for site_name, order in self._tidying.due(now_s):
-            self._links[site_name].send(order)
-        for link in self._links.values():
-            link.flush()
+            self._links.by_site[site_name].send(order)
+        for asked in self.reloads.taken():
+            await self._reload(asked)
+        self._links.flush()
         self._turn_began_s = inf
+
+    def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
+        commands: list[Command] = []
+        for observation in observations:
+            commands += self._federation.handle(observation, now_s)
+        return commands
+
+    async def _reload(self, asked: AskedReload) -> None:
+        """Go by the configuration that the source has now, or say why not."""
+        try:
+            config: FederationConfig = await self._edges.act(self._own.source.load)
+        except ConfigError as error:
+            refuse(asked, error)
+            return
+        now_s = self.clock()
+        # What has come of the present channels counts, and nothing of them that comes later. So
+        # from here to the last change nothing is awaited.
+        come = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
+        commands = self._decided(come, now_s)
+        try:
+            found = self._own.changes_to(config, self._federation.ledger)
+        except ConfigError as error:
+            refuse(asked, error)
+        else:
+            if found and not asked.dry_run:
+                commands += self._go_by(config, now_s)
+            report(asked, self._own.source.name, found, config)
+        await self._carry_out(commands)
+
+    def _go_by(self, config: FederationConfig, now_s: float) -> list[Command]:
+        ends, begins = changed_links(self._own.now, config)
+        self._own.now = config
+        down = [SiteDown(site=name, detail="its configuration has changed") for name in ends]
+        commands = self._decided(down, now_s)
+        commands += self._federation.reconfigure(
+            {name: site.partitions for name, site in config.sites.items()},
+            config.policy.order,
+            config.rules,
+            config.tenancy(),
+            config.policy.credit.usage.average(),
+            now_s,
+        )
+        self._api.reconfigure(config)
+        self._tidying.reconfigure(config, now_s)
+        self._effects.know_folders(shared_folders(config))
+        self._links.renew(ends, begins)
+        return commands
 
     async def _keep_log_short(self) -> None:
         now_s = self.clock()
         if not self._compaction.is_due(now_s):
             return
         self._turn_began_s = asyncio.get_running_loop().time() + COMPACTION_S
-        keep_s = self._config.log.keep_ended_h * 3600.0
+        keep_s = self._own.now.log.keep_ended_h * 3600.0
 
         async def forget() -> None:
             await self._carry_out(self._federation.forget_ended(now_s, keep_s))
@@ -464,8 +476,7 @@ class Term:
     def _tell_admission(self, now_s: float) -> None:
         news = self._admission.due(now_s)
         if news is not None:
-            for link in self._links.values():
-                link.send_admission(news)
+            self._links.send_admission(news)
         elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
             self._admission_wake_s = self._admission.next_s
             self._wake(self._admission_wake_s)

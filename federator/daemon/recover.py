@@ -17,7 +17,7 @@ import msgspec
 from federator.agent.journal import Served
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.api import Api
-from federator.daemon.loop import CallDesk, Daemon, DaemonEdges
-from federator.errors import FederatorError
+from federator.daemon.edges import CallDesk, DaemonEdges
+from federator.daemon.loop import Daemon
+from federator.errors import ConfigError, FederatorError
 from federator.faults.log import SharedLog
 from federator.faults.network import Line, LineTransport, Network
 from federator.faults.process import Process, later
@@ -45,7 +46,7 @@ class DaemonHost:
     """A host with a daemon.
 
     Args:
-        config: federation.yaml.
+        config: what its federation.yaml says.
         log: that all daemons share.
         networks: the way to each site, and how an agent is started there.
         wall: this host's clock.
@@ -68,6 +69,17 @@ class DaemonHost:
     door: _Door | None = None
     up: bool = True  # whether it is started again when it has ended
     starts: int = 0
+    file_is_broken: bool = False
+    name: str = "federation.yaml"
+
+    def load(self) -> FederationConfig:
+        """Read federation.yaml, as the daemon does to reload."""
+        if self.file_is_broken:
+            raise ConfigError(self.mistake(("policy",), "no mapping"))
+        return self.config
+
+    def mistake(self, keys: tuple[str, ...], message: str) -> str:
+        return f"{self.name}:1: {'.'.join(keys)}: {message}"
 
     def start(self) -> None:
         """As systemd does."""
@@ -86,7 +98,7 @@ class DaemonHost:
     async def _run(self, process: Process) -> None:
         try:
             store = self.log.open(process)
-            self.daemon = Daemon(self.config, store, edges=self._edges(process))
+            self.daemon = Daemon(self.config, store, edges=self._edges(process), source=self)
             await self.daemon.run()
         except FederatorError as error:
             process.check()
@@ -96,7 +108,7 @@ class DaemonHost:
 
     def _edges(self, process: Process) -> DaemonEdges:
         def transport_of(site: SiteConfig) -> Transport:
-            name = next(n for n, s in self.config.sites.items() if s is site)
+            name = SiteName(site.command[1])
             network, start_agent = self.networks[name]
             return LineTransport(network, process, start_agent)
 

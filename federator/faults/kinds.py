@@ -115,6 +115,8 @@ class FaultKind(Enum):
     SITE_RESUMED = "an operator resumes a site or a node"
     SITE_WRITTEN_OFF = "an operator writes off a site that is cut off, and runs on"
     SITE_RETURNED = "a site that was written off is back, and has ended what it had"
+    RELOADED = "an operator changes quotas, rules and a site's channel, and reloads"
+    RELOAD_REFUSED = "an operator reloads a configuration that is wrong"
     CLIENT_RETRY = "a client submits again with the same key"
     CLIENT_ANSWER_LOST = "a client's answer is lost"
     CLIENT_CANCELS_TWICE = "a client cancels twice"

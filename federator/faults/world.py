@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from federator.config import FederationConfig
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError
 from federator.faults.checks.end_checks import differences
 from federator.faults.checks.evidence import Size
@@ -273,7 +273,8 @@ class World:
         if not all(r.done for r in self.users):
             self.model.evidence.break_("some client never got its answer")
         self.model.check_end(ledger)
-        rebuilt = new_federation(self.config)
+        assert self._led is not None
+        rebuilt = new_federation(self._led[0].config)
         try:
             replay_log(rebuilt, self.log.memory.records)
         except FederatorError as error:

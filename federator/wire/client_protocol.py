@@ -145,6 +145,12 @@ class PlanCall(Message, frozen=True, kw_only=True, tag="plan"):
     plan: LendingPlan
 
 
+class ReloadCall(Message, frozen=True, kw_only=True, tag="reload"):
+    """Has the daemon read its federation.yaml anew; for operators."""
+
+    dry_run: bool = False  # nothing is changed: what would be?
+
+
 class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
 
@@ -180,6 +186,7 @@ Call = (
     | ResumeCall
     | WriteOffCall
     | PlanCall
+    | ReloadCall
 )
 
 
@@ -312,6 +319,23 @@ class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
 
 class PlanReply(Message, frozen=True, kw_only=True, tag="plan_taken"):
     """A lending plan is in the log and in force."""
+
+
+class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of federation.yaml, with its values as JSON; "": it is absent, and has no default."""
+
+    key: str  # with dots, as tenants.vision.quota.gpus
+    before: str
+    after: str
+
+
+class ReloadReply(Message, frozen=True, kw_only=True, tag="reloaded"):
+    """The daemon goes by its federation.yaml; with ``dry_run`` it would."""
+
+    path: str
+    changes: tuple[KeyChange, ...] = ()
+    dry_run: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -496,6 +520,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ResumeCall: DrainReply,
     WriteOffCall: DrainReply,
     PlanCall: PlanReply,
+    ReloadCall: ReloadReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

@@ -18,6 +18,7 @@ from federator.wire.client_protocol import (
     NodesReply,
     PlanReply,
     QueueReply,
+    ReloadReply,
     SignalReply,
     SitesReply,
     SnapshotReply,
@@ -57,6 +58,7 @@ Reply = (
     | AccountingReply
     | DrainReply
     | PlanReply
+    | ReloadReply
     | StatusReply
 )
 

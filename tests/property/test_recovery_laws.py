@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from federator.config import FederationConfig
 from federator.daemon.effects import checkpoint_dir
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.daemon.recover import rebuild
 from federator.faults.world import config_of
 from federator.model.event import encode_event

@@ -1,4 +1,4 @@
-"""Acts of the federation's operators: drains, cordons, and their end, while all else breaks."""
+"""Acts of the federation's operators: drains, write-offs and reloads, while all else breaks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from federator.config import FederationConfig
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.kinds import FaultKind
 from federator.faults.process import outside
@@ -18,6 +19,8 @@ from federator.wire.client_protocol import (
     DrainReply,
     ErrorKind,
     ErrorReply,
+    ReloadCall,
+    ReloadReply,
     ResumeCall,
     WriteOffCall,
 )
@@ -127,6 +130,51 @@ async def _give_up(scene: FaultScene, site: str, until_s: float) -> None:
         await asyncio.sleep(scene.world.rng.uniform(*AGAIN_S))
 
 
+def _reload(scene: FaultScene) -> None:
+    """Other quotas and rules, and another channel to one site, in the files of all hosts."""
+    rng, hosts = scene.world.rng, scene.world.daemons
+    values = hosts[0].config.model_dump(exclude_unset=True)
+    values["tenants"]["prod"]["quota"] = {"gpus": rng.choice((16, 24, 32))}
+    values["policy"]["preemption"] |= {
+        "grace_s": rng.choice((6.0, 8.0, 12.0)),
+        "cooldown_s": rng.choice((5.0, 10.0, 30.0)),
+    }
+    values["policy"]["forecast_ends"] = rng.random() < 0.5
+    if rng.random() < 0.5:
+        values["sites"][scene.site().name]["poll_interval_s"] = rng.choice((4.0, 5.0, 6.0))
+    config = FederationConfig.model_validate(values)
+    for host in hosts:
+        host.config = config
+        if host.daemon is not None:
+            host.daemon.reload()
+    outside(_ask_to_reload(scene, FaultKind.RELOADED))
+
+
+def _reload_what_is_wrong(scene: FaultScene) -> None:
+    for host in scene.world.daemons:
+        host.file_is_broken = True
+    outside(_ask_to_reload(scene, FaultKind.RELOAD_REFUSED))
+
+
+async def _ask_to_reload(scene: FaultScene, kind: FaultKind) -> None:
+    """Ask until the leader answers; what was wrong is right again then."""
+    answered = False
+    while not (answered or scene.over):
+        for daemon in scene.world.daemons:
+            with contextlib.suppress(TimeoutError):
+                reply = await asyncio.wait_for(daemon.ask_here("root", ReloadCall()), PATIENCE_S)
+                refused = isinstance(reply, ErrorReply) and reply.kind is ErrorKind.REQUEST
+                answered = answered or refused or isinstance(reply, ReloadReply)
+        await asyncio.sleep(scene.world.rng.uniform(*AGAIN_S))
+    for daemon in scene.world.daemons:
+        daemon.file_is_broken = False
+    if answered:
+        scene.world.strike(kind)
+    for daemon in scene.world.daemons:  # a signal may have met the file while it was wrong
+        if daemon.daemon is not None:
+            daemon.daemon.reload()
+
+
 _SCRIPTS: Final = (
     _DrainScript(kind=FaultKind.SITE_CORDONED, cordon=True),
     _DrainScript(kind=FaultKind.SITE_DRAINED, migrate=True),
@@ -136,4 +184,6 @@ _SCRIPTS: Final = (
 OPERATOR_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     **{script.kind: partial(_drain, script) for script in _SCRIPTS},
     FaultKind.SITE_WRITTEN_OFF: _write_off,
+    FaultKind.RELOADED: _reload,
+    FaultKind.RELOAD_REFUSED: _reload_what_is_wrong,
 }

@@ -45,7 +45,9 @@ class Office:
         self.desk = self.with_history(self.history)
 
     def with_history(self, history: JobHistory | None) -> AccountingDesk:
-        return AccountingDesk("demo", SITES, self.ledger, history, lambda: 5000.0)
+        desk = AccountingDesk("demo", self.ledger, history, lambda: 5000.0)
+        desk.sites = frozenset(SITES)
+        return desk
 
     def write(self, *events: LogRecord) -> None:
         for event in events:

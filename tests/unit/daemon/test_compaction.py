@@ -14,7 +14,7 @@ from federator.daemon import compaction
 from federator.daemon.compaction import Compaction
 from federator.daemon.links import SiteLink
 from federator.daemon.log_tailer import LogTailer
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.errors import LeadershipLost, NotCompacted, StoreError
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import EpochBegan, SnapshotDone, decode_event, encode_event

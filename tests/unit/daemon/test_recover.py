@@ -14,7 +14,7 @@ from msgspec import structs
 from federator.agent.journal import Served
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.daemon.recover import (
     TRIES,
     WITHOUT_EXPORT_S,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federator.config import FederationConfig
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.faults.checks.answer_checks import AnswerChecks
 from federator.faults.checks.evidence import Evidence
 from federator.faults.world import SITES, config_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federator.daemon.loop import new_federation
+from federator.daemon.own_config import new_federation
 from federator.faults.checks.end_checks import check_end, differences
 from federator.faults.checks.evidence import Evidence, Truth
 from federator.faults.user_code import CodeRun

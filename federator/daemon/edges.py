@@ -1,0 +1,72 @@
+"""The daemon's edges to the world; tests put others in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from federator.config import SiteConfig
+from federator.daemon.leader import Work
+from federator.history.service import JobHistory
+from federator.model.workload import SiteName
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.replies import Reply
+from federator.wire.transport import ProcessTransport, SshTransport, Transport
+
+
+def transport_of(site: SiteConfig) -> Transport:
+    """The way to a site's agent that its configuration names."""
+    if site.ssh is None:
+        return ProcessTransport(argv=site.command)
+    return SshTransport(
+        host=site.ssh.host,
+        port=site.ssh.port,
+        user=site.ssh.user,
+        key=site.ssh.key,
+        known_hosts=site.ssh.known_hosts,
+    )
+
+
+class Listening(Protocol):
+    """A socket at which calls are taken."""
+
+    def close(self) -> None: ...
+
+
+class CallDesk(Protocol):
+    """Takes the calls of users and operators."""
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
+
+    async def serve(self, path: Path) -> Listening: ...
+
+
+def _since_boot() -> float:
+    """Seconds; they count while the process is stopped, or the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def here(work: Work) -> None:
+    """Run a coroutine in this event loop."""
+    await work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonEdges:
+    """The daemon's edges to the world; by default the real ones."""
+
+    wall: Callable[[], float] = time.time  # Unix time; it may be set, also backwards
+    monotonic: Callable[[], float] = _since_boot
+    transport_of: Callable[[SiteConfig], Transport] = transport_of
+    act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
+    listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
+    beside: Callable[[Work], Coroutine[Any, Any, None]] = here
+    """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
+    history: JobHistory | None = None  # followed while it leads
+
+
+REAL_EDGES: Final = DaemonEdges()
