@@ -125,6 +125,16 @@ def _line_of(node: yaml.Node | None, keys: Sequence[str]) -> int:
 # ---- the values ----
 
 
+def expected_of(field: FieldInfo) -> str:
+    """The value that a key takes, for instance ``a number above 0``."""
+    return _expected(_bare(field.annotation, field.metadata))
+
+
+def type_of(field: FieldInfo) -> Any:
+    """The type of a key's value, without bounds."""
+    return _bare(field.annotation).type
+
+
 class _Place(NamedTuple):
     """The value that some keys take: its type, and what else bounds it."""
 

@@ -214,6 +214,11 @@ class AgentMemory:
             and not report.state.ended
         }
 
+    def is_unnotified(self, attempt: AttemptId) -> bool:
+        """Tell whether an attempt had a job that was never told to leave: it ended by itself."""
+        mark = self.index.get(attempt)
+        return mark is not None and mark.step is JournalStep.JOB and not mark.leave_by_s
+
     def with_leave(self, report: AttemptReport) -> AttemptReport:
         """A report, with how the attempt leaves if it was told to."""
         mark = self.index.get(report.attempt)

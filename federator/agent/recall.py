@@ -89,7 +89,10 @@ class Recall:
         memory, ask = self._memory, question.ask
         reports = {a: memory.known[a] for a in marks if a in memory.known} | {**found}
         reports = {r.attempt: r for r in memory.index.located(reports.values())}
-        kept = [_kept(a, mark, reports.get(a)) for a, mark in marks.items()]
+        kept = [
+            _kept(a, mark, reports.get(a), unnotified=memory.is_unnotified(a))
+            for a, mark in marks.items()
+        ]
         if not ask.attempts:
             kept += self._unmarked()
         effect = SendRemembered(ask_id=ask.ask_id, kept=tuple(kept))
@@ -115,7 +118,9 @@ class Recall:
         ]
 
 
-def _kept(attempt: AttemptId, mark: JournalMark, report: AttemptReport | None) -> RememberedAttempt:
+def _kept(
+    attempt: AttemptId, mark: JournalMark, report: AttemptReport | None, *, unnotified: bool
+) -> RememberedAttempt:
     return RememberedAttempt(
         attempt=attempt,
         user=mark.user,
@@ -124,4 +129,5 @@ def _kept(attempt: AttemptId, mark: JournalMark, report: AttemptReport | None) -
         withdrawn=mark.withdrawn,
         cancelled=mark.cancelled,
         report=report,
+        unnotified=unnotified,
     )

@@ -66,8 +66,9 @@ class Vanished:
             self._memory.scheduler.release(attempt)
         ends = self._memory.index.located(found[a] for a in attempts if a in found)
         gone = tuple(a for a in attempts if a not in found)
+        unnotified = tuple(a for a in gone if self._memory.is_unnotified(a))
         freed = self._memory.scheduler.freed
-        self._memory.send(Report(attempts=ends, gone=gone, freed=freed))
+        self._memory.send(Report(attempts=ends, gone=gone, unnotified=unnotified, freed=freed))
 
     def endings_of(self, attempts: Iterable[AttemptId], then: Callable[[Endings], None]) -> None:
         """Find out how attempts ended, as far as anybody here can tell."""

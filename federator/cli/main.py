@@ -30,6 +30,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
             "completion",
             "What a shell reads to complete commands.",
         ),
+        "config": (
+            "federator.cli.config",
+            "config",
+            "federation.yaml: its keys, and what a reload would change.",
+        ),
         "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
@@ -46,6 +51,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "planner": ("federator.cli.planner", "planner", "Forecasts by which idle quota is lent."),
         "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
+        "reload": ("federator.cli.reload", "reload", "Have the daemon read federation.yaml again."),
         "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),
         "shims": ("federator.cli.shims", "shims", "Slurm's names for the federation's commands."),
         "simulate": (

@@ -25,7 +25,7 @@ from federator.errors import ConfigError, SiteUnavailable, StoreError
 if TYPE_CHECKING:
     from federator.agent.config import AgentConfig
     from federator.config import FederationConfig
-    from federator.daemon.loop import Daemon
+    from federator.daemon.daemon import Daemon
     from federator.model.workload import SiteName
 
 _CONFIG = click.Path(path_type=Path)
@@ -57,9 +57,9 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
+    from federator.daemon.daemon import Daemon  # noqa: PLC0415
     from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
     from federator.daemon.leader import in_a_thread  # noqa: PLC0415
-    from federator.daemon.loop import Daemon  # noqa: PLC0415
     from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.history.service import open_history  # noqa: PLC0415

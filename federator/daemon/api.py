@@ -21,13 +21,13 @@ import structlog
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
-from federator.daemon.dependency import known_dependency
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.status_view import status_reply
+from federator.daemon.submissions import draft_of
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import (
     RankView,
@@ -39,7 +39,6 @@ from federator.daemon.views import (
 )
 from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
-from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
@@ -48,11 +47,9 @@ from federator.model.message import (
     Observation,
     SubmitAsked,
 )
-from federator.model.submission import pack_submission
 from federator.model.viewer import Viewer
-from federator.model.workload import SiteName, TenantName, WorkloadId
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.slurm.options.interpret import interpret
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
     AccountingCall,
@@ -338,72 +335,10 @@ class Api:
     def _submit(  # one field a line
         self, call: SubmitCall, user: str, answer: Callable[[Reply], None]
     ) -> None:
-        self._check_call(call)
-        asked = interpret(call.submission)
-        tenant = self._tenant(user, asked.account)
-        if self._config.tenants[tenant].require_project and not asked.project:
-            raise InvalidRequest(
-                f"tenant {tenant} takes no job without a project; pass --fed-project=NAME (or "
-                "SBATCH_FED_PROJECT)"
-            )
-        priority = self._config.tenants[tenant].priority
-        if asked.asks_priority and asked.asked_priority < priority:
-            raise InvalidRequest(
-                f"--fed-priority={asked.asked_priority} (or SBATCH_FED_PRIORITY) is above the "
-                f"tenant's priority {priority}; it can only lower it"
-            )
-        draft = Draft(
-            name=asked.name,
-            user=user,
-            tenant=tenant,
-            priority=max(priority, asked.asked_priority),
-            jobs=asked.jobs,
-            submission=pack_submission(call.submission),
-            time_limit_s=asked.time_limit_s,
-            requeue=asked.requeue,
-            array_indices=asked.array_indices,
-            array_max_running=asked.array_max_running,
-            asked_priority=asked.asked_priority,
-            nice=asked.nice,
-            optional=asked.optional,
-            no_preempt=asked.no_preempt,
-            continues=asked.continues,
-            signal_lead_s=asked.signal_lead_s,
-            project=asked.project,
-            datasets=asked.datasets,
-            elastic=asked.elastic,
-            hold=asked.hold,
-            begin_at_s=asked.begin_at_s,
-            waits_for=known_dependency(self._federation.ledger, asked.waits_for),
-        )
+        draft = draft_of(call, user, self._config, self._federation.ledger)
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
         self._observe(SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only))
-
-    def _check_call(self, call: SubmitCall) -> None:
-        if not 8 <= len(call.key) <= 128:
-            raise InvalidRequest("the submit key must have 8 to 128 characters")
-        own = self._config.federation
-        if call.federation not in ("", own):
-            raise InvalidRequest(
-                f"--clusters={call.federation[:60]}: this federation is called {own} "
-                "and chooses the site; --test-only shows their bids"
-            )
-
-    def _tenant(self, user: str, account: str | None) -> TenantName:
-        """The account asked for, if the user may use it; else the user's first."""
-        own = self._config.tenants_of(user)
-        if account is None:
-            if not own:
-                raise InvalidRequest(f"Invalid account: user {user} belongs to no tenant")
-            return own[0]
-        if account not in own:
-            choice = ", ".join(own) or "none"
-            raise InvalidRequest(
-                f"Invalid account or account/partition combination specified: "
-                f"{account!r}; {user} may use: {choice}"
-            )
-        return TenantName(account)
 
     # ---- cancels ----
 

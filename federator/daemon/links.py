@@ -366,6 +366,7 @@ def remembered(kept: RememberedAttempt) -> Remembered:
         withdrawn=kept.withdrawn,
         cancelled=kept.cancelled,
         report=kept.report,
+        unnotified=kept.unnotified,
     )
     if order is None or origin is None:
         return found

@@ -1,13 +1,9 @@
-"""The daemon's loop: observations in, the core decides, the log first, then the effects.
-
-It does so while it leads (``Term``); before that it stands by, see ``daemon.leader``.
-"""
+"""The daemon's loop: observations in, the core decides, the log first, then the effects."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import heapq
 from collections.abc import Sequence
 from math import inf
@@ -19,27 +15,20 @@ from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
+from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
-from federator.daemon.edges import REAL_EDGES, DaemonEdges, Listening
+from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
-from federator.daemon.log_tailer import LogTailer
 from federator.daemon.measuring import Measuring
-from federator.daemon.own_config import (
-    ConfigSource,
-    OwnConfig,
-    check_complete,
-    new_federation,
-    shared_folders,
-)
+from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.reload import AskedReload, ReloadQueue, changed_links, refuse, report
 from federator.daemon.site_links import SiteLinks
-from federator.daemon.standby import StandbyDesk, is_served
-from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
+from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
-from federator.errors import ConfigError, StoreError
+from federator.errors import ConfigError
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
@@ -47,176 +36,11 @@ from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
 from federator.wire.agent_protocol import PROTOCOL_VERSION, Tidied, Welcome
-from federator.wire.client_protocol import ReloadCall
 
 BATCH: Final = 256  # observations that share one commit
-MANY: Final = 10_000  # workloads, in which to look for garbage would be felt
-CLOCKS_DIFFER_S: Final = 3600.0  # of two hosts, or by a correction, at most
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
-
-
-class Daemon:
-    """One federation daemon: a standby until it leads, and then for one term.
-
-    Args:
-        config: see ``federator.config``.
-        store: its event log, which it does not lead yet.
-        supervisor: the service manager that started it, if any.
-        edges: see ``DaemonEdges``.
-        displaces: whether sites are served that remember another log, too.
-        source: read again by a reload; None: the configuration never changes.
-    """
-
-    def __init__(
-        self,
-        config: FederationConfig,
-        store: Store,
-        supervisor: Supervisor | None = None,
-        edges: DaemonEdges = REAL_EDGES,
-        *,
-        displaces: bool = False,
-        source: ConfigSource | None = None,
-    ) -> None:
-        self._displaces = displaces
-        self._own = OwnConfig(config, source)
-        self._is_stale = False  # a standby that is to read its configuration again
-        self._store = store
-        self._supervisor = supervisor or Supervisor()
-        self._edges = edges
-        self._leadership = Leadership(store, edges.monotonic, edges.act)
-        self._follower = LogTailer(lambda: new_federation(self._own.now), store)
-        self._stopping = asyncio.Event()
-        self._standby = StandbyDesk()
-        self._standby_socket: Listening | None = None
-        self._stands_by = False
-        self._is_warm = False  # it has taken the log in, once
-        self.term: Term | None = None
-        """Its term as leader, once it is that."""
-
-    def stop(self) -> None:
-        """End ``run``: a leader's turn is finished first; what it records is committed."""
-        self._stopping.set()
-        if self.term is not None:
-            self.term.stop()
-
-    def reload(self) -> None:
-        """Read the configuration again: a leader between two turns, a standby at its next look."""
-        if self.term is not None:
-            self.term.reloads.ask(ReloadCall(), "", lambda _: None)
-        else:
-            self._is_stale = True
-
-    async def run(self) -> None:
-        """Wait for the lead, and lead until ``stop``; then a standby can take over at once.
-
-        Raises:
-            ConfigError: a site or a tenant is missing that still has workloads.
-            LeadershipLost: another daemon leads; nothing is sent to any site any more.
-            StoreError: the log failed; nothing that it does not hold was carried out.
-        """
-        alive = asyncio.create_task(self._say_alive())
-        in_order = True
-        try:
-            epoch = await self._leadership.gain(
-                lambda: int(self._edges.wall()), self._stand_by, self._stopping
-            )
-            self._hang_up()
-            if epoch is not None:
-                await self._lead(epoch)
-        except StoreError:
-            in_order = False
-            raise
-        finally:
-            self._supervisor.tell(STOPPING)
-            self._hang_up()
-            alive.cancel()
-            if in_order:  # else it may hang, and the lead ends with the process or its lease
-                self._store.close()
-
-    async def _stand_by(self) -> bool:
-        """Say so, to everybody and to whoever asks, and read along; True when up to date."""
-        leader = await self._edges.act(self._store.leader)
-        if leader != self._standby.leader or not self._stands_by:
-            self._standby.leader = leader
-            log.info("standby", federation=self._own.now.federation, leader=leader)
-            self._supervisor.tell(READY, status(f"standby: {self._standby.leads}"))
-        if not self._stands_by and not is_served(self._own.now.socket):
-            # On the leader's own host that socket is the leader's.
-            self._standby_socket = await self._edges.listen(self._standby, self._own.now.socket)
-        self._stands_by = True
-        if self._is_stale:
-            await self._reload_standby()
-        up_to_date: bool = await self._edges.act(self._follower.tail)
-        if up_to_date and not self._is_warm:
-            self._is_warm = True
-            log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
-        return up_to_date
-
-    async def _reload_standby(self) -> None:
-        """Go by another configuration when this daemon leads; the log is read anew for that."""
-        self._is_stale = False
-        try:
-            config: FederationConfig = await self._edges.act(self._own.source.load)
-            found = self._own.changes_to(config, self._follower.federation.ledger)
-        except ConfigError as error:
-            log.warning("reload_refused", by="", detail=str(error))
-            return
-        self._own.now = config
-        self._follower = LogTailer(lambda: new_federation(self._own.now), self._store)
-        log.info("reloaded_standby", changes=len(found))
-
-    def _hang_up(self) -> None:
-        if self._standby_socket is not None:
-            self._standby_socket.close()
-            self._standby_socket = None
-
-    async def _lead(self, epoch: int) -> None:
-        keeping = asyncio.create_task(self._edges.beside(self._leadership.keep))
-        living = asyncio.create_task(self._leadership.show_life())
-        serving = asyncio.create_task(self._serve(epoch))
-        try:
-            await asyncio.wait((keeping, serving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._leadership.give_up()
-            ended = [task for task in (keeping, serving) if task.done()]
-            for task in (keeping, living, serving):
-                task.cancel()
-            await asyncio.wait((keeping, living, serving))
-        for task in ended:
-            task.result()  # raises what ended it
-
-    async def _serve(self, epoch: int) -> None:
-        """Take the rest of the log in, beside the renewals of the lease, and serve."""
-        while not await self._edges.act(self._follower.tail):
-            if self._stopping.is_set():
-                return
-        known = self._follower.federation
-        if len(known.ledger.entries) >= MANY:
-            gc.freeze()  # all of it is needed: no need to look through it again and again
-        self.term = Term(
-            self._own,
-            self._store,
-            known,
-            self._leadership,
-            self._edges,
-            displaces=self._displaces,
-        )
-        if self._is_stale:
-            self.reload()
-        if not self._stopping.is_set():
-            await self.term.run(epoch, self._supervisor)
-
-    async def _say_alive(self) -> None:
-        """Tell the supervisor so, unless a turn hangs: on a disk that takes no record, say."""
-        patience_s = self._supervisor.watchdog_s
-        loop = asyncio.get_running_loop()
-        while patience_s < inf:
-            await asyncio.sleep(patience_s / 3)
-            began_s = self.term.turn_began_s if self.term is not None else inf
-            if loop.time() - began_s < patience_s / 2:
-                self._supervisor.tell(ALIVE)
 
 
 class Term:
@@ -250,41 +74,29 @@ class Term:
         self._federation = federation
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
-        self._now_s = self._begin_at_s()
-        self._monotonic_s = edges.monotonic()
-        taken, leads = self._inbox.put_nowait, lambda: leadership.holds
+        self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
         self._links = SiteLinks(self._link)
-        self.reloads = ReloadQueue(lambda: taken(Tick()))
-        self._api = Api(
-            own.now,
-            self._federation,
-            taken,
-            self.clock,
-            leads,
-            edges.history,
-        )
-        self._api.links, self._api.reload = self._links.by_site, self.reloads.ask
+        self.reloads = ReloadQueue(lambda: self._inbox.put_nowait(Tick()))
+        self._api = self._new_api()
         self._stopping = False
         self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = 0.0
         self._tidying = CheckpointCleanup(own.now, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
-        self._compaction = Compaction(
-            federation.ledger, store, edges.act, self.clock(), edges.history
-        )
-        self._measuring = (
-            Measuring(edges.history, self._links.by_site, edges.monotonic)
-            if edges.history
-            else None
-        )
+        history, links = edges.history, self._links.by_site
+        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), history)
+        self._measuring = Measuring(history, links, edges.monotonic) if history else None
         self._effects = Effects(
-            own.now.federation,
-            self._links.by_site,
-            self._api.reply,
-            self._wake,
-            shared_folders(own.now),
+            own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
+
+    def _new_api(self) -> Api:
+        """The desk for calls; it answers as long as this daemon leads."""
+        taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
+        api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
+        api.links, api.reload = self._links.by_site, self.reloads.ask
+        return api
 
     @property
     def federation(self) -> Federation:
@@ -295,26 +107,6 @@ class Term:
     def turn_began_s(self) -> float:
         """The start of the turn under way, on the event loop's clock; inf between turns."""
         return self._turn_began_s
-
-    def _begin_at_s(self) -> float:
-        """Time goes on from the log's last event, should this host's clock be behind.
-
-        It is not believed if it is far ahead: some clock was wrong for a while then.
-        """
-        latest_s = self._federation.ledger.latest_s
-        behind_s = latest_s - self._edges.wall()
-        if behind_s <= CLOCKS_DIFFER_S:
-            return latest_s
-        log.warning("clock_behind_log", behind_s=round(behind_s))
-        return 0.0
-
-    def clock(self) -> float:
-        """Unix time that never stands still or runs backwards, even if the wall clock is set."""
-        monotonic_s = self._edges.monotonic()
-        elapsed_s = monotonic_s - self._monotonic_s
-        self._monotonic_s = monotonic_s
-        self._now_s = max(self._now_s + elapsed_s, self._edges.wall())
-        return self._now_s
 
     def stop(self) -> None:
         """End ``run`` after the turn it is in; what that turn records is committed."""

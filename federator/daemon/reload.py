@@ -59,11 +59,11 @@ def changed_links(
 
     A site whose agent is told something else now is among both.
     """
-    ends = [n for n in before.sites if _told(before, n) != _told(after, n)]
+    ends = [n for n in before.sites if _terms_of_link(before, n) != _terms_of_link(after, n)]
     return ends, [n for n in after.sites if n in ends or n not in before.sites]
 
 
-def _told(config: FederationConfig, name: SiteName) -> object:
+def _terms_of_link(config: FederationConfig, name: SiteName) -> object:
     """The way to a site, and what its agent is told at the start; None: it is not configured."""
     site = config.sites.get(name)
     if site is None:

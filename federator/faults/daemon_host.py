@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.api import Api
+from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges
-from federator.daemon.loop import Daemon
 from federator.errors import ConfigError, FederatorError
 from federator.faults.log import SharedLog
 from federator.faults.network import Line, LineTransport, Network

@@ -166,6 +166,7 @@ class Remembered:
     within_quota: bool = False
     credit: float = 0.0
     report: AttemptReport | None = None
+    unnotified: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

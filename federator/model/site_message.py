@@ -131,6 +131,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     attempts: tuple[AttemptReport, ...]
     gone: tuple[AttemptId, ...] = ()  # known before; the site's record has expired
     complete: bool = False
+    unnotified: tuple[AttemptId, ...] = ()  # of those gone: it was not told to leave
     capacity: Capacity | None = None  # when it has changed
     partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
     problems: tuple[str, ...] = ()  # records of the sweep that could not be read; for the daemon

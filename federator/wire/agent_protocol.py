@@ -315,7 +315,7 @@ class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     ``void``: it is not there and never will be. ``withdrawn``, ``cancelled``: it was ordered to
     end, unless it had started or in any case. ``order``: None where the site has put it aside,
     as that of an attempt that is long over, or an older release took it. ``report``: how it stands
-    or how it ended; None: nobody knows.
+    or how it ended; None: nobody knows. ``unnotified``: it had a job, and was not told to leave.
     """
 
     attempt: AttemptId
@@ -326,6 +326,7 @@ class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: bool = False
     order: LaunchOrder | None = None
     report: AttemptReport | None = None
+    unnotified: bool = False
 
 
 class RecoverDone(Message, frozen=True, kw_only=True, tag="recover_done"):

@@ -160,7 +160,7 @@ class Drains:
             if entry.workload.id not in turn.leave_sent_s:
                 turn.order_to_leave(entry)
         for entry in self._concerned(WorkloadState.LAUNCHING):
-            if not entry.withdrawing:
+            if not entry.withdrawing or entry.reason is None:  # None: it was only awarded then
                 reason = _why_left(self._drain_of(entry))
                 turn.change(entry, WorkloadEvent.LEASE_OVER, reason=reason)
         if turn.now_s >= self._next_look_s:

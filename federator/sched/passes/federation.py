@@ -415,7 +415,7 @@ class Federation:
             self._holding.reported(turn, attempt_report)
         self._rounds.pending.ask(site, unknown, turn.now_s)
         for attempt in report.gone:
-            attempt_lost(turn, site, attempt)
+            attempt_lost(turn, site, attempt, unnotified=attempt in report.unnotified)
         if report.complete:
             unknown += self._reconcile(turn, site, report)
         if report.complete or report.capacity is not None:

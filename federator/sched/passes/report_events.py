@@ -134,7 +134,7 @@ def _ending_of_its_own(
         return WorkloadEvent.LIMIT_STRUCK
     started_s = report.started_at_s or entry.started_at_s  # by its site's clock, as its end
     soon = report.ended_at_s <= started_s + WITHDRAWAL_TAKES_S
-    ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
+    ours = entry.state is not WorkloadState.RUNNING or soon  # repeated until it has an effect
     if _is_refused_by_slurm(entry, report):
         return WorkloadEvent.WITHDRAWN
     if ending is WorkloadEvent.CANCELLED and entry.withdrawing and ours:

@@ -100,14 +100,19 @@ def attempt_shown(turn: Transaction, site: SiteName, remembered: Remembered) -> 
     elif entry.state is WorkloadState.AWARDED and remembered.void:
         turn.change(entry, WorkloadEvent.DECLINED)
     elif entry.state is WorkloadState.CANCELLING or entry.site_job_id:
-        attempt_lost(turn, site, remembered.attempt)
+        attempt_lost(turn, site, remembered.attempt, unnotified=remembered.unnotified)
 
 
-def attempt_lost(turn: Transaction, site: SiteName, attempt: AttemptId) -> None:
+def attempt_lost(
+    turn: Transaction, site: SiteName, attempt: AttemptId, *, unnotified: bool = False
+) -> None:
+    """Nobody knows how an attempt ended; ``unnotified``: it was not to leave, and may be done."""
     entry = current(turn.ledger, attempt, site)
     if entry is not None and entry.state is not WorkloadState.AWARDED:
         reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
-        turn.change(entry, WorkloadEvent.LOST, ended_at_s=turn.now_s, reason=reason)
+        ended = unnotified and entry.state is WorkloadState.PREEMPTING
+        event = WorkloadEvent.FAILED if ended else WorkloadEvent.LOST
+        turn.change(entry, event, ended_at_s=turn.now_s, reason=reason)
 
 
 def lost_log(log_epoch: int, epoch: int, seen: SiteUp) -> str:

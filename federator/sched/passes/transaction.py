@@ -144,15 +144,13 @@ class Transaction:
         """Those whose cancel, withdrawal, eviction or shrinking their site has not confirmed.
 
         One that started as it was withdrawn is not among them: it runs on. One that was awarded to
-        a site which was drained since is: it is not known to have arrived there.
+        a site which was drained since is, even if the drain is over: the site may have been told.
         """
-        awarded = self.ledger.in_state(WorkloadState.AWARDED) if self.ledger.drains else ()
-        launching = self.ledger.in_state(WorkloadState.LAUNCHING)
+        starting = self.ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
         leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
         shrinking = (self.ledger.entries[id_] for id_ in self.ledger.shrinking)
         return [
-            *(e for e in awarded if self.is_drained(e)),
-            *(e for e in launching if e.withdrawing),
+            *(e for e in starting if e.withdrawing),
             *leaving,
             *(e for e in shrinking if e.state is WorkloadState.RUNNING),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from federator.model.event import (
     SiteWrittenOff,
 )
 from federator.model.workload import SiteName
+from federator.sched.state.workload_record import WorkloadRecord
 
 
 @dataclass(slots=True)
@@ -64,6 +65,15 @@ class DrainedSites:
         drained = self.nodes[site]
         return next((drained[name] for name in nodes if name in drained), None)
 
+    def withdraw(self, awarded: Iterable[WorkloadRecord]) -> None:
+        """Mark those that were awarded to what is drained now.
+
+        Their sites are ordered to withdraw them, and may act on that when the drain is over.
+        """
+        for entry in awarded:
+            if self.of(entry.site, entry.node_names) is not None:
+                entry.withdrawing = True
+
     def nodes_at(self, site: SiteName) -> tuple[str, ...]:
         """The nodes of a site that were drained by name, sorted."""
         return tuple(sorted(self.nodes.get(site, ())))
@@ -88,3 +98,10 @@ class DrainedSites:
         """Know them as a snapshot has them."""
         for drain in saved:
             self.apply(drain)
+
+
+def lose_checkpoints(entries: Iterable[WorkloadRecord], unreadable: Collection[SiteName]) -> None:
+    """Have workloads whose checkpoints nobody can read begin anew."""
+    for entry in entries:
+        if entry.saved_at in unreadable:
+            entry.saved_at = SiteName("")

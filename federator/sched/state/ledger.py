@@ -22,6 +22,7 @@ from federator.model.event import (
     Forgotten,
     LogRecord,
     Planned,
+    SiteDrained,
     SiteWrittenOff,
     SnapshotDone,
     SnapshotRecord,
@@ -42,7 +43,7 @@ from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.dependents import Dependents
-from federator.sched.state.drains import DrainedSites
+from federator.sched.state.drains import DrainedSites, lose_checkpoints
 from federator.sched.state.eligibility import record_of
 from federator.sched.state.evictions import EvictionHistory
 from federator.sched.state.failures import NodeFailures
@@ -234,9 +235,9 @@ class Ledger:
     def _drained(self, event: DrainRecord) -> None:
         self.drains.apply(event)
         if isinstance(event, SiteWrittenOff):
-            for entry in self.entries.values():
-                if entry.saved_at in event.unreadable:
-                    entry.saved_at = SiteName("")
+            lose_checkpoints(self.entries.values(), event.unreadable)
+        elif isinstance(event, SiteDrained):
+            self.drains.withdraw(self.in_state(WorkloadState.AWARDED))
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""
@@ -293,7 +294,7 @@ class Ledger:
         if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
             entry.saved_at = entry.site
         if event.happening is WorkloadEvent.ACCEPTED:
-            entry.lease_from_s, entry.withdrawing = event.at_s, False
+            entry.lease_from_s = event.at_s
         elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):
             entry.withdrawing = True
             if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
@@ -470,12 +471,11 @@ class Ledger:
 
     def count(self, entry: WorkloadRecord) -> None:
         """Add a workload to the queue, or to what is held; it is in neither."""
-        workload = entry.workload
-        self._tell(workload.id)
+        self._tell(entry.workload.id)
         if entry.state is WorkloadState.PENDING:
-            self.backlog.add(workload, entry.queued_since_s)
+            self.backlog.add(entry.workload, entry.queued_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
-            row = self.tenancy.row(workload.tenant)
+            row = self.tenancy.row(entry.workload.tenant)
             entry.charge = self.holdings.charge_for(row, entry.plan, lent=entry.is_lent)
             self.holdings.restore(entry.charge, entry.award.within_quota)
             self.backlog.touch(row)

@@ -42,6 +42,9 @@ class Failing:
     def stop(self) -> None:
         pass
 
+    def reload(self) -> None:
+        pass
+
     async def run(self) -> None:
         raise LeadershipLost("another daemon leads")
 

@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 
 from federator.config import load_config
 from federator.config_changes import changes
+from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges
-from federator.daemon.loop import Daemon, Term
+from federator.daemon.loop import Term
 from federator.daemon.own_config import ConfigFile, OwnConfig
 from federator.errors import ConfigError
 from federator.faults.clock import VirtualClock, run_virtual

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from federator.config import load_config
-from federator.daemon.loop import Daemon
+from federator.daemon.daemon import Daemon
 from federator.errors import ConfigError
 from federator.model.event import Submitted, encode_event
 from federator.store.memory import MemoryStore

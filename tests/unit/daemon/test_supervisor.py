@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from federator.config import load_config
+from federator.daemon.daemon import Daemon
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.links import SiteLink
-from federator.daemon.loop import Daemon, Term
+from federator.daemon.loop import Term
 from federator.daemon.supervisor import Supervisor
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command, Tick

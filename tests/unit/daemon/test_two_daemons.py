@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from federator.config import load_config
+from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges, Listening
 from federator.daemon.effects import Effects
 from federator.daemon.leader import TRY_S, Leadership
 from federator.daemon.links import SiteLink
-from federator.daemon.loop import Daemon
 from federator.daemon.standby import StandbyDesk
 from federator.errors import LeadershipLost
 from federator.faults.clock import VirtualClock, run_virtual

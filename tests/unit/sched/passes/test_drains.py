@@ -15,8 +15,11 @@ from federator.model.message import (
     AnswerTested,
     DrainAsked,
     ResumeAsked,
+    SiteSent,
 )
 from federator.model.reason import ReasonCode
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import Report
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -185,6 +188,25 @@ def test_an_award_to_a_site_that_is_away_ends_when_that_comes_back() -> None:
     f.run_for(60.0)
     assert f.state(id_) is WAITS
     assert not f.live_jobs(id_)
+
+
+def test_an_award_that_was_withdrawn_stays_so_though_the_site_is_resumed() -> None:
+    f = fleet(alpine=8, baker=1)
+    f.slurm("alpine").starts_jobs = False
+    id_ = f.submit(replace(work(), jobs=(gang(2, 8),)))
+    f.run_until(lambda: f.state(id_) is WorkloadState.AWARDED)
+    attempt = f.entry(id_).attempt_id
+    drain(f)
+    resume(f)
+    f.restart()
+    assert f.entry(id_).withdrawing
+    # The site may act on the order late: on a job that sbatch has submitted after all.
+    late = AttemptReport(
+        attempt=attempt, user="ada", site_job_id=77, state=SiteJobState.CANCELLED, ended_at_s=2e6
+    )
+    f.site_down("baker")
+    f.federation.handle(SiteSent(site=ALPINE, message=Report(attempts=(late,))), f.clock.now_s)
+    assert f.state(id_) is WAITS
 
 
 def test_offers_of_an_open_round_do_not_hold_for_a_site_that_is_drained() -> None:

@@ -635,6 +635,23 @@ def test_what_a_site_has_no_record_of_any_more_ends_as_lost() -> None:
     assert reason.code is ReasonCode.LOST
 
 
+@pytest.mark.parametrize(("unnotified", "ends"), [(True, "FAILED"), (False, "PENDING")])
+def test_who_is_gone_without_having_been_told_to_leave_may_have_completed(
+    unnotified: bool, ends: str
+) -> None:
+    rules = Rules(preempt_gpus=64, preempt_window_s=60.0, grace_s=30.0)
+    owner = Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=8))
+    f = Loopback({"alpine": rack("a", 1)}, rules, policy=Mast(), tenants=(owner,))
+    guest = f.submit(draft(gang(1, 8), tenant="guest"))
+    f.run_for(1.0)
+    f.submit(draft(gang(1, 8), tenant="vision"))
+    f.run_until(lambda: f.state(guest) is WorkloadState.PREEMPTING)
+    attempt = f.entry(guest).attempt_id
+    gone = Report(attempts=(), gone=(attempt,), unnotified=(attempt,) if unnotified else ())
+    f.federation.handle(SiteSent(site=SiteName("alpine"), message=gone), f.clock.now_s)
+    assert f.state(guest).value == ends
+
+
 def test_a_bid_of_a_site_that_went_down_since_is_not_awarded() -> None:
     f = two_sites()
     id_ = f.submit(draft(gang(2)))

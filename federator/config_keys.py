@@ -1,0 +1,155 @@
+"""Every key of federation.yaml in a line, for ``federator config explain`` and for editors.
+
+NAME and TYPE stand for names that the file gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from federator.config import FederationConfig
+from federator.config_changes import AT_RESTART
+from federator.config_mistakes import expected_of, type_of
+
+ABOUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "federation": "The federation's name, as --parsable and --clusters spell it.",
+        "store": "The event log: sqlite:///PATH, redis://HOST:PORT/DB, or memory: for trials.",
+        "socket": "Unix socket for commands on the daemon's host.",
+        "log.keep_ended_h": "Workloads that ended longer ago leave the log with a snapshot.",
+        "history.url": "Where ended workloads are kept: sqlite:///PATH, postgresql://… or none.",
+        "history.keep_days": "Ended workloads leave the history after so many days.",
+        "privacy": "Whose jobs a user sees: open (all), tenant (of the same tenants), own.",
+        "policy.name": "The order of the queue: mast, or global-fifo.",
+        "policy.pass_interval_s": "A scheduling pass is made at least this often.",
+        "policy.launch_lease_s": "An accepted job must start within this time, or is withdrawn.",
+        "policy.bid_timeout_s": "A site that answers later gave no bid.",
+        "policy.forecast_ends": "Whether sites reserve by predicted ends where limits say nothing.",
+        "policy.lending": "Whether firm work over quota keeps to the planner's forecasts.",
+        "policy.credit.per_hour_waited": "Credit for an hour of waiting.",
+        "policy.credit.fair_share": "Credit of a tenant that used nothing lately.",
+        "policy.credit.per_nice": "Credit taken off for each unit of --nice.",
+        "policy.credit.non_preemptible": "Credit taken off from work that may not be evicted.",
+        "policy.credit.age_cap_h": "Waiting longer adds no credit.",
+        "policy.credit.usage_window_h": "A tenant's usage is its average over this time.",
+        "policy.credit.usage_half_life_h": "Usage decays with this half-life instead.",
+        "policy.preemption.grace_s": "The time that a victim has to save and leave.",
+        "policy.preemption.cooldown_s": "After an eviction a workload is spared for this time.",
+        "policy.preemption.min_run_s": "After its start a workload is spared for this time.",
+        "policy.preemption.budget_frac": "The fraction of all GPUs that a window may evict.",
+        "policy.preemption.budget_window_s": "The window of the eviction budget.",
+        "policy.preemption.beyond_budget_frac": "The fraction besides, for start objectives.",
+        "regions.NAME.shared": "The folder that all sites of the region mount at this path.",
+        "regions.NAME.keep_saved_h": "Checkpoint folders go so long after the end; 0: never.",
+        "gpus.TYPE.mem_gib": "Memory of one GPU, for --fed-gpu-mem.",
+        "gpus.TYPE.nvlink": "Whether the GPUs of a node are joined by NVLink.",
+        "gpus.TYPE.weight": "The weight of one GPU in a tenant's usage.",
+        "sites.NAME.region": "The region whose storage the site mounts.",
+        "sites.NAME.ssh.host": "The host where the site's agent is reached.",
+        "sites.NAME.ssh.port": "Its port.",
+        "sites.NAME.ssh.user": "The account of the agent.",
+        "sites.NAME.ssh.key": "The private key; relative to the file's folder.",
+        "sites.NAME.ssh.known_hosts": "The pinned host key; relative to the file's folder.",
+        "sites.NAME.command": "Starts the agent as a local process, instead of ssh.",
+        "sites.NAME.partitions": "Partitions that the federation may use, best first.",
+        "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
+        "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
+        "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",
+        "tenants.NAME.quota.gpus": "GPUs that are guaranteed in simultaneous use.",
+        "tenants.NAME.quota.cpus": "CPUs that are guaranteed; left out: they do not count.",
+        "tenants.NAME.quota.gpu_types.TYPE": "GPUs of one type that are guaranteed, of gpus.",
+        "tenants.NAME.home": "The sites at which the quota is guaranteed; none: at every site.",
+        "tenants.NAME.start_within_s": "Work within quota starts within this time; 0: as it comes.",
+        "tenants.NAME.limit.gpus": "The most GPUs in simultaneous use, borrowed ones included.",
+        "tenants.NAME.limit.cpus": "The most CPUs in simultaneous use.",
+        "tenants.NAME.limit.gpu_types.TYPE": "The most GPUs of one type.",
+        "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
+        "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
+    }
+)
+
+
+class ConfigKey(NamedTuple):
+    """One key, with dots."""
+
+    name: str
+    expects: str  # such as "a number above 0"
+    default: str  # "": it is required
+    about: str
+    at_restart: bool  # a reload refuses to change it
+
+
+def config_keys() -> Iterator[ConfigKey]:
+    """All keys, in the order of the model."""
+    for name, field in _fields(FederationConfig):
+        default = "" if field.is_required() else _shown(field.default)
+        expects = expected_of(field)
+        yield ConfigKey(name, expects, default, ABOUT.get(name, ""), name in AT_RESTART)
+
+
+def generic_name(key: str) -> str:
+    """A key as the catalogue has it: ``tenants.vision.priority`` is ``tenants.NAME.priority``."""
+    words = key.split(".")
+    if len(words) > 1 and words[0] in ("regions", "sites", "tenants", "gpus"):
+        words[1] = "TYPE" if words[0] == "gpus" else "NAME"
+    if "gpu_types" in words[:-1]:
+        words[words.index("gpu_types") + 1] = "TYPE"
+    return ".".join(words)
+
+
+def described_schema() -> dict[str, Any]:
+    """The JSON schema of federation.yaml, with a description of each key."""
+    schema = FederationConfig.model_json_schema()
+    definitions = schema.get("$defs", {})
+    for name, about in ABOUT.items():
+        place: Any = schema
+        for word in name.split("."):
+            place = _below(place, word, definitions)
+            if place is None:
+                break
+        if isinstance(place, dict):
+            place["description"] = about
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "federation.yaml",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _below(place: Mapping[str, Any], word: str, definitions: Mapping[str, Any]) -> Any:
+    """The schema of a key below another one, whatever references lead there."""
+    for each in (place, *place.get("anyOf", ())):
+        found = definitions[each["$ref"].rsplit("/", 1)[1]] if "$ref" in each else each
+        if word in ("NAME", "TYPE"):
+            named = found.get("additionalProperties")
+            if isinstance(named, dict):
+                return named
+        elif word in found.get("properties", {}):
+            return found["properties"][word]
+    return None
+
+
+def _fields(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        key = f"{above}.{name}" if above else name
+        kind = type_of(field)
+        if get_origin(kind) is dict:
+            key += ".TYPE" if name in ("gpus", "gpu_types") else ".NAME"
+            kind = get_args(kind)[1]
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _fields(kind, key)
+        else:
+            yield key, field
+
+
+def _shown(value: object) -> str:
+    if value is None or value in ((), "", {}):
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "value", value))

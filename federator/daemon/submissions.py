@@ -1,0 +1,91 @@
+"""Makes a draft of a user's submission: its account is checked, its options are read."""
+
+from __future__ import annotations
+
+from federator.config import FederationConfig
+from federator.daemon.dependency import known_dependency
+from federator.errors import InvalidRequest
+from federator.model.event import Draft
+from federator.model.submission import pack_submission
+from federator.model.workload import TenantName
+from federator.sched.state.ledger import Ledger
+from federator.slurm.options.interpret import Interpreted, interpret
+from federator.wire.client_protocol import SubmitCall
+
+
+def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledger) -> Draft:
+    """Make a draft of a submission.
+
+    Raises:
+        InvalidRequest: it cannot be, for instance since the user may not use that account.
+    """
+    _check_call(call, config)
+    asked = interpret(call.submission)
+    tenant = _tenant(config, user, asked.account)
+    priority = config.tenants[tenant].priority
+    _check_tenant(config, tenant, asked)
+    return Draft(
+        name=asked.name,
+        user=user,
+        tenant=tenant,
+        priority=max(priority, asked.asked_priority),
+        jobs=asked.jobs,
+        submission=pack_submission(call.submission),
+        time_limit_s=asked.time_limit_s,
+        requeue=asked.requeue,
+        array_indices=asked.array_indices,
+        array_max_running=asked.array_max_running,
+        asked_priority=asked.asked_priority,
+        nice=asked.nice,
+        optional=asked.optional,
+        no_preempt=asked.no_preempt,
+        continues=asked.continues,
+        signal_lead_s=asked.signal_lead_s,
+        project=asked.project,
+        datasets=asked.datasets,
+        elastic=asked.elastic,
+        hold=asked.hold,
+        begin_at_s=asked.begin_at_s,
+        waits_for=known_dependency(ledger, asked.waits_for),
+    )
+
+
+def _check_tenant(config: FederationConfig, tenant: TenantName, asked: Interpreted) -> None:
+    if config.tenants[tenant].require_project and not asked.project:
+        raise InvalidRequest(
+            f"tenant {tenant} takes no job without a project; pass --fed-project=NAME (or "
+            "SBATCH_FED_PROJECT)"
+        )
+    priority = config.tenants[tenant].priority
+    if asked.asks_priority and asked.asked_priority < priority:
+        raise InvalidRequest(
+            f"--fed-priority={asked.asked_priority} (or SBATCH_FED_PRIORITY) is above the "
+            f"tenant's priority {priority}; it can only lower it"
+        )
+
+
+def _check_call(call: SubmitCall, config: FederationConfig) -> None:
+    if not 8 <= len(call.key) <= 128:
+        raise InvalidRequest("the submit key must have 8 to 128 characters")
+    own = config.federation
+    if call.federation not in ("", own):
+        raise InvalidRequest(
+            f"--clusters={call.federation[:60]}: this federation is called {own} "
+            "and chooses the site; --test-only shows their bids"
+        )
+
+
+def _tenant(config: FederationConfig, user: str, account: str | None) -> TenantName:
+    """The account asked for, if the user may use it; else the user's first."""
+    own = config.tenants_of(user)
+    if account is None:
+        if not own:
+            raise InvalidRequest(f"Invalid account: user {user} belongs to no tenant")
+        return own[0]
+    if account not in own:
+        choice = ", ".join(own) or "none"
+        raise InvalidRequest(
+            f"Invalid account or account/partition combination specified: "
+            f"{account!r}; {user} may use: {choice}"
+        )
+    return TenantName(account)
