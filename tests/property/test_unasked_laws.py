@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from federator.policies import POLICIES
 from federator.sched.bid import bids, fragmentation, refusal_details
-from federator.sched.passes import candidates
+from federator.sched.passes import asking_limit, candidates
 from federator.sched.state import learned_durations
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.rules import Rules
@@ -105,7 +105,7 @@ def everybody_is_asked() -> Iterator[None]:
     """Nothing is known of a site but what it answers now, and no workload stands for another."""
     with (
         mock.patch.object(candidates.Candidates, "learn"),
-        mock.patch.object(candidates, "ASKED_AT_FIRST", EVERYBODY),
+        mock.patch.object(asking_limit, "ASKED_AT_FIRST", EVERYBODY),
     ):
         yield
 
@@ -116,7 +116,7 @@ def alike(sites: int) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(fragmentation.RequestMix, "note"))
         if sites > 1:
-            stack.enter_context(mock.patch.object(candidates, "ASKED_AT_FIRST", EVERYBODY))
+            stack.enter_context(mock.patch.object(asking_limit, "ASKED_AT_FIRST", EVERYBODY))
         yield
 
 
@@ -165,7 +165,7 @@ def test_every_job_runs_when_and_where_it_would_if_everybody_were_asked(trace: T
 @given(trace=traces(most_nodes=6, most_jobs=80, most_gpus=24, most_pools=1))
 def test_a_few_of_each_lane_are_enough(trace: Trace) -> None:
     """With one site, nobody's bid is lost to another's."""
-    with mock.patch.object(candidates, "ASKED_AT_FIRST", 1):
+    with mock.patch.object(asking_limit, "ASKED_AT_FIRST", 1):
         assert_same(trace)
 
 

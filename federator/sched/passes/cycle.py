@@ -7,11 +7,8 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from enum import IntEnum
-from math import inf
 
 from federator.model.event import Awarded
-from federator.model.lending import LendingDecision
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
@@ -20,44 +17,24 @@ from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
 from federator.sched.passes.availability import drained_nodes, unavailable
+from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.eviction import (
-    EvictionLimits,
-    against,
-    checkpoint_in_reach,
-    evicted_gpus,
-)
+from federator.sched.passes.eviction import checkpoint_in_reach, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import limit_refusal
+from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
+from federator.sched.passes.withheld import Withheld
 from federator.sched.queue.guests import Guests
 from federator.sched.queue.policy import Ranking
 from federator.sched.queue.ranked import Ranked
-from federator.sched.state.holdings import Charge
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
-
-
-class _Preference(IntEnum):
-    """For whom a workload within quota would be where it is offered a place."""
-
-    OVER = 0  # it would exceed the quota, or is over it
-    GUEST = 1  # away from home; or at home, and others are evicted for it
-    WITHIN = 2
-
-
-def _preference(offer: Award, home: frozenset[SiteName], *, fits: bool) -> _Preference:
-    if not fits:
-        return _Preference.OVER
-    evicts = bool(offer.bid.victims or offer.bid.shrinks)
-    if home and (evicts or offer.site not in home):
-        return _Preference.GUEST
-    return _Preference.WITHIN
 
 
 class SchedulingPass:
@@ -91,8 +68,9 @@ class SchedulingPass:
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
+        self._budget = PassBudget(budget_gpus, claims)
         self.guests = Guests(ledger) if guests is None else guests
-        self._budget_gpus = budget_gpus
+        self._withheld = Withheld(ledger, unsure, self.guests)
         self.claims = claims
         self.claimant: Ranked | None = None  # of the present round, if that is for a claim
         self.claim_budget_gpus = 0.0  # that may be evicted at once for it
@@ -102,10 +80,10 @@ class SchedulingPass:
         self._ledger = ledger
         self._known = KnownRefusals(()) if known is None else known
         self.candidates = Candidates(
-            ranking.walk(), ledger, self._known, unsure, self.guests, claims
+            ranking.walk(), ledger, self._known, self._withheld, self._budget, claims
         )
-        self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
-        self._asked_in_vain: set[WorkloadId] = set()
+        self._choice = AwardChoice(ledger, self._rules, self._terms, self._withheld, self._budget)
+        self._kept = KeptRoom()
         self.silent: set[SiteName] = set()  # they did not answer in this pass
 
     def next_window(
@@ -122,15 +100,14 @@ class SchedulingPass:
         """
         self.claimant = None
         self.candidates.sites = [site for site in sites if site not in self.silent]
-        self.candidates.kept = self.reserved
-        self.candidates.budget_gpus = self._budget_gpus
+        self.candidates.kept = self._kept.at
         self.candidates.predicts = self._ends is not None
         return self.candidates.next_window(again, size, now_s)
 
     def renew_budget(self, turn: Transaction) -> None:
         """Count again how much may be evicted, when claims have had their share."""
         if self.claims is not None and self._served:
-            self._budget_gpus = self.claims.budget.tokens_gpus(turn)
+            self._budget.gpus = self.claims.budget.tokens_gpus(turn)
 
     def next_claim(self, turn: Transaction, sites: Sequence[SiteName]) -> BidRequest | None:
         """The claimant whose next stage is due, in a round of its own; None when none is."""
@@ -173,7 +150,7 @@ class SchedulingPass:
 
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
-        kept = self.reserved.get(site)
+        kept = self._kept.at.get(site)
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -209,9 +186,6 @@ class SchedulingPass:
     ) -> list[WorkloadId]:
         """Let each blocked workload have room kept at the site where it could start first.
 
-        A site keeps room for one workload, to the end of the pass. While it was not yet known for
-        whom, each site kept it for the first that it had to refuse.
-
         Args:
             refused: those that found no room in this round, in rank order.
             sites: in the order that breaks ties.
@@ -222,29 +196,7 @@ class SchedulingPass:
         """
         refused = [id_ for id_ in refused if id_ not in self._ledger.claims]
         self._add_predictions(refused)
-        later = [(s, self.round.until_later[s]) for s in sites if s in self.round.until_later]
-        if not later:
-            return []
-        kept = {request.id for request in self.reserved.values()}
-        for id_ in refused:
-            predicted = [
-                (by_id[id_].starts_in_s or 0.0, sites.index(site), site)
-                for site, by_id in later
-                if id_ in by_id
-                and id_ not in kept
-                and by_id[id_].starts_in_s is not None
-                and site not in self.reserved
-            ]
-            if predicted:
-                self.reserved[min(predicted)[2]] = self.round.requests[id_]
-        in_vain = [
-            id_
-            for id_ in refused
-            if id_ not in self._asked_in_vain
-            and any(id_ in by_id and self._in_vain(site, by_id[id_]) for site, by_id in later)
-        ]
-        self._asked_in_vain.update(in_vain)
-        return in_vain
+        return self._kept.assign(refused, sites, self.round)
 
     def _add_predictions(self, refused: Sequence[WorkloadId]) -> None:
         """What sites that were not asked have said before of when these could start."""
@@ -258,47 +210,20 @@ class SchedulingPass:
                 if refusal is not None:
                     self.round.until_later.setdefault(site, {})[id_] = refusal
 
-    def _in_vain(self, site: SiteName, refusal: Refusal) -> bool:
-        """Refused for the sake of another that has no room kept there."""
-        kept = self.reserved.get(site)
-        return any(
-            reason.code is ReasonCode.RESERVED and (kept is None or reason.detail != str(kept.id))
-            for reason in refusal.reasons
-        )
-
     def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
         """The best offer that the tenant may take, or why it may take none.
-
-        One that keeps the workload within quota comes before a better one that does not: a plan
-        may take more than was asked for (whole nodes), or GPUs of a type with a quota of its own.
-        Where a tenant's quota has a home, a guest's place elsewhere comes before an eviction there.
-        Of those, one where checkpoints of its last run could be read comes first.
 
         Args:
             offers: for one workload, best first; at least one.
             now_s: Unix time.
         """
         entry, ranked = self._ledger.entries[offers[0].id], self.candidates.ranked[offers[0].id]
-        tenancy = self._ledger.tenancy
-        row = tenancy.row(entry.workload.tenant)
-        refusal: Refusal | None = None
-        best: tuple[_Preference, bool] | None = None
-        award = offers[0]
-        for offer in offers:
-            charge = self._ledger.holdings.charge_for(row, offer.bid.jobs)
-            fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
-            beyond = self._beyond(offer, charge, ranked, now_s, fits=fits)
-            refusal = refusal or beyond
-            preference = _preference(offer, tenancy.home(row), fits=fits)
-            found = (preference, self._can_resume(entry, offer.site))
-            if beyond is None and (best is None or found > best):
-                best, award = found, offer
-                if best == (_Preference.WITHIN if ranked.within_quota else 0, True):
-                    break  # none can be better
-        if best is None and refusal is not None:
-            self.candidates.throttles.give_back(entry.workload)
-            return refusal
-        kept = bool(best and best[0]) and tenancy.is_home(row, award.site)
+        claim_gpus = None if self.claimant is None else self.claim_budget_gpus
+        chosen = self._choice.best(offers, ranked, now_s, claim_gpus)
+        if isinstance(chosen, Refusal):
+            self._withheld.was_not_awarded(entry.workload)
+            return chosen
+        award, kept, lending = chosen
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -310,82 +235,14 @@ class SchedulingPass:
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
             shrinks=award.bid.shrinks,
-            lending=self._lending_of(award, within=kept),
+            lending=lending,
         )
         return award, awarded
 
-    def _lending_of(self, award: Award, *, within: bool) -> LendingDecision | None:
-        """The forecast on which an offer is taken."""
-        workload = self._ledger.entries[award.id].workload
-        row = self._ledger.tenancy.row(workload.tenant)
-        amounts = self._ledger.holdings.charge_for(row, award.bid.jobs).amounts
-        found = self.guests.decide(workload, row, amounts, within=within)
-        return found if isinstance(found, LendingDecision) else None
-
-    def _beyond(
-        self, offer: Award, charge: Charge, ranked: Ranked, now_s: float, *, fits: bool
-    ) -> Refusal | None:
-        """The reason why an offer may not be taken; ``fits``: it stays within quota."""
-        holdings, tenancy, row = self._ledger.holdings, self._ledger.tenancy, charge.row
-        workload = self._ledger.entries[offer.id].workload
-        beyond = limit_refusal(holdings, row, charge.amounts)
-        if beyond is not None:
-            return beyond
-        kept = fits and tenancy.is_home(row, offer.site)
-        lent = self.guests.decide(workload, row, charge.amounts, within=kept)
-        if isinstance(lent, Refusal):
-            return lent
-        if offer.bid.victims or offer.bid.shrinks:
-            return self._spares(offer, ranked, now_s, within_quota=kept)
-        return None
-
-    def _can_resume(self, entry: WorkloadRecord, site: SiteName) -> bool:
-        return not entry.ran_at or self._rules.reaches(site, entry.ran_at)
-
-    def _spares(
-        self, offer: Award, ranked: Ranked, now_s: float, *, within_quota: bool
-    ) -> Refusal | None:
-        """The reason why an offer's victims may not go; None when they may.
-
-        ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
-        """
-        limits = EvictionLimits(
-            priority=ranked.priority,
-            budget_gpus=self._budget_for(ranked) if within_quota else 0.0,
-            terms=self._terms.by_id if self._terms is not None else {},
-            now_s=now_s,
-        )
-        return against(offer, self._ledger, limits)
-
-    def _budget_for(self, ranked: Ranked) -> float:
-        """The GPUs that may be evicted for a workload of the present round."""
-        if self.claimant is None:
-            return self.candidates.budget_for(ranked.priority)
-        return self.claim_budget_gpus
-
     def claimable(self, offers: Sequence[Award]) -> list[Award]:
         """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
-        ranked = self.claimant
-        assert ranked is not None
-        holdings, workload = self._ledger.holdings, self._ledger.entries[ranked.id].workload
-        row = self._ledger.tenancy.row(workload.tenant)
-        found = []
-        for offer in offers:
-            charge = holdings.charge_for(row, offer.bid.jobs)
-            limits = EvictionLimits(
-                priority=ranked.priority,
-                budget_gpus=inf,
-                terms=self._terms.by_id if self._terms is not None else {},
-                now_s=inf,
-            )
-            if (
-                holdings.keeps_quota(charge)
-                and self._ledger.tenancy.is_home(row, offer.site)
-                and limit_refusal(holdings, row, charge.amounts) is None
-                and against(offer, self._ledger, limits) is None
-            ):
-                found.append(offer)
-        return found
+        assert self.claimant is not None
+        return self._choice.claimable(offers, self.claimant)
 
     def remember(
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
@@ -417,9 +274,8 @@ class SchedulingPass:
     def awarded(self, award: Award, event: Awarded) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
-        self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
-        self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
-        self.candidates.budget_gpus = self._budget_gpus
+        self._kept.was_awarded(award.id)
+        self._budget.gpus -= evicted_gpus(award.bid, self._ledger)
         workload = self._ledger.entries[award.id].workload
         row = self._ledger.tenancy.row(workload.tenant)
         self.guests.started(

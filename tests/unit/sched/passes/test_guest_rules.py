@@ -14,7 +14,7 @@ from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
-from federator.sched.passes.candidates import MOST_NOT_LENT
+from federator.sched.passes.withheld import MOST_NOT_LENT
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.quota_status import quota_statuses
 from federator.sched.state.rules import Rules

@@ -1,0 +1,158 @@
+"""Chooses the offer that a workload takes, of those that its tenant may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from math import inf
+from typing import NamedTuple
+
+from federator.model.lending import LendingDecision
+from federator.model.reason import Refusal
+from federator.model.workload import SiteName
+from federator.sched.passes.auction import Award
+from federator.sched.passes.eviction import EvictionLimits, against
+from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.limits import limit_refusal
+from federator.sched.passes.pass_budget import PassBudget
+from federator.sched.passes.withheld import Withheld
+from federator.sched.queue.ranked import Ranked
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+
+
+class _Preference(IntEnum):
+    """For whom a workload within quota would be where it is offered a place."""
+
+    OVER = 0  # it would exceed the quota, or is over it
+    GUEST = 1  # away from home; or at home, and others are evicted for it
+    WITHIN = 2
+
+
+def _preference(offer: Award, home: frozenset[SiteName], *, fits: bool) -> _Preference:
+    if not fits:
+        return _Preference.OVER
+    evicts = bool(offer.bid.victims or offer.bid.shrinks)
+    if home and (evicts or offer.site not in home):
+        return _Preference.GUEST
+    return _Preference.WITHIN
+
+
+class Chosen(NamedTuple):
+    """The offer that a workload takes."""
+
+    award: Award
+    within_quota: bool  # it is, there
+    lending: LendingDecision | None  # the forecast on which it is taken
+
+
+class AwardChoice:
+    """The choice among a workload's offers, in one pass.
+
+    Args:
+        ledger: read for what has changed meanwhile.
+        rules: see ``Rules``.
+        terms: of whoever may be evicted, renewed for this pass; None: nobody may.
+        withheld: the federation's own refusals.
+        budget: that may be evicted for those who have no claim.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: Rules,
+        terms: EvictionTerms | None,
+        withheld: Withheld,
+        budget: PassBudget,
+    ) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._terms = terms
+        self._withheld = withheld
+        self._budget = budget
+
+    def best(
+        self, offers: Sequence[Award], ranked: Ranked, now_s: float, claim_gpus: float | None
+    ) -> Chosen | Refusal:
+        """The best offer that the tenant may take, or why it may take none.
+
+        One that keeps the workload within quota comes before a better one that does not: a plan
+        may take more than was asked for (whole nodes), or GPUs of a type with a quota of its own.
+        Where a tenant's quota has a home, a guest's place elsewhere comes before an eviction there.
+        Of those, one where checkpoints of its last run could be read comes first.
+
+        Args:
+            offers: for one workload, best first; at least one.
+            ranked: its standing.
+            now_s: Unix time.
+            claim_gpus: that may be evicted at once for its claim; None: it has none.
+        """
+        entry = self._ledger.entries[ranked.id]
+        tenancy = self._ledger.tenancy
+        row = tenancy.row(entry.workload.tenant)
+        refusal: Refusal | None = None
+        best: tuple[_Preference, bool] | None = None
+        chosen = Chosen(offers[0], within_quota=False, lending=None)
+        for offer in offers:
+            charge = self._ledger.holdings.charge_for(row, offer.bid.jobs)
+            fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
+            within = fits and tenancy.is_home(row, offer.site)
+            beyond = self._withheld.of_plan(entry.workload, charge, within=within)
+            lending = beyond if isinstance(beyond, LendingDecision) else None
+            if beyond is lending and (offer.bid.victims or offer.bid.shrinks):
+                beyond = self._spares(offer, ranked, now_s, claim_gpus, within_quota=within)
+            if isinstance(beyond, Refusal):
+                refusal = refusal or beyond
+                continue
+            found = (_preference(offer, tenancy.home(row), fits=fits), self._reads(entry, offer))
+            if best is None or found > best:
+                best, chosen = found, Chosen(offer, within, lending)
+                if best == (_Preference.WITHIN if ranked.within_quota else 0, True):
+                    break  # none can be better
+        return refusal if best is None and refusal is not None else chosen
+
+    def _reads(self, entry: WorkloadRecord, offer: Award) -> bool:
+        """Tell whether checkpoints of its last run could be read where it is offered a place."""
+        return not entry.ran_at or self._rules.reaches(offer.site, entry.ran_at)
+
+    def _spares(
+        self,
+        offer: Award,
+        ranked: Ranked,
+        now_s: float,
+        claim_gpus: float | None,
+        *,
+        within_quota: bool,
+    ) -> Refusal | None:
+        """The reason why an offer's victims may not go; None when they may.
+
+        ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
+        """
+        if claim_gpus is None:
+            claim_gpus = self._budget.gpus_for(ranked.priority)
+        return self._against(offer, ranked, claim_gpus if within_quota else 0.0, now_s)
+
+    def _against(
+        self, offer: Award, ranked: Ranked, budget_gpus: float, now_s: float
+    ) -> Refusal | None:
+        limits = EvictionLimits(
+            priority=ranked.priority,
+            budget_gpus=budget_gpus,
+            terms=self._terms.by_id if self._terms is not None else {},
+            now_s=now_s,
+        )
+        return against(offer, self._ledger, limits)
+
+    def claimable(self, offers: Sequence[Award], ranked: Ranked) -> list[Award]:
+        """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
+        holdings, tenancy = self._ledger.holdings, self._ledger.tenancy
+        row = tenancy.row(self._ledger.entries[ranked.id].workload.tenant)
+        charged = ((offer, holdings.charge_for(row, offer.bid.jobs)) for offer in offers)
+        return [
+            offer
+            for offer, charge in charged
+            if holdings.keeps_quota(charge)
+            and tenancy.is_home(row, offer.site)
+            and limit_refusal(holdings, row, charge.amounts) is None
+            and self._against(offer, ranked, inf, inf) is None
+        ]

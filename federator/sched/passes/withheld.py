@@ -1,0 +1,90 @@
+"""Says which workloads the federation itself does not let start in a pass, whatever room there is.
+
+Those beyond a limit of their tenant or the throttle of their array, those to which nothing is lent
+(``guests``), and those that may be at a site though they wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+from federator.model.lending import LendingDecision
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.workload import Workload, WorkloadId
+from federator.sched.passes.limits import LimitRefusals, Throttles, limit_refusal, wait
+from federator.sched.queue.guests import Guests
+from federator.sched.state.backlog import Lane
+from federator.sched.state.holdings import Charge
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+
+MOST_NOT_LENT: Final = 100  # workloads of a lane that are looked at in a pass, and run too long
+
+
+class Withheld:
+    """The refusals of one pass that no site gives.
+
+    Args:
+        ledger: read for what has changed meanwhile.
+        unsure: workloads that may be at a site though they wait.
+        guests: which work over quota may start.
+
+    Attributes:
+        guests: as above.
+    """
+
+    def __init__(self, ledger: Ledger, unsure: Container[WorkloadId], guests: Guests) -> None:
+        self._ledger = ledger
+        self._unsure = unsure
+        self._limits = LimitRefusals(ledger.holdings)
+        self._throttles = Throttles(ledger)
+        self._not_lent: dict[Lane, int] = {}  # of how many the forecast did not let start
+        self.guests = guests
+
+    def of_lane(self, lane: Lane) -> Refusal | None:
+        """The refusal of all of a lane; None: there is none."""
+        if (refusal := self.guests.withheld(lane)) is not None:
+            return refusal
+        row = lane.row
+        if not self._ledger.tenancy.limit_rows(row):
+            return None
+        return self._limits.refusal(row, lane.shape.request)
+
+    def of_lane_over_quota(self, lane: Lane) -> Refusal | None:
+        """The refusal of all that is over quota in a lane; also once many of it run too long."""
+        if self._not_lent.get(lane, 0) < MOST_NOT_LENT:
+            return self.guests.withheld_over_quota(lane)
+        return lane.over_refusal
+
+    def not_lent(self, entry: WorkloadRecord, *, within: bool) -> Refusal | None:
+        """The refusal of one to which nothing is lent; ``within``: it is within quota."""
+        return self.guests.refusal(entry, within=within)
+
+    def count_not_lent(self, lane: Lane, refusal: Refusal) -> None:
+        """One is not lent GPUs for so long as it runs; others of its lane may be shorter."""
+        self._not_lent[lane] = self._not_lent.get(lane, 0) + 1
+        if self._not_lent[lane] >= MOST_NOT_LENT:
+            lane.over_refusal = refusal
+
+    def of(self, entry: WorkloadRecord, *, is_again: bool) -> Refusal | None:
+        """The refusal of one that is not tried now; ``is_again``: it has its place as a task."""
+        workload = entry.workload
+        if workload.id in self._unsure:
+            return wait(ReasonCode.NO_ANSWER)
+        return None if is_again else self._throttles.take(workload)
+
+    def of_plan(
+        self, workload: Workload, charge: Charge, *, within: bool
+    ) -> LendingDecision | Refusal | None:
+        """Say whether a plan may be taken, by what it really takes, and on what forecast.
+
+        ``within``: it would be within quota, at home.
+        """
+        beyond = limit_refusal(self._ledger.holdings, charge.row, charge.amounts)
+        if beyond is not None:
+            return beyond
+        return self.guests.decide(workload, charge.row, charge.amounts, within=within)
+
+    def was_not_awarded(self, workload: Workload) -> None:
+        """It was tried and does not start after all: a task gives its place back."""
+        self._throttles.give_back(workload)
