@@ -11,6 +11,7 @@ from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
 from federator.faults.inject.operator_faults import OPERATOR_FAULTS
 from federator.faults.inject.people_faults import PEOPLE_FAULTS
+from federator.faults.inject.planner_faults import PLANNER_FAULTS
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.inject.slurm_faults import SLURM_FAULTS
 from federator.faults.kinds import AT_POINT, FaultKind
@@ -26,6 +27,7 @@ INJECTED: Final[Mapping[FaultKind, Inject]] = {
     **NODE_FAULTS,
     **PEOPLE_FAULTS,
     **OPERATOR_FAULTS,
+    **PLANNER_FAULTS,
 }
 DRAWN_FAULTS: Final = tuple(kind for kind in FaultKind if kind in INJECTED or kind in AT_POINT)
 """What is drawn from; the others follow from these, or are the users' own."""

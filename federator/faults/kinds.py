@@ -33,6 +33,11 @@ class FaultKind(Enum):
     STORE_ERROR_ADDED = "the log fails, and all was added: the outcome is unknown"
     STORE_FULL = "the log takes nothing for a while"
     STORE_SLOW = "the log takes seconds for each record"
+    # The planner.
+    PLANNER_KILLED = "the planner is killed"
+    PLANNER_STANDS_STILL = "the planner stands still, and its plan expires"
+    PLAN_STALE = "a plan of before comes again"
+    PLAN_NONSENSE = "a plan comes that makes no sense"
     # An agent dies.
     AGENT_KILLED = "an agent is killed at any instant"
     AGENT_BEFORE_INTENT = "an agent dies before it notes that it will submit"

@@ -23,6 +23,7 @@ from federator.faults.daemon_host import DaemonHost, Ways
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
+from federator.faults.planner_host import PlannerHost
 from federator.faults.process import Process, outside
 from federator.faults.simulated_users import ClientScript, Door, SimulatedUser
 from federator.faults.site_host import SiteHost
@@ -41,6 +42,7 @@ LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
+LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
@@ -107,8 +109,11 @@ class World:
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
-        self.config = config_of(names, 1.0 if self.rng.random() < 0.5 else THRIFTY_FRAC)
+        lends = rng.random() < LENDING_PART
+        evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
+        self.config = config_of(names, 0.0 if lends else evicts, lends=lends)
         self.model = Model(self.note, clock, gpu_limits(self.config))
+        self.model.log.lends = lends
         self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
@@ -116,6 +121,9 @@ class World:
             self.sites[name] = self._site(name, folder)
             self.model.log.sizes[name] = Size.of(self.sites[name].cluster.nodes())
         self.daemons = [self._daemon(wall) for wall in self.walls]
+        self.planners = [
+            self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
+        ]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
         self.users = [
@@ -159,6 +167,9 @@ class World:
         return DaemonHost(
             self.config, self.log, networks, wall, self.clock, self.strikes, self.note, self._leads
         )
+
+    def _planner(self, daemon: DaemonHost, wall: Clock) -> PlannerHost:
+        return PlannerHost(daemon, lambda: self.log.memory.records, wall, self.strikes)
 
     def _leads(self, host: DaemonHost, process: Process) -> None:
         """A daemon has read the log, and leads."""
@@ -212,6 +223,8 @@ class World:
         """Live through the faults, which others inject, and then without them until all ends."""
         for daemon in self.daemons:
             daemon.start()
+        for planner in self.planners:
+            planner.start()
         for user in self.users:
             outside(user.run())
         await asyncio.sleep(faults_s)
@@ -248,6 +261,9 @@ class World:
             if daemon.process is not None:
                 daemon.process.resume()
             daemon.start()
+        for planner in self.planners:
+            if planner.process is not None:
+                planner.process.resume()
 
     def all_is_over(self) -> bool:
         ledger = self._ledger()
@@ -284,6 +300,8 @@ class World:
             self.model.evidence.break_(f"the log says otherwise of {what}: {how}")
 
     def end(self) -> None:
+        for planner in self.planners:
+            planner.end()
         for daemon in self.daemons:
             daemon.up = False
             if daemon.process is not None:
@@ -300,7 +318,9 @@ class World:
         return found.hexdigest()
 
 
-def config_of(sites: Sequence[SiteName], budget_frac: float = 1.0) -> FederationConfig:
+def config_of(
+    sites: Sequence[SiteName], budget_frac: float = 1.0, *, lends: bool = False
+) -> FederationConfig:
     """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted."""
     return FederationConfig.model_validate(
         {
@@ -311,6 +331,7 @@ def config_of(sites: Sequence[SiteName], budget_frac: float = 1.0) -> Federation
                 "launch_lease_s": 20.0,
                 "bid_timeout_s": 3.0,
                 "forecast_ends": True,
+                "lending": "on" if lends else "off",
                 "preemption": {
                     "grace_s": 8.0,
                     "cooldown_s": 10.0,

@@ -34,6 +34,7 @@ from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Record
 from federator.model.workload import AttemptId
 from federator.sched.passes.transaction import Transaction
+from federator.sched.queue.guests import Guests
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 
@@ -156,6 +157,14 @@ def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_sbatch, "INTENT_HORIZON_S", -inf)
 
 
+def _believes_every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("federator.daemon.plan_calls._check", lambda *_: None)
+
+
+def _lends_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guests, "decide", lambda *_, **__: None)
+
+
 class Bug(NamedTuple):
     """A planted one, the faults that bring it to light, and what the model says then."""
 
@@ -168,6 +177,12 @@ _LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent
 _KILLED = (FaultKind.DAEMON_KILLED,)
 MOST_SEEDS = 100
 PLANTED: dict[str, Bug] = {
+    "the daemon believes every lending plan": Bug(
+        _believes_every_plan, (FaultKind.PLAN_NONSENSE,), "a plan was taken that makes no sense"
+    ),
+    "work over quota starts without a plan": Bug(
+        _lends_to_everybody, (FaultKind.PLANNER_KILLED,), "nothing was lent to it"
+    ),
     "the daemon acts before the log holds it": Bug(
         _acts_before_the_log,
         (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING),

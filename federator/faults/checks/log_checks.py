@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from federator.faults.checks.evidence import Array, Evidence, Size
 from federator.faults.process import later
@@ -10,6 +11,7 @@ from federator.model.event import (
     Awarded,
     Changed,
     DrainRecord,
+    Planned,
     SiteDrained,
     SiteReturned,
     SiteWrittenOff,
@@ -20,6 +22,8 @@ from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, Work
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import may_not_start
+
+PASS_LASTS_S: Final = 30.0  # at most: sites that are silent are not asked again
 
 
 class LogChecks:
@@ -33,6 +37,8 @@ class LogChecks:
         self._evidence = evidence
         self._drains = DrainedSites()
         self.sizes: dict[str, Size] = {}  # of the sites
+        self.lends = False  # nobody is evicted, and who is over quota is lent GPUs by a forecast
+        self._plans: dict[float, Planned] = {}  # by when each was made, the latest last
 
     def logged(self, records: Sequence[bytes]) -> None:
         """These are durable now."""
@@ -43,6 +49,9 @@ class LogChecks:
                 self._moves(event.attempt.workload, WorkloadEvent.AWARDED)
                 self._evidence.tell(f"log: {event.attempt} awarded to {event.site}")
                 self._goes_where_it_may(event)
+                self._is_lent_by_a_plan(event)
+            elif isinstance(event, Planned):
+                self._plans[event.plan.made_at_s] = event
             elif isinstance(event, DrainRecord):
                 self._drained(event)
             elif isinstance(event, Changed):
@@ -58,6 +67,26 @@ class LogChecks:
         site = SiteName(event.site)
         if self._drains.of(site, nodes) is not None or site in self._drains.written_off:
             self._evidence.break_(f"{event.attempt} is awarded to {event.site}, which is drained")
+
+    def _is_lent_by_a_plan(self, event: Awarded) -> None:
+        """With lending on, nobody starts over quota but by the plan that is in force.
+
+        A pass goes on by the plan with which it began.
+        """
+        lending, since_s = event.lending, event.at_s - PASS_LASTS_S
+        if lending is None:
+            if self.lends and not event.within_quota:
+                self._evidence.break_(f"{event.attempt} is over quota, and nothing was lent to it")
+            return
+        self._evidence.counts["lent"] += 1
+        planned = self._plans.get(lending.planned_at_s)
+        later = (each for each in self._plans.values() if each.at_s < since_s)
+        if (
+            planned is None
+            or not planned.plan.holds(since_s)
+            or any(each.plan.made_at_s > lending.planned_at_s for each in later)
+        ):
+            self._evidence.break_(f"{event.attempt} is lent GPUs by a plan that is not in force")
 
     def _drained(self, event: DrainRecord) -> None:
         self._drains.apply(event)
