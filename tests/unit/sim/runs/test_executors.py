@@ -53,11 +53,12 @@ def _helpers(before: set[int]) -> set[int]:
 
 
 PROGRAM = """
-import sys
+import signal, sys
 from federator.sim.runs.base import outcomes
 from federator.sim.runs.executors import ProcessPool
 from tests.fakes.runs import squares
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored after a shell's "&"
     runs = [*squares([1]), *squares([2, 3], wait_for=sys.argv[1])]
     for one in outcomes(runs, ProcessPool(2)):
         print(one, flush=True)
