@@ -14,6 +14,7 @@ from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
 from federator.model.message import (
+    Answer,
     AnswerCancelled,
     AnswerControlled,
     AnswerDrained,
@@ -51,17 +52,6 @@ from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
 
-Answer = (
-    AnswerSubmitted
-    | AnswerRefused
-    | AnswerKeyUsed
-    | AnswerTested
-    | AnswerCancelled
-    | AnswerControlled
-    | AnswerDrained
-    | AnswerDrainRefused
-    | AnswerPlanned
-)
 _NO_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))
 
 

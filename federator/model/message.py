@@ -381,13 +381,8 @@ class Note:
     fields: Mapping[str, object]
 
 
-Command = (
-    Record
-    | SendTo
-    | LaunchAt
-    | PreemptAt
-    | AskAbout
-    | AnswerSubmitted
+Answer = (
+    AnswerSubmitted
     | AnswerTested
     | AnswerRefused
     | AnswerKeyUsed
@@ -396,6 +391,7 @@ Command = (
     | AnswerDrained
     | AnswerDrainRefused
     | AnswerPlanned
-    | Wake
-    | Note
 )
+"""Commands that give a client the reply for which it waits."""
+
+Command = Record | SendTo | LaunchAt | PreemptAt | AskAbout | Answer | Wake | Note

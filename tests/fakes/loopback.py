@@ -23,15 +23,9 @@ from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
-    AnswerCancelled,
+    Answer,
     AnswerControlled,
-    AnswerDrained,
-    AnswerDrainRefused,
-    AnswerKeyUsed,
-    AnswerPlanned,
-    AnswerRefused,
     AnswerSubmitted,
-    AnswerTested,
     AskAbout,
     CancelAsked,
     Command,
@@ -84,17 +78,6 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = (
-    AnswerSubmitted
-    | AnswerRefused
-    | AnswerKeyUsed
-    | AnswerTested
-    | AnswerCancelled
-    | AnswerControlled
-    | AnswerDrained
-    | AnswerDrainRefused
-    | AnswerPlanned
-)
 SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
 
 
