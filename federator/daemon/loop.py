@@ -95,7 +95,7 @@ class Term:
         """The desk for calls; it answers as long as this daemon leads."""
         taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
-        api.links, api.reload = self._links.by_site, self.reloads.ask
+        api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         return api
 
     @property

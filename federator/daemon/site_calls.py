@@ -1,4 +1,4 @@
-"""Calls that sites' agents answer: the nodes of all sites, and signals to jobs.
+"""Takes the calls that sites' agents answer: nodes, signals to jobs, snapshots, verifications.
 
 One answer for the user is put together from one for each site, or for each job.
 """
@@ -14,6 +14,8 @@ import structlog
 from msgspec.structs import replace
 
 from federator.config import FederationConfig
+from federator.daemon.callers import Caller, GiveReply
+from federator.daemon.ids_asked import own_ids
 from federator.daemon.links import SiteLink
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
@@ -24,10 +26,13 @@ from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.agent_protocol import SignalTo
 from federator.wire.client_protocol import (
     ErrorReply,
+    NodesCall,
     NodesReply,
     SignalCall,
     SignalReply,
     SiteNodesRow,
+    SnapshotCall,
+    VerifyCall,
 )
 from federator.wire.replies import Reply
 
@@ -55,6 +60,71 @@ class _Gathered:
         self.replies[number] = reply
         if len(self.replies) == self.expected:
             self.done([self.replies[k] for k in range(self.expected)])
+
+
+class SiteCalls:
+    """The calls that agents answer.
+
+    Args:
+        config: names the sites, and the tenants of their users.
+        federation: read, never changed here.
+
+    Attributes:
+        links: the daemon's, to each site; it sets them.
+    """
+
+    def __init__(self, config: FederationConfig, federation: Federation) -> None:
+        self._config = config
+        self._federation = federation
+        self.links: Mapping[SiteName, SiteLink] = {}
+
+    def reconfigure(self, config: FederationConfig) -> None:
+        """Answer by this configuration from now on."""
+        self._config = config
+
+    def take(
+        self,
+        call: NodesCall | SignalCall | SnapshotCall | VerifyCall,
+        caller: Caller,
+        answer: GiveReply,
+    ) -> None:
+        """Take a call; what a site bids on, and its verification, are for operators."""
+        if isinstance(call, NodesCall):
+            sites = sites_meant(self._config, call.clusters)
+            ask_nodes(self._config, self._federation, self.links, sites, answer)
+        elif isinstance(call, SignalCall):
+            call = replace(call, ids=own_ids(call.ids, self._config.federation))
+            send_signals(self._federation, self.links, call, caller.owner, answer)
+        elif not caller.operator:
+            answer(caller.refusal())
+        else:
+            self._ask_site(call, answer)
+
+    def _ask_site(self, call: SnapshotCall | VerifyCall, answer: GiveReply) -> None:
+        link = self.links.get(SiteName(call.site))
+        if link is None:
+            known = ", ".join(self._config.sites)
+            raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
+        if isinstance(call, VerifyCall):
+            tenants = self._config.tenants_of(call.user)
+            link.questions.ask_proof(call, tenants[0] if tenants else "", answer)
+        else:
+            link.questions.ask_snapshot(answer)
+
+
+def sites_meant(config: FederationConfig, clusters: tuple[str, ...]) -> tuple[str, ...]:
+    """The sites that ``--clusters`` means; none: all of them.
+
+    Raises:
+        InvalidRequest: there is no such site, and the federation is not called so.
+    """
+    for name in clusters:
+        if name not in ("all", config.federation) and name not in config.sites:
+            raise InvalidRequest(
+                f"No cluster '{name[:64]}' known by federation {config.federation}; "
+                f"its sites: {', '.join(config.sites)}"
+            )
+    return clusters if all(name in config.sites for name in clusters) else ()
 
 
 def ask_nodes(

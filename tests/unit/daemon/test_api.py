@@ -373,7 +373,7 @@ def test_a_fault_of_ours_in_one_call_is_an_answer_not_the_end_of_the_channel(
     def fails(*_: object) -> None:
         raise IndexError
 
-    monkeypatch.setattr("federator.daemon.api.queue_rows", fails)
+    monkeypatch.setattr("federator.daemon.view_calls.queue_rows", fails)
     assert "its log says how" in Desk().refusal(QueueCall())
 
 
@@ -384,7 +384,7 @@ def test_a_request_with_too_many_ids_is_refused() -> None:
 
 
 def test_one_answer_holds_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("federator.daemon.api.MAX_ROWS", 2)
+    monkeypatch.setattr("federator.daemon.view_calls.MAX_ROWS", 2)
     desk = Desk()
     first = desk.submit(array="0-2")
     reply = desk.ask(QueueCall(ended=True))
@@ -396,7 +396,7 @@ def test_one_answer_holds_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPat
 def test_the_outcome_of_an_array_with_more_tasks_than_rows_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("federator.daemon.api.MAX_ROWS", 2)
+    monkeypatch.setattr("federator.daemon.view_calls.MAX_ROWS", 2)
     desk = Desk()
     array = desk.submit(array="0-4")
     reply = desk.ask(QueueCall(ids=(str(array),), ended=True, outcome=True))

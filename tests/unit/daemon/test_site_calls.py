@@ -76,7 +76,7 @@ class Desk:
         self.federation = Loopback({"alpine": rack("a", 4), "baker": ()})
         f = self.federation
         self.api = Api(CONFIG, f.federation, lambda _: None, lambda: f.clock.now_s)
-        self.api.links = {SiteName(name): _link(link) for name, link in links.items()}
+        self.api.site_calls.links = {SiteName(name): _link(link) for name, link in links.items()}
 
     def job(self, nodes: int = 1, user: str = "ada") -> WorkloadId:
         id_ = self.federation.submit(draft(gang(nodes), user=user))

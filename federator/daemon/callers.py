@@ -1,0 +1,74 @@
+"""Keeps who calls and who waits: an answer of the core goes to the client that asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from federator.errors import InvalidRequest
+from federator.wire.client_protocol import CancelReply, ControlReply, ErrorKind, ErrorReply
+from federator.wire.replies import Reply
+
+GiveReply = Callable[[Reply], None]
+
+
+class Caller(NamedTuple):
+    """The user who asks, and whether as an operator."""
+
+    user: str
+    operator: bool
+
+    @property
+    def owner(self) -> str | None:
+        """Whose workloads it may act on; None: everybody's."""
+        return None if self.operator else self.user
+
+    def acting_as(self, as_user: str) -> str:
+        """The user for whom it acts, who is another only for an operator.
+
+        Raises:
+            InvalidRequest: it may not act for that user.
+        """
+        if not as_user or as_user == self.user:
+            return self.user
+        if not self.operator:
+            raise InvalidRequest(f"--uid: {self.user} may not act for {as_user}")
+        return as_user
+
+    def refusal(self) -> ErrorReply:
+        """The answer to what only an operator may ask."""
+        message = f"{self.user} is no operator, or not on the daemon's host"
+        return ErrorReply(message=message, kind=ErrorKind.DENIED)
+
+
+class WaitingClients:
+    """Those whose answer the core is to give.
+
+    Attributes:
+        following: the number of the next.
+    """
+
+    def __init__(self) -> None:
+        self.following = 1
+        self._answers: dict[int, GiveReply] = {}
+        self._errors: dict[int, tuple[str, ...]] = {}  # found before the core was asked
+
+    def add(self, answer: GiveReply, errors: tuple[str, ...] = ()) -> int:
+        """The number of one more; ``errors`` go with its answer."""
+        client = self.following
+        self.following += 1
+        self._answers[client] = answer
+        if errors:
+            self._errors[client] = errors
+        return client
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Hand the core's answer to whom it is for."""
+        answer = self._answers.pop(client, None)
+        errors = self._errors.pop(client, ())
+        if errors and isinstance(reply, CancelReply | ControlReply):
+            reply = msgspec.structs.replace(reply, errors=errors + reply.errors)
+        if answer is not None:
+            answer(reply)

@@ -1,0 +1,115 @@
+"""Answers the calls that only look: the queue, sites, tenants, accounts and the daemon's status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.config import FederationConfig
+from federator.daemon.accounting import AccountingDesk
+from federator.daemon.callers import GiveReply
+from federator.daemon.ids_asked import own_ids
+from federator.daemon.site_calls import sites_meant
+from federator.daemon.status_view import status_reply
+from federator.daemon.tenant_views import tenant_rows
+from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
+from federator.history.service import JobHistory
+from federator.model.viewer import Viewer
+from federator.sched.passes.federation import Federation
+from federator.wire.client_protocol import (
+    AccountingCall,
+    QueueCall,
+    QueueReply,
+    SitesCall,
+    SitesReply,
+    StatusReply,
+    TenantsCall,
+    TenantsReply,
+)
+
+MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
+MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
+MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
+
+ViewCall = QueueCall | SitesCall | TenantsCall | AccountingCall
+
+
+class ViewCalls:
+    """What users are shown.
+
+    Args:
+        config: names the tenants and their users.
+        federation: read, never changed here.
+        clock: returns Unix time.
+        history: of what has ended; None: none is kept.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        federation: Federation,
+        clock: Callable[[], float],
+        history: JobHistory | None,
+    ) -> None:
+        self._federation = federation
+        self._clock = clock
+        self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
+        self.reconfigure(config)
+
+    def reconfigure(self, config: FederationConfig) -> None:
+        """Answer by this configuration from now on."""
+        self._config = config
+        policy = config.policy
+        weights = policy.credit.weights if policy.order.by_quota else None
+        self._ranks = RankView(self._federation, policy.name, weights)
+        self._accounting.sites = frozenset(config.sites)
+
+    def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
+        """Take a call; ``viewer``: whose view it is, None for an operator's."""
+        match call:
+            case QueueCall():
+                answer(self._queue(call, viewer))
+            case SitesCall():
+                answer(self._sites())
+            case TenantsCall():
+                answer(self._tenants())
+            case AccountingCall():
+                own = replace(call, ids=own_ids(call.ids, self._config.federation))
+                self._accounting.take(own, answer, viewer)
+
+    def status(self) -> StatusReply:
+        config = self._config
+        return status_reply(
+            config.federation,
+            config.policy.name,
+            self._federation,
+            self._sites().sites,
+            self._clock(),
+        )
+
+    def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:
+        ids = own_ids(call.ids, self._config.federation)
+        call = replace(call, ids=ids, clusters=sites_meant(self._config, call.clusters))
+        now_s = self._clock()
+        ranks = self._ranks.at(now_s) if call.why else None
+        unknown = unknown_ids(self._federation.ledger, call.ids, viewer)
+        if call.outcome:
+            outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS, viewer)
+            return QueueReply(rows=failed, now_s=now_s, unknown=unknown, outcome=outcome)
+        is_brief = call.brief and not (call.why or call.files or call.details)
+        most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
+        rows, left_off = queue_rows(self._federation, call, most, ranks, viewer)
+        return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
+
+    def _sites(self) -> SitesReply:
+        regions = {name: site.region for name, site in self._config.sites.items()}
+        return SitesReply(sites=site_rows(self._federation, regions))
+
+    def _tenants(self) -> TenantsReply:
+        now_s = self._clock()
+        users = {name: tenant.users for name, tenant in self._config.tenants.items()}
+        weights = self._config.policy.credit.weights
+        rows = tenant_rows(self._federation, users, weights, self._ranks.at(now_s), now_s)
+        return TenantsReply(rows=rows, now_s=now_s, policy=self._config.policy.name)
