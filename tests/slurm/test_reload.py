@@ -1,0 +1,119 @@
+"""A federation on real clusters goes by a changed federation.yaml; jobs and queue stay."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Running, within
+
+pytestmark = pytest.mark.slurm
+
+NODE = ("-N1", "--gres=gpu:8")
+SLEEPS = "#!/bin/sh\nsleep 30\n"
+BRIEF = "#!/bin/sh\ntrue\n"
+
+
+@pytest.fixture
+def running(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    yield from lasting(
+        Running(tmp_path, tenants={"bio": {"quota": {"gpus": 8}, "limit": {"gpus": 8}}})
+    )
+
+
+def change(running: Running, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit federation.yaml, as an admin does."""
+    settings = yaml.safe_load(running.config.read_text())
+    edit(settings)
+    running.config.write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
+def reload(running: Running) -> str:
+    done = running.run("federator", "reload")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def limit(gpus: int) -> Callable[[dict[str, Any]], object]:
+    return lambda settings: settings["tenants"]["bio"]["limit"].update(gpus=gpus)
+
+
+def polled_every(seconds: float) -> Callable[[dict[str, Any]], object]:
+    """Make the channels to all sites anew."""
+
+    def edit(settings: dict[str, Any]) -> None:
+        for site in settings["sites"].values():
+            site["poll_interval_s"] = seconds
+
+    return edit
+
+
+def up(running: Running, site: str) -> bool:
+    sites = json.loads(running.run("federator", "sites", "--json").stdout)["sites"]
+    return any(each["name"] == site and each["up"] for each in sites)
+
+
+def test_a_raised_limit_lets_a_job_start_and_a_wrong_file_changes_nothing(
+    running: Running,
+) -> None:
+    first = running.submit(SLEEPS, *NODE, user="bio1")
+    second = running.submit(BRIEF, *NODE, user="bio1")
+    running.await_state(first, "RUNNING")
+    change(running, lambda settings: settings["tenants"]["bio"]["limit"].update(gpus="many"))
+    done = running.run("federator", "reload")
+    assert done.returncode == os.EX_CONFIG
+    assert "tenants.bio.limit.gpus: expected a whole number" in done.stderr
+    assert running.row(second)["state"] == "PENDING"
+    change(running, limit(16))
+    diff = running.run("federator", "config", "diff").stdout
+    assert diff.startswith("tenants.bio.limit.gpus: 8 -> 16\n")
+    assert running.row(second)["state"] == "PENDING"
+    assert "1 change; the daemon goes by it" in reload(running)
+    (row,) = running.await_end(second)
+    assert row["state"] == "COMPLETED"
+    (row,) = running.await_end(first)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+
+
+def test_a_site_leaves_when_it_is_empty_and_comes_again(running: Running) -> None:
+    for other in ("alpine", "boreal"):
+        assert running.run("federator", "cordon", other).returncode == 0
+    id_ = running.submit(SLEEPS, *NODE, user="bio1")
+    assert running.await_state(id_, "RUNNING")["site"] == "cedar"
+    before: dict[str, Any] = {}
+    change(running, lambda settings: before.update(cedar=settings["sites"].pop("cedar")))
+    done = running.run("federator", "reload")
+    assert done.returncode == os.EX_CONFIG
+    assert "live workloads at site 'cedar'" in done.stderr
+    running.await_end(id_)
+    assert "sites.cedar.region" in reload(running)
+    assert not up(running, "cedar")
+    change(running, lambda settings: settings["sites"].update(before))
+    reload(running)
+    within(60, lambda: up(running, "cedar"))
+    (row,) = running.await_end(running.submit(BRIEF, *NODE, user="bio1"))
+    assert (row["state"], row["site"]) == ("COMPLETED", "cedar")
+
+
+def test_jobs_are_neither_lost_nor_doubled_while_channels_are_made_anew(
+    running: Running,
+) -> None:
+    change(running, limit(1000))
+    reload(running)
+    ids = []
+    for number in range(4):
+        ids += [running.submit(BRIEF, "-N1", "--gres=gpu:1", user="bio1") for _ in range(6)]
+        change(running, polled_every(3.0 + number))
+        assert "poll_interval_s" in reload(running)
+    for id_ in ids:
+        (row,) = running.await_end(id_)
+        assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+    assert "cannot" not in (running.folder / "daemon.log").read_text()
