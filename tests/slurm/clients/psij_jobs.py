@@ -1,0 +1,34 @@
+"""PSI/J: a job that ends well, one that fails, one that is cancelled, by its own polling."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from psij import Job, JobAttributes, JobExecutor, JobSpec, ResourceSpecV1
+
+executor = JobExecutor.get_instance("slurm")
+
+
+def submitted(name, *argv):
+    """A job of that name that runs a command."""
+    job = Job(
+        JobSpec(
+            name=name,
+            executable=argv[0],
+            arguments=list(argv[1:]),
+            stdout_path=Path.cwd() / f"psij-{name}.out",
+            resources=ResourceSpecV1(node_count=1, process_count=1, cpu_cores_per_process=1),
+            attributes=JobAttributes(duration=timedelta(minutes=10)),
+            launcher="single",
+        )
+    )
+    executor.submit(job)
+    return job
+
+
+good = submitted("good", "/bin/echo", "well")
+bad = submitted("bad", "/bin/sh", "-c", "exit 3")
+stopped = submitted("stopped", "/bin/sleep", "600")
+stopped.cancel()
+for job in (good, bad, stopped):
+    status = job.wait(timedelta(seconds=120))
+    print(job.spec.name, status.state.name if status else "no end", status and status.exit_code)

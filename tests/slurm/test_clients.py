@@ -1,0 +1,129 @@
+"""Programs that call Slurm, as they are on PyPI, with links of Slurm's names first on PATH.
+
+Each runs a small pipeline at alpine, as a user's on a login node would: ``tests/slurm/clients``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federator.testbed import inside, layout
+from federator.testbed.layout import StateDir
+from tests.slurm.federation import Running, within
+
+pytestmark = pytest.mark.slurm
+
+USER, REGION = "vision1", "west"
+PROGRAMS = Path(__file__).parent / "clients"
+WANTED = PROGRAMS / "requirements.txt"
+RUN = """
+cd "$1" && shift
+federator shims "$PWD/bin" >&2
+PATH=$PWD/bin:$PWD/packages/bin:$PATH PYTHONPATH=$PWD/packages exec "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(testbed: StateDir) -> Path:
+    """The clients and all that they need, for the Python of alpine; fetched once."""
+    site = layout.site("alpine")
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" != site.python:
+        pytest.skip(f"the clients are fetched by Python {site.python} alone, which alpine has")
+    key = hashlib.sha256(WANTED.read_bytes()).hexdigest()[:12]
+    folder = testbed.root / "cache" / f"clients-{site.python}-{key}"
+    if not folder.exists():
+        unfinished = folder.with_suffix(".part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        argv += ["--no-deps", f"--target={unfinished}", f"--requirement={WANTED}"]
+        subprocess.run(argv, check=True)
+        for program in (unfinished / "bin").iterdir():
+            if program.is_file():  # pip has named the Python of this machine
+                lines = program.read_text().split("\n")
+                program.write_text("\n".join(["#!/usr/bin/env python3", *lines[1:]]))
+        unfinished.rename(folder)
+    return folder
+
+
+class Client:
+    """A folder that the sites of a region share, in which a client runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *argv: str, status: int = 0) -> str:
+        """What a program prints that ends with this status; at alpine, as the user."""
+        command = ["sh", "-c", RUN, "sh", f"/shared/{REGION}/{USER}/clients", *argv]
+        done = subprocess.run(
+            inside.exec_argv(layout.site("alpine"), command, user=USER),
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == status, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def read(self, name: str) -> list[str]:
+        """The lines of a file, none until it is there."""
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def client(federation: Running, packages: Path, testbed: StateDir) -> Iterator[Client]:
+    folder = testbed.shared(REGION) / USER / "clients"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(PROGRAMS, folder)
+    shutil.copytree(packages, folder / "packages")
+    folder.chmod(0o777)
+    yield Client(folder)
+    shutil.rmtree(folder)
+
+
+def test_simple_slurm_chains_jobs_of_two_sites(client: Client, federation: Running) -> None:
+    with federation.only_room_at("boreal"):
+        output = client.run("python3", "simple_slurm_array.py")
+        assert output.splitlines()[-1] == "True True True True True"
+        parts = [f"part {k} at boreal" for k in range(3)]
+        assert within(60, lambda: client.read("whole.out")) == [*parts, "whole at alpine"]
+        assert within(60, lambda: client.read("after.out")) == ["after"]
+        assert client.read("stopped.out") == []
+
+
+def test_psij_sees_its_jobs_end(client: Client) -> None:
+    ends = dict(line.split(" ", 1) for line in client.run("python3", "psij_jobs.py").splitlines())
+    assert ends["good"].startswith("COMPLETED")
+    assert ends["stopped"].startswith("CANCELED")
+    assert client.read("psij-good.out") == ["well"]
+
+
+def test_parsl_runs_apps_on_a_block_of_workers(client: Client) -> None:
+    assert client.run("python3", "parsl_apps.py").splitlines() == ["total 14", "failed on purpose"]
+
+
+def test_dask_jobqueue_scales_up_and_down(client: Client) -> None:
+    assert client.run("python3", "dask_workers.py").splitlines()[-1] == "total 6"
+
+
+SNAKEMAKE = (
+    *("snakemake", "--executor", "slurm", "--jobs", "3", "--latency-wait", "5"),
+    *("--default-resources", "slurm_account=vision", "slurm_partition=fed"),
+    *("--seconds-between-status-checks", "5"),
+)
+
+
+def test_snakemake_runs_a_pipeline_by_its_executor_plugin(client: Client) -> None:
+    client.run(*SNAKEMAKE)
+    assert client.read("snake-whole.txt") == ["part 0", "part 1", "part 2"]
+
+
+def test_snakemake_sees_a_job_fail(client: Client) -> None:
+    client.run(*SNAKEMAKE, "snake-never.txt", status=1)
