@@ -83,7 +83,8 @@ class Withheld:
         beyond = limit_refusal(self._ledger.holdings, charge.row, charge.amounts)
         if beyond is not None:
             return beyond
-        return self.guests.decide(workload, charge.row, charge.amounts, within=within)
+        row, amounts = charge.row, charge.amounts
+        return self.guests.decide(workload, row, amounts, within=within, named=True)
 
     def was_not_awarded(self, workload: Workload) -> None:
         """It was tried and does not start after all: a task gives its place back."""

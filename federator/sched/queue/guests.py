@@ -13,7 +13,7 @@ from __future__ import annotations
 from federator.model.lending import Lending, LendingDecision
 from federator.model.reason import Reason, Refusal, RefusalKind
 from federator.model.tenant import Amounts
-from federator.model.workload import Workload
+from federator.model.workload import Workload, WorkloadId
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.lending import LendingRoom
 from federator.sched.state.backlog import Lane
@@ -41,6 +41,7 @@ class Guests:
         evicts: bool = True,
     ) -> None:
         self._ledger, self._firm, self._room, self._evicts = ledger, firm, room, evicts
+        self._runs_s: dict[WorkloadId, float] = {}  # of those that were asked about
         self._obeys = room is not None and lending is Lending.ON
 
     @property
@@ -77,7 +78,7 @@ class Guests:
     # ---- one workload ----
 
     def decide(
-        self, workload: Workload, row: int, amounts: Amounts, *, within: bool
+        self, workload: Workload, row: int, amounts: Amounts, *, within: bool, named: bool = False
     ) -> LendingDecision | Refusal | None:
         """Say whether it may start: None: as it likes; else on what forecast; or why not.
 
@@ -86,6 +87,7 @@ class Guests:
             row: of its tenant.
             amounts: that it would hold.
             within: it would be within quota, at home.
+            named: say who lends.
         """
         if self._evicts and workload.preemptible:
             return None
@@ -96,7 +98,7 @@ class Guests:
                 return not_lent(self._ledger.tenancy, workload.tenant, amounts)
         if self._room is None or (within and self._firm is None):
             return None
-        decision = self._room.decide(amounts, self._run_s(workload))
+        decision = self._room.decide(amounts, self._run_s(workload), named=named)
         if not self._obeys:
             return _as_advice(decision)
         return decision if decision.held is None else _wait(decision.held)
@@ -112,8 +114,12 @@ class Guests:
 
     def _run_s(self, workload: Workload) -> float:
         """Within so many seconds it is predicted to be over, or ended by its time limit."""
-        found = self._ledger.durations.expected(workload)
-        return workload.time_limit_s if found is None else found.q90_s
+        known = self._runs_s.get(workload.id)
+        if known is None:
+            found = self._ledger.durations.expected(workload)
+            known = workload.time_limit_s if found is None else found.q90_s
+            self._runs_s[workload.id] = known
+        return known
 
     def started(
         self,

@@ -20,12 +20,14 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.lending import LendingDecision, LendingPlan, LoadForecast, Owners
 from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Amounts, Tenancy
+from federator.model.workload import TenantName
 from federator.sched.state.ledger import Ledger
 
 _GPUS: Final = 0  # of ``Tenancy.resources``
@@ -56,6 +58,7 @@ class LendingRoom:
         self._plan, self._idle, self._now_s = plan, idle, now_s
         self._usable: list[list[float]] | None = None  # by window and resource
         self._spare: list[dict[int, float]] = []  # of owners, by window and row
+        self._most: list[list[tuple[float, int]]] = []  # heaps of these, by window; some are old
         self._taken: dict[int, float] = {}  # before it was first asked for, by resource
 
     # ---- questions ----
@@ -78,12 +81,13 @@ class LendingRoom:
         most = max(windows, key=lambda window: room[window][_GPUS])
         return self._kept(amounts, most)
 
-    def decide(self, amounts: Amounts, run_s: float) -> LendingDecision:
+    def decide(self, amounts: Amounts, run_s: float, *, named: bool = True) -> LendingDecision:
         """Lend this much for so long, or say why not.
 
         Args:
             amounts: by resource.
             run_s: within so many seconds it is predicted to be over.
+            named: say who lends; else it is only decided.
         """
         plan = self._plan
         if plan is None:
@@ -98,7 +102,7 @@ class LendingRoom:
             held = self._kept(amounts, window)
             return LendingDecision(held=held, window_s=window_s, planned_at_s=plan.made_at_s)
         return LendingDecision(
-            owners=self._owners(amounts[_GPUS], window),
+            owners=self._owners(amounts[_GPUS], window) if named else {},
             until_s=self._now_s + run_s,
             window_s=window_s,
             planned_at_s=plan.made_at_s,
@@ -126,11 +130,20 @@ class LendingRoom:
     def _owners(self, gpus: int, window: int) -> Owners:
         """From whom so many are lent: those who have most to spare, then nobody's own."""
         found: Owners = {}
-        spare = self._spare[window]
-        for row in sorted(spare, key=lambda row: (-spare[row], row)):
-            if gpus and (some := min(gpus, int(spare[row]))) > 0:
-                found[self._tenancy.tenants[row].name] = some
-                gpus -= some
+        spare, most = self._spare[window], self._most[window]
+        looked_at = []
+        while gpus and most:
+            over, row = heappop(most)
+            if -over != spare[row]:  # it has lent since
+                if spare[row] >= 1:
+                    heappush(most, (-spare[row], row))
+                continue
+            looked_at.append((over, row))
+            some = min(gpus, int(-over))
+            found[self._tenancy.tenants[row].name] = some
+            gpus -= some
+        for item in looked_at:
+            heappush(most, item)
         return found | ({"": gpus} if gpus else {})
 
     # ---- what the pass does ----
@@ -144,9 +157,8 @@ class LendingRoom:
         for usable in self._usable:
             for resource, amount in enumerate(amounts):
                 usable[resource] -= amount
-        rows = {self._tenancy.tenants[row].name: row for spare in self._spare for row in spare}
         for name, gpus in decision.owners.items() if decision is not None else ():
-            row = rows.get(name)  # type: ignore[call-overload]
+            row = self._tenancy.row(TenantName(name)) if name else None
             for spare in self._spare:
                 if row in spare:
                     spare[row] -= gpus
@@ -164,6 +176,8 @@ class LendingRoom:
                 keep[_GPUS] = max(0.0, keep[_GPUS] - idle.reclaimable_gpus)
                 self._usable.append([a - b for a, b in zip(have, keep, strict=True)])
                 self._spare.append(needs.spare(window))
+                self._most.append([(-over, row) for row, over in self._spare[-1].items()])
+                heapify(self._most[-1])
         return self._usable
 
 

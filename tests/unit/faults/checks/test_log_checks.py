@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federator.faults.checks.evidence import Evidence, Size
 from federator.faults.checks.log_checks import LogChecks
-from federator.model.event import Changed, encode_event
+from federator.model.event import Awarded, Changed, Planned, encode_event
+from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import WorkloadId
-from tests.fakes.build import rack
+from tests.fakes.build import attempt, plan_on, rack
 
 ID = WorkloadId(4739357696)
 
@@ -36,3 +39,44 @@ def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
     evidence.truth(ID).refused_at.add("alpine")
     log.logged([changed(WorkloadEvent.HELD)])
     assert evidence.broken == []
+
+
+def planned(made_at_s: float) -> bytes:
+    plan = LendingPlan(made_at_s=made_at_s, expires_at_s=made_at_s + 100, windows_s=(300.0,))
+    return encode_event(Planned(at_s=made_at_s, plan=plan))
+
+
+def lent(at_s: float, planned_at_s: float | None, *, within_quota: bool = False) -> bytes:
+    lending = None if planned_at_s is None else LendingDecision(planned_at_s=planned_at_s)
+    return encode_event(
+        Awarded(
+            at_s=at_s,
+            attempt=attempt(),
+            site="alpine",
+            jobs=plan_on("a1"),
+            within_quota=within_quota,
+            lending=lending,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("award", "words"),
+    [
+        (lent(1000.0, None), "is over quota, and nothing was lent to it"),
+        (lent(1000.0, None, within_quota=True), ""),
+        (lent(1000.0, 990.0), ""),
+        (lent(1020.0, 990.0), ""),  # its pass began before the later plan came
+        (lent(1060.0, 990.0), "by a plan that is not in force"),
+        (lent(1060.0, 1010.0), ""),
+        (lent(1141.0, 1010.0), "by a plan that is not in force"),  # it has expired
+        (lent(1000.0, 123.0), "by a plan that is not in force"),
+    ],
+)
+def test_who_is_over_quota_is_lent_gpus_by_the_plan_in_force(award: bytes, words: str) -> None:
+    evidence = Evidence(lambda _: None, lambda: 0.0)
+    log = LogChecks(evidence)
+    log.lends = True
+    log.logged([planned(990.0), planned(1010.0), award])
+    assert len(evidence.broken) == bool(words)
+    assert all(words in said for said in evidence.broken)
