@@ -32,6 +32,8 @@ from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
+from federator.sched.bid.holds import Holds
+from federator.sched.bid.known_terms import KnownTerms
 from federator.sched.bid.reservation import Ending, KnownEndings, endings_of
 from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import anywhere, never_fits
@@ -89,11 +91,9 @@ class SiteScheduler:
         self._empty = FreeCapacity(())  # of ``capacity``
         self._memory = AnswerMemory(self._never_fits)
         self._mix_epoch = 0  # for which it holds
-        self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
-        self._holds_end_by_s: dict[AttemptId, float] = {}
-        self._clearing: dict[AttemptId, frozenset[Shrink]] = {}  # what must go for these holds
+        self._holds = Holds()
         self._occupants = Occupants(self._room)
-        self._terms: Mapping[WorkloadId, VictimTerms] | None = None
+        self._terms = KnownTerms()
         self._local: tuple[LocalJob, ...] = ()
         self.freed = 1
         self._endings = KnownEndings(self._endings_by)  # of all of these
@@ -122,7 +122,7 @@ class SiteScheduler:
         changed = changed_nodes(before, self.nodes)
         names = {node.name for node in changed or ()}
         names.update(name for attempt in shown for name in self.held_nodes(attempt))
-        was_free, freed = self._free_on(names), self.freed
+        was_free, freed = _free_on(self._room, names), self.freed
         for attempt in shown:
             self.release(attempt)
         fabric = self._fabric if switches is None else Fabric(switches)
@@ -133,22 +133,13 @@ class SiteScheduler:
             self._has_changed()
             self._renew(changed)
             # A hold that ends because its job is seen to run frees nothing.
-            self.freed = freed + _is_more(self._free_on(names), was_free)
+            self.freed = freed + _is_more(_free_on(self._room, names), was_free)
         others = tuple(local)
         if others != self._local:
             self._local = others
             self._has_freed()
         if running is not None:
             self._replace_running(running)
-
-    def _free_on(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
-        """The amounts that are free on some nodes, by node and resource."""
-        nodes = self._room.by_name
-        return {
-            name: {"gpus": f.gpus, "cpus": f.cpus, "mem_mib": f.mem_mib, **f.gres}
-            for name in names
-            if (f := nodes.get(name)) is not None
-        }
 
     def _has_changed(self) -> None:
         """Less is free than there was, or others will end when."""
@@ -161,7 +152,7 @@ class SiteScheduler:
         self._has_changed()
 
     def _replace_running(self, running: Iterable[RunningJob]) -> None:
-        jobs = {job.id: self._on_terms(job) for job in running}
+        jobs = {job.id: self._terms.of(job) for job in running}
         freed = False
         for known in self._occupants.jobs:
             job = jobs.get(known.id)
@@ -196,34 +187,31 @@ class SiteScheduler:
             shrinks: optional jobs of others, of which the same holds.
         """
         self.release(attempt)
-        self._holds[attempt] = jobs
-        self._holds_end_by_s[attempt] = ends_by_s
+        clearing = frozenset([*shrinks, *(Shrink(id_, 0) for id_ in victims)])
+        self._holds.add(attempt, jobs, ends_by_s, clearing)
         self._has_changed()
         for plan in jobs:
             self._room.take(plan)
-        if victims or shrinks:
-            self._clearing[attempt] = frozenset([*shrinks, *(Shrink(id_, 0) for id_ in victims)])
-            self._occupants.leaving = self._leaving
+        if clearing:
+            self._occupants.leaving = self._holds.leaving
 
     def release(self, attempt: AttemptId) -> None:
         """Forget a hold; harmless when there is none."""
         if attempt not in self._holds:
             return
-        for plan in self._holds.pop(attempt, ()):
+        for plan in self._holds.remove(attempt):
             self._room.release(plan)
-        self._holds_end_by_s.pop(attempt, None)
         self._has_freed()
         self.cleared(attempt)
 
     def cleared(self, attempt: AttemptId) -> None:
         """Those who had to leave for a hold have left; if they come back they may be evicted."""
-        if self._clearing.pop(attempt, None):
-            self._occupants.leaving = self._leaving
+        if self._holds.cleared(attempt):
+            self._occupants.leaving = self._holds.leaving
 
     def held_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
         """The nodes of a hold; none where there is none."""
-        plans = self._holds.get(attempt, ())
-        return tuple(dict.fromkeys(name for plan in plans for name in plan.nodes))
+        return self._holds.nodes_of(attempt)
 
     def holds(
         self, jobs: Iterable[JobPlan], victims: Iterable[int] = (), shrinks: Iterable[Shrink] = ()
@@ -262,17 +250,9 @@ class SiteScheduler:
 
         They hold until the next word, also for those that sweeps show later.
         """
-        known, self._terms = self._terms, terms
-        if terms is known:
-            return
-        for job in self._occupants.jobs:
-            id_ = WorkloadId(job.id)
-            if known is not None and known.get(id_) is terms.get(id_):
-                continue
-            ranked = self._on_terms(job)
-            if ranked != job:
-                self._occupants.add(ranked)
-                self._endings.forget()  # optional jobs end one by one
+        for job in self._terms.renew(terms, self._occupants.jobs):
+            self._occupants.add(job)
+            self._endings.forget()  # optional jobs end one by one
 
     def expect(self, ends: Mapping[WorkloadId, float]) -> None:
         """Take over when those who run here are predicted to be over, until the next word."""
@@ -281,7 +261,7 @@ class SiteScheduler:
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
-        self._occupants.add(self._on_terms(job))
+        self._occupants.add(self._terms.of(job))
         self._has_changed()
 
     def ended(self, id_: int) -> None:
@@ -369,32 +349,9 @@ class SiteScheduler:
             switches=self._fabric.parents,
         )
 
-    def _on_terms(self, job: RunningJob) -> RunningJob:
-        """A running job as the federation sees it now; as given while it has said nothing."""
-        if self._terms is None:
-            return job
-        terms = self._terms.get(WorkloadId(job.id))
-        if terms is None:
-            return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
-        return replace(
-            job,
-            preemptible=True,
-            priority=terms.priority,
-            cooldown_until_s=terms.spared_until_s,
-            saves_in_time=terms.saves_in_time,
-            save_s=terms.save_s,
-            restart_s=terms.restart_s,
-            optional=terms.optional,
-            optional_jobs=terms.optional_jobs,
-        )
-
     def _endings_by(self, predicted: Mapping[WorkloadId, float]) -> list[Ending]:
-        held = ((self._holds_end_by_s[attempt], plans) for attempt, plans in self._holds.items())
+        held = self._holds.endings()
         return endings_of(self._room, self._occupants, self._local, held, predicted)
-
-    @property
-    def _leaving(self) -> frozenset[Shrink]:
-        return frozenset(each for going in self._clearing.values() for each in going)
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         return never_fits(anywhere(jobs), self._empty, self.partitions)
@@ -408,10 +365,8 @@ class SiteScheduler:
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         self._room = FreeCapacity(nodes, self._fabric, self.mix)
-        self._occupants = Occupants(self._room, self._occupants.jobs, self._leaving)
-        for plans in self._holds.values():
-            for plan in plans:
-                self._room.take(plan)
+        self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
+        self._holds.take_from(self._room)
 
     def _renew(self, changed: Iterable[Node]) -> None:
         """Only what is free on some nodes is new."""
@@ -420,11 +375,16 @@ class SiteScheduler:
             f = self._room.by_name.get(node.name)
             if f is not None:
                 f.renew(node)
-        for plans in self._holds.values():
-            for plan in plans:
-                for name in renewed & plan.nodes.keys():
-                    if name in self._room.by_name:
-                        self._room.by_name[name].take(plan.nodes[name])
+        self._holds.take_again(self._room, renewed)
+
+
+def _free_on(room: FreeCapacity, names: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The amounts that are free on some nodes, by node and resource."""
+    return {
+        name: {"gpus": f.gpus, "cpus": f.cpus, "mem_mib": f.mem_mib, **f.gres}
+        for name in names
+        if (f := room.by_name.get(name)) is not None
+    }
 
 
 def _is_more(now: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]) -> bool:
