@@ -14,7 +14,14 @@ from msgspec import structs
 from federator.model.eligibility import Hold
 from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL, WorkloadEvent, WorkloadState
-from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
+from federator.model.message import (
+    AnswerCancelled,
+    AnswerControlled,
+    CancelAsked,
+    ControlAsked,
+    ControlRefusal,
+    ControlVerb,
+)
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.passes.transaction import Transaction
@@ -108,3 +115,12 @@ def _try_anew(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...
         turn.record(Amended(at_s=turn.now_s, workloads=found, by=asked.by, try_anew=True))
     for entry in held:
         turn.change(entry, WorkloadEvent.RELEASED)
+
+
+def cancel(turn: Transaction, asked: CancelAsked) -> None:
+    """Cancel workloads; those that have ended meanwhile stay what they are."""
+    done: list[WorkloadId] = []
+    for id_ in asked.ids:
+        if turn.change(turn.ledger.entries[id_], WorkloadEvent.CANCEL_ASKED, by=asked.by):
+            done.append(id_)
+    turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from federator.errors import LogIsOld
 from federator.model.event import (
     Claimed,
     EpochBegan,
@@ -18,19 +17,15 @@ from federator.model.event import (
     Planned,
     Submitted,
 )
-from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import (
-    AnswerCancelled,
     AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
-    AskAbout,
     AttemptsShown,
     CancelAsked,
     Command,
     ControlAsked,
     DrainAsked,
-    Note,
     Observation,
     PlanAsked,
     ResumeAsked,
@@ -44,34 +39,22 @@ from federator.model.message import (
 )
 from federator.model.reason import Refusal
 from federator.model.site_message import (
-    AttemptAbsent,
     BidsMade,
-    LaunchAccepted,
-    LaunchDeclined,
-    Report,
-    SiteNews,
 )
 from federator.model.tenant import Tenancy
-from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_of
+from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
-from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
-from federator.sched.passes.control import control
+from federator.sched.passes.control import cancel, control
+from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
-from federator.sched.passes.eviction import budget_gpus, clearing
+from federator.sched.passes.eviction import budget_gpus
 from federator.sched.passes.held import Holding
-from federator.sched.passes.launch_answers import launch_accepted, launch_refused
-from federator.sched.passes.orders import launch_order, lease_end_s
-from federator.sched.passes.reports import (
-    attempt_lost,
-    attempt_reported,
-    attempt_shown,
-    lost_log,
-)
 from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
+from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
-from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
+from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
@@ -94,6 +77,9 @@ class Federation:
         rules: see ``Rules``.
         ledger: an empty one, that knows the tenants; by default none has a quota.
         same_process: sites are asked in this process, as in a simulation.
+
+    Attributes:
+        rules: by which it decides.
     """
 
     def __init__(
@@ -108,10 +94,8 @@ class Federation:
         self.ledger = Ledger() if ledger is None else ledger
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
         self._policy = policy
-        self._rules = rules
+        self.rules = rules
         self._pass_not_before_s = 0.0  # unless a site is ready
-        self._leave_sent_s: dict[WorkloadId, float] = {}
-        self._limits = LimitWatch()
         self._holding = Holding(self.sites, rules)
         self._eligibility = Eligibility()
         self._updates: list[ControlAsked] = []  # that wait for the end of the pass
@@ -120,14 +104,11 @@ class Federation:
         )
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self._rounds)
         self._drains = Drains(self.sites, rules, self.ledger, self._rounds)
-        self._fleet_gpus = 0
-        self._log_epoch = 0  # the last one before this term
+        self._site_events = SiteEvents(
+            self.sites, self.ledger, self._rounds, self._holding, self._write_offs
+        )
+        self._deadlines = Deadlines(self.sites, self.ledger, self._rounds, self._holding)
         self._seen_s = 0.0  # when something was observed the last time
-
-    @property
-    def rules(self) -> Rules:
-        """By which it decides."""
-        return self._rules
 
     # ---- history ----
 
@@ -148,7 +129,7 @@ class Federation:
             log_began: by which sites know the log, if it is empty; 0: by the epoch that begins.
         """
         turn = self._turn(now_s)
-        self._log_epoch = self.ledger.epoch
+        self._site_events.log_epoch = self.ledger.epoch
         epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = max(self.ledger.next_id, first_id_of(epoch))
         log_began = self.ledger.log_began or log_began or epoch
@@ -157,15 +138,9 @@ class Federation:
         self._pass_not_before_s = now_s + FIRST_PASS_S
         self._write_offs.began_s = now_s
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
-        self._watch_deadlines(turn)
+        self._deadlines.begin(turn)
         self._eligibility.begin_epoch(turn)
         return turn.commands
-
-    def _watch_deadlines(self, turn: Transaction) -> None:
-        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
-            turn.wake_at_lease_end(entry)
-        for entry in self.ledger.in_state(WorkloadState.RUNNING):
-            turn.watch_limit(entry)
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
         """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
@@ -206,14 +181,13 @@ class Federation:
         for name, view in views.items():
             kept = view is not None and view.partitions == sites[name]
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
-        self._fleet_gpus = sum(view.gpus for view in self.sites.values())
         self._policy = policy
-        self._rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
+        self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
         recount(self.ledger, tenancy, usage, now_s)
-        self._limits = LimitWatch()
+        self._site_events.count_gpus()
         turn = self._turn(now_s)
         self._rounds.reconfigure(turn, policy, rules, gone)
-        self._watch_deadlines(turn)
+        self._deadlines.begin(turn)
         self._carry_out_updates(turn)
         return turn.commands
 
@@ -257,14 +231,16 @@ class Federation:
             case SubmitAsked():
                 self._submit(turn, observation)
             case CancelAsked():
-                self._cancel(turn, observation)
+                cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked():
                 self._asked_for(turn, observation)
             case PlanAsked():
-                self._plan_came(turn, observation)
+                turn.record(Planned(at_s=turn.now_s, plan=observation.plan))
+                turn.commands.append(AnswerPlanned(client=observation.client))
+                self._rounds.is_due(turn)  # somebody may be lent what was kept before
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
-                    self._heard_of_site(turn, observation)
+                    self._site_events.take(turn, observation)
             case Tick():
                 self._tick(turn)
 
@@ -286,9 +262,9 @@ class Federation:
 
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
-        rules = self._rules
-        whole = rules.preempt_gpus + rules.preempt_frac * self._fleet_gpus
-        return whole, budget_gpus(self.ledger, rules, self._fleet_gpus, now_s)
+        rules = self.rules
+        whole = rules.preempt_gpus + rules.preempt_frac * self._site_events.fleet_gpus
+        return whole, budget_gpus(self.ledger, rules, self._site_events.fleet_gpus, now_s)
 
     def claims(self) -> list[tuple[Claimed, int]]:
         """The claims, first to be served first, each with the GPUs that are still to be evicted."""
@@ -298,7 +274,7 @@ class Federation:
         """The GPUs that may be lent now to work that cannot be evicted, by window of the plan."""
         return self._rounds.lendable_gpus(self._turn(now_s))
 
-    # ---- submissions and cancels ----
+    # ---- submissions ----
 
     def _submit(self, turn: Transaction, asked: SubmitAsked) -> None:
         known = self.ledger.id_of_key.get(asked.key)
@@ -319,14 +295,6 @@ class Federation:
         turn.record(submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
 
-    def _cancel(self, turn: Transaction, asked: CancelAsked) -> None:
-        done: list[WorkloadId] = []
-        for id_ in asked.ids:
-            entry = self.ledger.entries[id_]
-            if turn.change(entry, WorkloadEvent.CANCEL_ASKED, by=asked.by):
-                done.append(id_)
-        turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
-
     # ---- operators ----
 
     def _asked_for(
@@ -344,133 +312,11 @@ class Federation:
             case WriteOffAsked():
                 self._write_offs.write_off(turn, asked)
 
-    def _plan_came(self, turn: Transaction, asked: PlanAsked) -> None:
-        turn.record(Planned(at_s=turn.now_s, plan=asked.plan))
-        turn.commands.append(AnswerPlanned(client=asked.client))
-        self._rounds.is_due(turn)  # somebody may be lent what was kept before
-
-    # ---- news of sites ----
-
-    def _heard_of_site(
-        self, turn: Transaction, seen: SiteUp | SiteDown | SiteSent | AttemptsShown
-    ) -> None:
-        match seen:
-            case SiteUp() | SiteDown():
-                self._site_changed(turn, seen)
-            case SiteSent():
-                self._site_sent(turn, seen.site, seen.message)
-            case AttemptsShown():
-                for remembered in seen.attempts:
-                    self._rounds.pending.answered(remembered.attempt)
-                    attempt_shown(turn, seen.site, remembered)
-
-    def _site_sent(self, turn: Transaction, site: SiteName, message: SiteNews) -> None:
-        match message:
-            case Report():
-                self._reported(turn, site, message)
-            case BidsMade():
-                self._rounds.bids_came(turn, site, message)
-            case LaunchAccepted():
-                launch_accepted(turn, site, message)
-            case LaunchDeclined() | AttemptAbsent():
-                self._write_offs.absent(site, message.attempt)
-                self._rounds.forget_refusals(site)  # its nodes are free again
-                launch_refused(turn, self._holding, site, message)
-
-    def _site_changed(self, turn: Transaction, seen: SiteUp | SiteDown) -> None:
-        site = self.sites[seen.site]
-        if isinstance(seen, SiteUp):
-            self._check_log(turn, seen)
-            site.up, site.ready, site.since_s = True, False, turn.now_s
-            site.slurm_version = seen.slurm_version
-            return
-        if site.up or not site.since_s:
-            site.since_s = turn.now_s
-        site.up = site.ready = False
-        self._rounds.drop(seen.site)
-
-    def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
-        lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
-        if lost and self._log_epoch:
-            raise LogIsOld(lost)
-        if lost:  # nothing waits in it that could run there
-            turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
-
-    def _reported(self, turn: Transaction, site: SiteName, report: Report) -> None:
-        view = self.sites[site]
-        self._rounds.heard(turn, site, report.freed)
-        if report.capacity is not None:
-            view.has(report.capacity)
-            turn.fleet_gpus = self._fleet_gpus = sum(each.gpus for each in self.sites.values())
-        if report.partitions and report.partitions != view.summary:
-            view.summary = report.partitions
-            self._rounds.is_due(turn)  # something came free, perhaps of local users
-        self._write_offs.reported(site, report)
-        unknown = tuple(
-            attempt_report.attempt
-            for attempt_report in report.attempts
-            if not attempt_reported(turn, site, attempt_report)
-        )
-        for attempt_report in report.attempts:
-            self._holding.reported(turn, attempt_report)
-        self._rounds.pending.ask(site, unknown, turn.now_s)
-        for attempt in report.gone:
-            attempt_lost(turn, site, attempt, unnotified=attempt in report.unnotified)
-        if report.complete:
-            unknown += self._reconcile(turn, site, report)
-        if report.complete or report.capacity is not None:
-            self._holding.release_for(turn, site)
-        if unknown:
-            turn.commands.append(AskAbout(site=site, attempts=unknown))
-
-    def _reconcile(
-        self, turn: Transaction, site: SiteName, report: Report
-    ) -> tuple[AttemptId, ...]:
-        """First full report since the channel came up: the site's own records win.
-
-        Returns:
-            Those of the log that it does not show: what became of them the site is to tell.
-        """
-        self.sites[site].ready = True
-        reported = {r.attempt for r in report.attempts}
-        live = AT_SITE - {WorkloadState.AWARDED}
-        missing = tuple(
-            entry.attempt_id
-            for entry in self._entries_at(site, *live)
-            if entry.site_job_id and entry.attempt_id not in reported
-        )
-        # Orders may have been lost with the channel. Repeating them is harmless, and tells the
-        # agent which nodes a job that waits in Slurm's queue is pinned to.
-        for entry in self._entries_at(site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
-            if not entry.withdrawing and not turn.is_drained(entry):
-                turn.commands.append(launch_order(entry, self.ledger))
-        turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
-        for entry in turn.to_leave():
-            if entry.site == site:
-                turn.order_to_leave(entry)
-        self._rounds.is_due(turn)
-        return missing
-
     # ---- time ----
 
     def _tick(self, turn: Transaction) -> None:
         self._eligibility.time_passed(turn)
-        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
-            ends_s = lease_end_s(entry, self._rules)
-            over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
-            if entry.displaces and not over:
-                turn.evict(entry)  # in case that a crash came between
-            if over and not entry.withdrawing and self.sites[entry.site].up:
-                turn.change(entry, WorkloadEvent.LEASE_OVER, reason=self._holding.why_stuck(entry))
-        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._rounds.is_ready):
-            turn.change(entry, WorkloadEvent.LIMIT_NEAR, reason=AT_LIMIT)
-        wanted = {entry.workload.id: entry for entry in turn.to_leave()}
-        for id_ in self._leave_sent_s.keys() - wanted.keys():
-            del self._leave_sent_s[id_]
-        for id_, entry in wanted.items():
-            sent_s = self._leave_sent_s.get(id_, 0.0)
-            if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
-                turn.order_to_leave(entry)
+        self._deadlines.passed(turn)
         self._rounds.conclude(turn)
         self._carry_out_updates(turn)
         self._rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
@@ -487,15 +333,12 @@ class Federation:
         return Transaction(
             now_s=now_s,
             ledger=self.ledger,
-            rules=self._rules,
-            fleet_gpus=self._fleet_gpus,
-            leave_sent_s=self._leave_sent_s,
-            limits=self._limits,
+            rules=self.rules,
+            fleet_gpus=self._site_events.fleet_gpus,
+            leave_sent_s=self._deadlines.leave_sent_s,
+            limits=self._deadlines.limits,
             pass_is_due=self._rounds.is_due,
         )
-
-    def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[WorkloadRecord]:
-        return [e for e in self.ledger.in_state(*states) if e.site == site]
 
 
 def _may_end_a_round(observation: Observation) -> bool:
