@@ -20,6 +20,7 @@ from fedbuild import debs
 from fedbuild.debs import DebPackage
 
 from federator import __version__
+from federator.cli.reference.commands import every_command
 from federator.testbed import layout
 from federator.testbed.layout import SiteLayout, StateDir
 from federator.wire.client_protocol import BANNER
@@ -94,7 +95,19 @@ def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
         and path not in ("/.", "/opt", "/etc", "/usr", "/usr/bin", "/usr/share", "/usr/share/doc")
         and path not in ("/usr/lib", "/usr/lib/systemd", UNITS, "/etc/default", SETTINGS)
     ]
+    reference = re.compile(r"/usr/share/(man|bash-completion|zsh|fish)(/[\w.-]+)*")
+    stray = [path for path in stray if not reference.fullmatch(path)]
     assert all(re.fullmatch(r"/usr/bin/(federator|fs\w+)", p) or UNITS in p for p in stray), stray
+
+
+def test_every_command_has_a_man_page_and_completion(installed: Host) -> None:
+    paths = set(installed.run("dpkg-query", "--listfiles", "federator-common").split())
+    for command in every_command():
+        assert f"/usr/share/man/man1/{'-'.join(command.words)}.1.gz" in paths
+        program = command.words[0]
+        assert f"/usr/share/bash-completion/completions/{program}" in paths
+        assert f"/usr/share/zsh/vendor-completions/_{program}" in paths
+        assert f"/usr/share/fish/vendor_completions.d/{program}.fish" in paths
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,7 @@ def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
         "fsqueue",
         "fscancel",
         "fscontrol",
+        "fseff",
         "fsinfo",
         "fsprio",
         "fsshare",
