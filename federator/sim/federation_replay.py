@@ -12,7 +12,8 @@ from typing import Final
 from federator.errors import InvalidRequest
 from federator.policies import POLICIES
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
-from federator.sim.fleet import BEGIN_S, Fleet
+from federator.sim.fleet import Fleet
+from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import JobTrace
 from federator.sim.settings import Settings, settings_of, without_effect
 from federator.sim.trace import ReplayOptions, Timetable, Trace

@@ -8,14 +8,12 @@ local users.
 from __future__ import annotations
 
 import gc
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 
 from federator.errors import FederatorError
-from federator.model.event import Awarded, Claimed, ClaimEnded, LogRecord
 from federator.model.lending import Lending
 from federator.model.message import (
     AnswerRefused,
@@ -42,20 +40,21 @@ from federator.model.site_message import (
     Report,
 )
 from federator.model.tenant import Tenancy
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.sched.queue.policy import Policy
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageAverage
+from federator.sim.agenda import Agenda
 from federator.sim.failures import SimEventKind, SiteFailures
+from federator.sim.job_records import BEGIN_S, JobRecords
 from federator.sim.physics import Physics
 from federator.sim.planner import SimulatedPlanner
-from federator.sim.scenario import AttemptInterval, FleetSample, JobTrace, Scenario
+from federator.sim.scenario import JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
 
-BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
 _FORGET_AFTER = 1_000  # workloads
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
 
@@ -101,20 +100,13 @@ class Fleet:
         self.now_s = BEGIN_S
         self._inbox: deque[Observation] = deque()
         self._is_busy = False
-        self._wakes: list[float] = []
-        self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
-        self._seq = 0
-        self._arrival_of: dict[WorkloadId, int] = {}
-        self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
-        self._over = 0
+        self._agenda = Agenda()
+        self._records = JobRecords(scenario, self._options)
         self._forget_at = _FORGET_AFTER
-        self._ended_s = BEGIN_S  # when something ended or came, the last time
         longest_s = max((a.duration_s for a in scenario.arrivals), default=0.0)
         self._patience_s = max(_PATIENCE_S, 50 * longest_s)
-        self._waiting_gpus = 0
-        self.lives = [JobTrace() for _ in scenario.arrivals]
-        self.moments: list[FleetSample] = []
-        self.awards: list[Awarded] = []  # in order, if ``options.keep_awards``
+        self.moments = self._records.samples
+        self.awards = self._records.awards
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
@@ -147,20 +139,21 @@ class Fleet:
             self._planner.plan()
         with seldom_collecting():
             self._live_through()
-        return self.lives
+        return self._records.lives
 
     def _live_through(self) -> None:
         arrivals = self._scenario.arrivals
         at = 0
-        while self._over < len(arrivals):
+        while self._records.over < len(arrivals):
             self.now_s = self._next_s(at)
-            while self._heap and self._heap[0][0] <= self.now_s:
-                heapq.heappop(self._heap)[3]()
+            self._agenda.act(self.now_s)
             while at < len(arrivals) and BEGIN_S + arrivals[at].at_s <= self.now_s:
                 self.see(SubmitAsked(client=at, key=str(at), draft=arrivals[at].draft))
-                at, self._ended_s = at + 1, self.now_s
-            self._tick()
-            self._note_moment()
+                at, self._records.changed_at_s = at + 1, self.now_s
+            while self._agenda.takes_ticks(self.now_s):
+                self.see(Tick())
+            held = sum(site.held_gpus for site in self.sites.values())
+            self._records.sample(held, self.now_s)
             self._forget_ended()
 
     # ---- time ----
@@ -168,25 +161,15 @@ class Fleet:
     def _next_s(self, at: int) -> float:
         arrivals = self._scenario.arrivals
         times = [BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
-        times += [self._heap[0][0]] if self._heap else []
-        times += [self._wakes[0]] if self._wakes else []
-        if not times or (at == len(arrivals) and self.now_s > self._ended_s + self._patience_s):
-            raise FederatorError(f"{len(arrivals) - self._over} workloads do not end")
+        times += self._agenda.times()
+        patient_s = self._records.changed_at_s + self._patience_s
+        if not times or (at == len(arrivals) and self.now_s > patient_s):
+            raise FederatorError(f"{len(arrivals) - self._records.over} workloads do not end")
         return max(self.now_s, min(times))
 
     def later(self, at_s: float, occasion: SimEventKind, act: Callable[[], None]) -> None:
-        self._seq += 1
-        heapq.heappush(self._heap, (at_s, occasion, self._seq, act))
-
-    def _tick(self) -> None:
-        while self._wakes and self._wakes[0] <= self.now_s:
-            while self._wakes and self._wakes[0] <= self.now_s:
-                heapq.heappop(self._wakes)
-            self.see(Tick())
-
-    def _note_moment(self) -> None:
-        held = sum(site.held_gpus for site in self.sites.values())
-        self.moments.append(FleetSample(self.now_s - BEGIN_S, held, self._waiting_gpus))
+        """Have something happen at a time of the simulation."""
+        self._agenda.add(at_s, occasion, act)
 
     def _forget_ended(self) -> None:
         """Now and then let the federation forget what is over, as a daemon does.
@@ -194,10 +177,10 @@ class Fleet:
         Else a replay would keep the story of every workload to its end. Once as many have ended as
         are known, or ``_FORGET_AFTER``: so that it costs little.
         """
-        if self._over >= self._forget_at:
+        if self._records.over >= self._forget_at:
             self._carry_out(self.federation.forget_ended(self.now_s, 0.0))
             known = len(self.federation.ledger.entries)
-            self._forget_at = self._over + max(_FORGET_AFTER, known)
+            self._forget_at = self._records.over + max(_FORGET_AFTER, known)
 
     # ---- attempts ----
 
@@ -208,7 +191,7 @@ class Fleet:
         if self._options.audit and (taken := site.scheduler.holds(order.jobs, order.victims)):
             raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
         attempt = site.take(order)
-        self._waiting_gpus -= self._asked_gpus(order.workload.id)
+        self._records.launched(order.workload.id)
         accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
         self.see(SiteSent(site=order.site, message=accepted))
         if attempt in site.can_start():
@@ -216,21 +199,18 @@ class Fleet:
 
     def _start(self, attempt: SimulatedAttempt) -> None:
         order, physics = attempt.order, self._physics
-        index = self._arrival_of[order.workload.id]
-        life = self.lives[index]
+        id_, records = order.workload.id, self._records
         bounded = isfinite(order.workload.time_limit_s)
         tracked = self._evicts or self._predicts or bounded
         self.sites[order.site].start(attempt, self.now_s, tracked=tracked)
-        saved = self._left_s[index] < self._scenario.arrivals[index].duration_s
-        startup_s = physics.startup_s(self._options.seed, index, order.attempt.attempt)
-        attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
+        startup_s = physics.startup_s(self._options.seed, records.index(id_), order.attempt.attempt)
+        restore_s = physics.restore_s if records.has_saved(id_) else 0.0
+        attempt.works_from_s = self.now_s + startup_s + restore_s
         if self._options.audit and (node := self.sites[order.site].overused()):
             raise FederatorError(f"{order.site}: more runs on node {node} than it has")
-        life.start_s = self.now_s - BEGIN_S
-        life.first_start_s = life.start_s if life.first_start_s < 0 else life.first_start_s
-        life.site = order.site
+        records.started(id_, order.site, self.now_s)
         limit_s = self.now_s + order.workload.time_limit_s
-        ends_at_s = attempt.works_from_s + self._left_s[index]
+        ends_at_s = attempt.works_from_s + records.left_s(id_)
         state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
         self.later(min(ends_at_s, limit_s), SimEventKind.END, lambda: self._end(attempt, state))
         self._report(attempt, SiteJobState.RUNNING)
@@ -239,15 +219,11 @@ class Fleet:
         """It ends by itself; nothing happens if it has gone before."""
         order = attempt.order
         if self.sites[order.site].attempts.get(order.attempt) is attempt:
-            life = self.lives[self._arrival_of[order.workload.id]]
-            life.timed_out = state is SiteJobState.TIMEOUT
+            self._records.life(order.workload.id).timed_out = state is SiteJobState.TIMEOUT
             self._over_with(attempt, state)
 
     def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        self.lives[self._arrival_of[attempt.order.workload.id]].end_s = self.now_s - BEGIN_S
-        self._over += 1
-        self._ended_s = self.now_s
-        self._options.progress(1)
+        self._records.ended(attempt.order.workload.id, self.now_s)
         self._gone(attempt, state)
 
     def _preempt(self, order: PreemptAt) -> None:
@@ -256,7 +232,7 @@ class Fleet:
         if attempt is None or isfinite(attempt.leaves_at_s):
             return
         saves = self._physics.save_s <= order.grace_s
-        done_s = self._done_s(attempt)
+        done_s = self._records.done_s(attempt, self.now_s)
         attempt.leaves_at_s = self.now_s + min(self._physics.save_s, order.grace_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
         self.later(
@@ -266,18 +242,18 @@ class Fleet:
     def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
         order = attempt.order
         if self.sites[order.site].attempts.get(order.attempt) is attempt:
-            self.lives[self._arrival_of[order.workload.id]].preemptions += 1
+            self._records.life(order.workload.id).preemptions += 1
             self._stop(attempt, done_s, kept_s, SiteJobState.CANCELLED)
 
     def break_off(self, attempt: SimulatedAttempt) -> None:
         """Its node fails: what it has not saved by itself is lost."""
         if attempt.started_at_s < 0:
             return
-        done_s = self._done_s(attempt)
+        done_s = self._records.done_s(attempt, self.now_s)
         if attempt.order.workload.requeue:
             self._stop(attempt, done_s, self._physics.kept_s(done_s), SiteJobState.NODE_FAIL)
         else:
-            life = self.lives[self._arrival_of[attempt.order.workload.id]]
+            life = self._records.life(attempt.order.workload.id)
             life.failed = True
             life.lost_gpu_s += done_s * attempt.gpus
             self._over_with(attempt, SiteJobState.NODE_FAIL)
@@ -286,19 +262,14 @@ class Fleet:
         self, attempt: SimulatedAttempt, done_s: float, kept_s: float, state: SiteJobState
     ) -> None:
         """It goes back to the queue with what it has saved."""
-        index = self._arrival_of[attempt.order.workload.id]
-        self._left_s[index] -= kept_s
-        self.lives[index].lost_gpu_s += (done_s - kept_s) * attempt.gpus
-        self._waiting_gpus += self._asked_gpus(attempt.order.workload.id)
+        self._records.requeued(attempt, done_s, kept_s)
         self._gone(attempt, state)
 
     def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         site = self.sites[attempt.order.site]
         site.remove(attempt.order.attempt)
         if attempt.started_at_s >= 0:
-            life = self.lives[self._arrival_of[attempt.order.workload.id]]
-            since_s, until_s = attempt.started_at_s - BEGIN_S, self.now_s - BEGIN_S
-            life.stays.append(AttemptInterval(attempt.order.site, since_s, until_s))
+            self._records.left_site(attempt, self.now_s)
         self._report(attempt, state)
         self.start_what_can(attempt.order.site)
         self._failures.start_local(attempt.order.site)
@@ -316,11 +287,6 @@ class Fleet:
         elif attempt.started_at_s < 0:
             self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
 
-    def _done_s(self, attempt: SimulatedAttempt) -> float:
-        """Useful work of this attempt so far."""
-        left_s = self._left_s[self._arrival_of[attempt.order.workload.id]]
-        return min(left_s, max(0.0, self.now_s - attempt.works_from_s))
-
     def _report(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         order = attempt.order
         report = AttemptReport(
@@ -334,10 +300,6 @@ class Fleet:
         freed = self.sites[order.site].scheduler.freed
         self.see(SiteSent(site=order.site, message=Report(attempts=(report,), freed=freed)))
 
-    def _asked_gpus(self, id_: WorkloadId) -> int:
-        draft = self._scenario.arrivals[self._arrival_of[id_]].draft
-        return sum(job.total_gpus for job in draft.jobs)
-
     # ---- the federation ----
 
     def see(self, observation: Observation) -> None:
@@ -347,79 +309,38 @@ class Fleet:
         self._is_busy = True
         try:
             while self._inbox:
-                self._carry_out(self.federation.handle_all(self._next_news(), self.now_s))
+                self._carry_out(self.federation.handle_all(_next_news(self._inbox), self.now_s))
         finally:
             self._is_busy = False
-
-    def _next_news(self) -> list[Observation]:
-        """What has come first; the answers of one round together."""
-        together = [self._inbox.popleft()]
-        while _is_of_a_round(together[0]) and self._inbox and _is_of_a_round(self._inbox[0]):
-            together.append(self._inbox.popleft())
-        return together
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
                 case Wake():
-                    heapq.heappush(self._wakes, command.at_s)
+                    self._agenda.add_tick(command.at_s)
                 case SendTo(message=Ask() as ask):
-                    self._bid(command.site, ask)
+                    made = self.sites[command.site].answer(ask, self.now_s)
+                    self._inbox.append(SiteSent(site=command.site, message=made))
                 case LaunchAt():
                     self._launch(command)
                 case PreemptAt():
                     self._preempt(command)
                 case SendTo(message=CancelOrder() as order):
                     self._cancel(command.site, order)
-                case AnswerSubmitted():
-                    self._arrival_of[command.id] = command.client
-                    self._waiting_gpus += self._asked_gpus(command.id)
-                case AnswerRefused():
-                    self.lives[command.client].refused = True
-                    self._over += 1
-                    self._options.progress(1)
+                case AnswerSubmitted() | AnswerRefused():
+                    self._records.answered(command)
                 case Record():
-                    self._recorded(command.event)
+                    if self._planner is not None:
+                        self._planner.take(command.event)
+                    self._records.take(command.event, self.now_s)
 
-    def _recorded(self, event: LogRecord) -> None:
-        if self._planner is not None:
-            self._planner.take(event)
-        match event:
-            case Awarded():
-                self._awarded(event)
-            case Claimed():
-                life = self.lives[self._arrival_of[event.workload]]
-                life.promised_s = event.promised_by_s - BEGIN_S
-            case ClaimEnded():
-                self.lives[self._arrival_of[event.workload]].promised_s = -1.0
 
-    def _awarded(self, award: Awarded) -> None:
-        if self._options.keep_awards:
-            self.awards.append(award)
-        life = self.lives[self._arrival_of[award.attempt.workload]]
-        if award.attempt.attempt == 1:
-            life.within_quota = award.within_quota
-        if life.promised_s >= 0:
-            kept = self.now_s - BEGIN_S <= life.promised_s
-            life.claims_kept += kept
-            life.claims_broken += not kept
-            life.promised_s = -1.0
-
-    def _bid(self, site: SiteName, ask: Ask) -> None:
-        scheduler = self.sites[site].scheduler
-        scheduler.rank(ask.victims)
-        scheduler.expect(ask.predicted_ends)
-        answers = scheduler.bid(
-            ask.requests,
-            self.now_s,
-            reserve=ask.reserve,
-            reserving=ask.reserving,
-            claims=ask.claims,
-        )
-        made = BidsMade(
-            pass_id=ask.pass_id, answers=answers, freed=scheduler.freed, keeps_claims=True
-        )
-        self._inbox.append(SiteSent(site=site, message=made))
+def _next_news(inbox: deque[Observation]) -> list[Observation]:
+    """What has come first; the answers of one round together."""
+    together = [inbox.popleft()]
+    while _is_of_a_round(together[0]) and inbox and _is_of_a_round(inbox[0]):
+        together.append(inbox.popleft())
+    return together
 
 
 def _is_of_a_round(observation: Observation) -> bool:

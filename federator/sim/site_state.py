@@ -13,6 +13,7 @@ from federator.model.message import LaunchAt
 from federator.model.partition import PartitionSummary
 from federator.model.plan import JobPlan
 from federator.model.site import Node, NodeShare, NodeState, RunningJob
+from federator.model.site_message import Ask, BidsMade
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
@@ -57,6 +58,20 @@ class SiteState:
     @property
     def gpus(self) -> int:
         return self.site.gpus
+
+    def answer(self, ask: Ask, now_s: float) -> BidsMade:
+        """The bids for a question of the federation."""
+        self.scheduler.rank(ask.victims)
+        self.scheduler.expect(ask.predicted_ends)
+        answers = self.scheduler.bid(
+            ask.requests,
+            now_s,
+            reserve=ask.reserve,
+            reserving=ask.reserving,
+            claims=ask.claims,
+        )
+        freed = self.scheduler.freed
+        return BidsMade(pass_id=ask.pass_id, answers=answers, freed=freed, keeps_claims=True)
 
     def take(self, order: LaunchAt) -> SimulatedAttempt:
         """Hold what is launched; its victims are named as long as they are here."""
