@@ -179,7 +179,7 @@ def _holdings(tenancy: Tenancy, queue: OfflineQueue) -> Holdings:
     """
     holdings = Holdings(tenancy, WindowAverage(1.0))
     for workload in queue.running:
-        amounts = tenancy.request(workload.jobs)
+        amounts = tenancy.resources.request(workload.jobs)
         charge = Charge(row=tenancy.row(workload.tenant), amounts=amounts, weighted_gpus=0.0)
         holdings.add(charge, within_quota=holdings.keeps_quota(charge), at_s=0.0)
     return holdings

@@ -57,7 +57,7 @@ def _check(plan: LendingPlan, tenancy: Tenancy, before: LendingPlan | None, now_
         at = f"forecasts[{number}]"
         if not tenancy.is_configured(TenantName(forecast.tenant)):
             raise _refused(f"{at}.tenant", "a tenant of federation.yaml", forecast.tenant)
-        if forecast.gpu_type and forecast.gpu_type not in tenancy.resources[2:]:
+        if forecast.gpu_type and forecast.gpu_type not in tenancy.resources.names[2:]:
             raise _refused(f"{at}.gpu_type", "a GPU type that a quota counts", forecast.gpu_type)
         if (forecast.tenant, forecast.gpu_type) in named:
             raise _refused(at, "each tenant and GPU type once", forecast.tenant)

@@ -83,12 +83,12 @@ def tenant_rows(
 
 
 def _by_resource(tenancy: Tenancy, amounts: Sequence[int]) -> dict[str, int]:
-    return dict(zip(tenancy.resources, amounts, strict=True))
+    return dict(zip(tenancy.resources.names, amounts, strict=True))
 
 
 def _bounds(tenancy: Tenancy, bound: Sequence[float]) -> dict[str, int | None]:
     amounts = (int(b) if isfinite(b) else None for b in bound)
-    return dict(zip(tenancy.resources, amounts, strict=True))
+    return dict(zip(tenancy.resources.names, amounts, strict=True))
 
 
 def _limit(tenancy: Tenancy, row: int) -> dict[str, int | None]:
@@ -126,7 +126,7 @@ def _capacity(federation: Federation, tenancy: Tenancy) -> Sequence[int]:
             node = free.node
             gpus, cpus = gpus + node.gpus, cpus + node.cpus
             types[node.gpu_type] = types.get(node.gpu_type, 0) + node.gpus
-    return tenancy.amounts(gpus, cpus, types)
+    return tenancy.resources.amounts(gpus, cpus, types)
 
 
 def _lent(ledger: Ledger, borrowed: Table, capacity: Sequence[int]) -> Table:

@@ -148,7 +148,8 @@ class RankSnapshot:
         )
 
     def _shortfall(self, w: Workload, row: int) -> ShortfallRow:
-        return ShortfallRow(**asdict(self._report.shortfall_of(row, self._tenancy.request(w.jobs))))
+        asked = self._tenancy.resources.request(w.jobs)
+        return ShortfallRow(**asdict(self._report.shortfall_of(row, asked)))
 
 
 class RankView:

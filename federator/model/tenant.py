@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Job, SiteName, TenantName, Workload
+from federator.model.resources import Bound, Resources
+from federator.model.workload import SiteName, TenantName, Workload
 
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 7
@@ -17,12 +18,6 @@ LOWEST_PRIORITY: Final = 7
 
 EVERYWHERE: Final[frozenset[SiteName]] = frozenset()
 """The home of a tenant whose quota is guaranteed at every site alike."""
-
-Amounts = tuple[int, ...]
-"""One number for each of ``Tenancy.resources``."""
-
-Bound = tuple[float, ...]
-"""The most of each of ``Tenancy.resources``; ``inf``: no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +92,6 @@ class Tenancy:
         gpu_weights: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.tenants: list[Tenant] = []
-        self.gpu_weights = dict(gpu_weights)
-        for name, weight in self.gpu_weights.items():
-            if not 0 <= weight < inf:  # NaN fails too
-                raise InvalidRequest(
-                    f"GPU type {name[:64]!r}: weight {weight}; expected a number of at least 0"
-                )
         self._row_of: dict[TenantName, int] = {}
         self._chains: list[tuple[int, ...]] = []
         self._family: list[int] = []
@@ -112,9 +101,8 @@ class Tenancy:
             self._row_of[tenant.name] = len(self.tenants)
             self.tenants.append(tenant)
         bounded = [b for t in self.tenants for b in (t.quota, t.limit) if b is not None]
-        types = sorted({name for bound in bounded for name in bound.gpu_types})
-        self.resources: tuple[str, ...] = ("gpus", "cpus", *types)
-        self._types = types
+        types = (name for bound in bounded for name in bound.gpu_types)
+        self.resources = Resources(types, gpu_weights)
         self._n_configured = len(self.tenants)
         for row in range(len(self.tenants)):
             self._chains.append(self._climb(row))
@@ -183,46 +171,14 @@ class Tenancy:
         """The row that stands for all tenants whose quotas depend on one another."""
         return self._family[row]
 
-    def unit(self, resource: int) -> str:
-        """The unit that one of ``resources`` is counted in, e.g. "GPUs", "CPUs", "h100 GPUs"."""
-        units = ("GPUs", "CPUs", *(f"{name} GPUs" for name in self._types))
-        return units[resource]
-
     def level(self, workload: Workload) -> int:
         """The priority of a workload within quota: its tenant's, or lower as its user asked."""
         row = self._row_of.get(workload.tenant)  # a question gives nobody a row
         own = LOWEST_PRIORITY if row is None else self.tenants[row].priority
         return max(own, workload.asked_priority)
 
-    # ---- amounts ----
-
-    def request(self, jobs: Sequence[Job]) -> Amounts:
-        """The amounts that a workload asks for, as far as they are known before it is placed.
-
-        A job that accepts several GPU types counts against no one type's quota until it has been
-        placed on one. CPUs of a job that leaves the number of nodes open count as for one node.
-        """
-        typed = dict.fromkeys(self._types, 0)
-        gpus = cpus = 0
-        for job in jobs:
-            gpus += job.total_gpus
-            cpus += max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1))
-            if len(job.gpu_types) == 1 and job.gpu_types[0] in typed:
-                typed[job.gpu_types[0]] += job.total_gpus
-        return (gpus, cpus, *typed.values())
-
-    def amounts(self, gpus: int, cpus: int, gpu_types: Mapping[str, int]) -> Amounts:
-        """The amounts that a placed workload holds."""
-        return (gpus, cpus, *(gpu_types.get(name, 0) for name in self._types))
-
-    def weighted_gpus(self, gpus: int, gpu_types: Mapping[str, int]) -> float:
-        """GPUs as usage counts them; those of no known type count 1 each."""
-        typed = sum(n * self.gpu_weights.get(name, 1.0) for name, n in gpu_types.items())
-        return typed + gpus - sum(gpu_types.values())
-
     def _vector(self, allowance: Allowance) -> Bound:
-        types = (allowance.gpu_types.get(name, inf) for name in self._types)
-        return (allowance.gpus, allowance.cpus, *types)
+        return self.resources.bound(allowance.gpus, allowance.cpus, allowance.gpu_types)
 
     def _limit(self, tenant: Tenant) -> Bound | None:
         vector = self._vector(tenant.limit)

@@ -86,7 +86,7 @@ class LendingPlanner:
     def _forecast(self, number: int, pool: _Pool, new_gpus: list[int]) -> LoadForecast:
         windows = range(len(WINDOWS_S))
         promises = self._promises
-        resources = self._tenancy.resources
+        resources = self._tenancy.resources.names
         return LoadForecast(
             tenant=self._tenancy.tenants[pool.row].name,
             gpu_type="" if pool.resource == _GPUS else resources[pool.resource],

@@ -162,5 +162,5 @@ class WorkloadSteps:
             workload.id if id_ is None else id_,
             workload.user,
             self._tenancy.row(workload.tenant),
-            tuple(self._tenancy.request(workload.jobs)),
+            tuple(self._tenancy.resources.request(workload.jobs)),
         )

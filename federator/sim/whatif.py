@@ -143,7 +143,7 @@ def _within_limits(
     kept: list[PastWorkload] = []
     over: list[LeftOut] = []
     for workload in history.workloads:
-        amounts = tenancy.request(workload.jobs)
+        amounts = tenancy.resources.request(workload.jobs)
         rows = tenancy.limit_rows(tenancy.row(tenant_of[workload.account]))
         limits = [limit for row in rows if (limit := tenancy.limits[row]) is not None]
         if all(

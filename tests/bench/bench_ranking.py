@@ -26,8 +26,9 @@ import numpy as np
 
 from federator.model.event import Draft, decode_event, encode_event
 from federator.model.message import Record, SubmitAsked, Tick
+from federator.model.resources import Amounts
 from federator.model.submission import pack_submission
-from federator.model.tenant import LOWEST_PRIORITY, Allowance, Amounts, Tenancy, Tenant
+from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenancy, Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     Job,
@@ -292,7 +293,7 @@ def full_passes() -> None:
         naive = " " * 25
         if number <= NAIVE_UP_TO:
             asked = [
-                Asked(w, tenancy.row(w.tenant), tenancy.request(w.jobs))
+                Asked(w, tenancy.row(w.tenant), tenancy.resources.request(w.jobs))
                 for w in workloads(number, TYPICAL)
             ]
             naive_s = median_s(lambda: naive_order(asked, holdings, weights))  # noqa: B023

@@ -166,7 +166,7 @@ def holdings_of(tenancy: Tenancy, held: Iterable[Held]) -> Holdings:
 
 
 def charge_of(tenancy: Tenancy, h: Held) -> Charge:
-    amounts = tenancy.amounts(h.gpus, h.cpus, h.gpu_types)
+    amounts = tenancy.resources.amounts(h.gpus, h.cpus, h.gpu_types)
     return Charge(
         row=tenancy.row(TenantName(h.tenant)), amounts=amounts, weighted_gpus=float(h.gpus)
     )
@@ -698,7 +698,7 @@ class Watched(Loopback):
 def counted(ledger: Ledger, name: TenantName, *, within: bool = False) -> dict[str, float]:
     """What a tenant and those below it hold, from the plans alone."""
     by_name = {t.name: t for t in ledger.tenancy.tenants}
-    total: dict[str, float] = dict.fromkeys(ledger.tenancy.resources, 0)
+    total: dict[str, float] = dict.fromkeys(ledger.tenancy.resources.names, 0)
     for entry in ledger.in_state(*AT_SITE):
         if name not in ancestry(by_name, entry.workload.tenant):
             continue

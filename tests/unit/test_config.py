@@ -514,7 +514,7 @@ def test_the_tenancy_has_parents_priorities_and_the_weights_of_gpus(tmp_path: Pa
         ("a", None, 7),
     ]
     assert tenancy.chain(0) == (0, 1)
-    assert tenancy.gpu_weights == {"a100": 1.0, "h100": 2.0}
+    assert tenancy.resources.gpu_weights == {"a100": 1.0, "h100": 2.0}
 
 
 @pytest.mark.parametrize(

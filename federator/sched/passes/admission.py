@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from federator.model.event import Draft
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.resources import Amounts
 from federator.model.submission import Submission, submission_differences, unpack_submission
-from federator.model.tenant import Amounts, Tenancy
+from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.site_view import SiteView
 from federator.sched.queue.borrowing import not_lent
@@ -31,7 +32,7 @@ def never_runs(
         a limit of the tenant or of an ancestor is lower than the request, or a quota, where only
         what is within quota may start.
     """
-    beyond, request = None, tenancy.request(draft.jobs)
+    beyond, request = None, tenancy.resources.request(draft.jobs)
     if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
         beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
     if beyond is None and quota_only and not draft.preemptible:
@@ -59,7 +60,7 @@ def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal |
                     code=ReasonCode.LIMIT,
                     needed=asked,
                     free=int(most),
-                    unit=tenancy.unit(k),
+                    unit=tenancy.resources.unit(k),
                     detail=tenancy.tenants[at].name,
                 )
                 return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))

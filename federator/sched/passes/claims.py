@@ -297,7 +297,7 @@ class Claims:
         tenancy = ledger.tenancy
         workload = ledger.entries[claim.workload].workload
         row = tenancy.row(workload.tenant)
-        request, rows = tenancy.request(workload.jobs), tenancy.quota_rows(row)
+        request, rows = tenancy.resources.request(workload.jobs), tenancy.quota_rows(row)
         return bool(rows) and all(
             fits(ledger.holdings.within(at), request, tenancy.quotas[at]) for at in rows
         )

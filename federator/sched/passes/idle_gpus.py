@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from federator.model.lifecycle import WorkloadState
+from federator.model.resources import Amounts
 from federator.model.site import VictimTerms
-from federator.model.tenant import LOWEST_PRIORITY, Amounts
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.availability import takes_work
 from federator.sched.passes.site_view import SiteView
@@ -88,7 +89,7 @@ def _amounts(ledger: Ledger, by_type: Iterable[Mapping[str, int]]) -> Amounts:
     total: Counter[str] = Counter()
     for each in by_type:
         total.update(each)
-    return ledger.tenancy.amounts(sum(total.values()), 0, total)
+    return ledger.tenancy.resources.amounts(sum(total.values()), 0, total)
 
 
 def _less(amounts: Amounts, taken: Iterable[Amounts]) -> Amounts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.tenant import Amounts
+from federator.model.resources import Amounts
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
@@ -28,7 +28,7 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
         code=ReasonCode.LIMIT,
         needed=amounts[resource],
         free=max(0, int(limit[resource]) - holdings.used(at)[resource]),
-        unit=tenancy.unit(resource),
+        unit=tenancy.resources.unit(resource),
         detail=tenancy.tenants[at].name,
     )
     kind = RefusalKind.REJECT if never else RefusalKind.WAIT

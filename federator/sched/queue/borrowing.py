@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.tenant import Amounts, Tenancy
+from federator.model.resources import Amounts
+from federator.model.tenant import Tenancy
 from federator.model.workload import TenantName
 from federator.sched.state.holdings import fits
 from federator.sched.state.ledger import Ledger

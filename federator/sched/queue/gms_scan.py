@@ -24,7 +24,8 @@ from math import inf
 from operator import le, sub
 from typing import Final
 
-from federator.model.tenant import LOWEST_PRIORITY, Amounts
+from federator.model.resources import Amounts
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.sched.state.backlog import Backlog, Head, Lane
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.holdings import Holdings

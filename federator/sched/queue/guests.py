@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from federator.model.lending import Lending, LendingDecision
 from federator.model.reason import Reason, Refusal, RefusalKind
-from federator.model.tenant import Amounts
+from federator.model.resources import Amounts
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.lending import LendingRoom
@@ -109,7 +109,7 @@ class Guests:
             return None  # a lane says it all
         tenancy, workload = self._ledger.tenancy, entry.workload
         row = tenancy.row(workload.tenant)
-        found = self.decide(workload, row, tenancy.request(workload.jobs), within=within)
+        found = self.decide(workload, row, tenancy.resources.request(workload.jobs), within=within)
         return found if isinstance(found, Refusal) else None
 
     def _run_s(self, workload: Workload) -> float:

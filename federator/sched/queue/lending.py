@@ -26,7 +26,8 @@ from typing import Final, NamedTuple
 
 from federator.model.lending import LendingDecision, LendingPlan, LoadForecast, Owners
 from federator.model.reason import Reason, ReasonCode
-from federator.model.tenant import Amounts, Tenancy
+from federator.model.resources import Amounts
+from federator.model.tenant import Tenancy
 from federator.model.workload import TenantName
 from federator.sched.state.ledger import Ledger
 
@@ -123,7 +124,7 @@ class LendingRoom:
             code=ReasonCode.KEPT,
             needed=amounts[resource],
             free=max(0, int(self._room()[window][resource])),
-            unit=self._tenancy.unit(resource),
+            unit=self._tenancy.resources.unit(resource),
             more_in_s=self._plan.windows_s[window],
         )
 
@@ -231,7 +232,7 @@ class _OwnersNeeds:
         return (waits[resource] if waits is not None else 0) + forecast.new_gpus[window]
 
     def _forecast(self, row: int, resource: int) -> LoadForecast | None:
-        gpu_type = "" if resource == _GPUS else self._tenancy.resources[resource]
+        gpu_type = "" if resource == _GPUS else self._tenancy.resources.names[resource]
         return self._forecasts.get((self._tenancy.tenants[row].name, gpu_type))
 
     def _unused(self, row: int, resource: int) -> float:

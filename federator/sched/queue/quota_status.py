@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from federator.model.lifecycle import AT_SITE
-from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
+from federator.model.resources import Amounts
+from federator.model.tenant import LOWEST_PRIORITY, Tenancy
 from federator.model.workload import TenantName, Workload, WorkloadId
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.holdings import Holdings, fits
@@ -109,7 +110,8 @@ class QuotaReport:
     def shortfall(self, workload: Workload) -> Shortfall:
         """The shortfall that keeps a waiting workload over quota."""
         tenancy = self._backlog.tenancy
-        return self.shortfall_of(tenancy.row(workload.tenant), tenancy.request(workload.jobs))
+        asked = tenancy.resources.request(workload.jobs)
+        return self.shortfall_of(tenancy.row(workload.tenant), asked)
 
     def shortfall_of(self, row: int, asked: Amounts) -> Shortfall:
         """The shortfall that keeps a tenant's workloads over quota that ask for this much.
@@ -136,7 +138,7 @@ class QuotaReport:
                 if held[k] + promised[k] + asked[k] > bound and (asked[k] or k < 2):
                     yield Shortfall(
                         tenant=tenancy.tenants[at].name,
-                        unit=tenancy.unit(k),
+                        unit=tenancy.resources.unit(k),
                         held=held[k],
                         promised=promised[k],
                         asked=asked[k],

@@ -20,7 +20,8 @@ from itertools import count
 from typing import NamedTuple
 
 from federator.model.reason import Refusal
-from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
+from federator.model.resources import Amounts
+from federator.model.tenant import LOWEST_PRIORITY, Tenancy
 from federator.model.workload import Job, Workload
 
 Place = tuple[float, int]
@@ -268,7 +269,7 @@ class Backlog:
         if known is None:
             if len(self._asked) >= self._asked_most:
                 self._forget_asked()
-            known = self._asked[jobs] = next(self._numbers), self.tenancy.request(jobs)
+            known = self._asked[jobs] = next(self._numbers), self.tenancy.resources.request(jobs)
         number, request = known
         throttled = array_.array_id if array_ is not None and array_.max_running else 0
         return Shape(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from federator.model.event import SnapshotUsage
 from federator.model.plan import JobPlan
-from federator.model.tenant import Amounts, Tenancy
+from federator.model.resources import Amounts
+from federator.model.tenant import Tenancy
 from federator.sched.state.credit import F64
 from federator.sched.state.usage import UsageAverage, WindowAverage
 
@@ -90,8 +91,8 @@ class Holdings:
                 types[name] = types.get(name, 0) + number
         return Charge(
             row=row,
-            amounts=self.tenancy.amounts(gpus, cpus, types),
-            weighted_gpus=self.tenancy.weighted_gpus(gpus, types),
+            amounts=self.tenancy.resources.amounts(gpus, cpus, types),
+            weighted_gpus=self.tenancy.resources.weighted_gpus(gpus, types),
             lent=lent,
         )
 

@@ -8,27 +8,10 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.model.tenant import Allowance, Tenancy, Tenant
-from federator.model.workload import Job, TenantName
-from tests.fakes.build import gang, tenant, workload
+from federator.model.workload import TenantName
+from tests.fakes.build import tenant, workload
 
 TYPED = Tenancy([tenant("vision", Allowance(gpus=64, gpu_types={"h100": 16, "a100": 32}))])
-
-
-def job(
-    nodes: int | None = 1,
-    gpus: int = 0,
-    cpus: int = 0,
-    per_node: int = 1,
-    types: tuple[str, ...] = (),
-) -> Job:
-    return Job(
-        name="train",
-        nodes=nodes,
-        gpus_per_node=gpus,
-        cpus=cpus,
-        cpus_per_node=per_node,
-        gpu_types=types,
-    )
 
 
 # ---- bad input ----
@@ -145,8 +128,8 @@ def test_a_user_may_ask_for_a_lower_level_than_the_tenants_and_not_for_a_higher(
 def test_resources_are_gpus_cpus_and_every_type_that_a_quota_or_a_limit_names() -> None:
     limited = Tenant(name=TenantName("x"), limit=Allowance(gpu_types={"b200": 8}))
     tenancy = Tenancy([*TYPED.tenants, limited])
-    assert tenancy.resources == ("gpus", "cpus", "a100", "b200", "h100")
-    assert [tenancy.unit(k) for k in range(5)] == [
+    assert tenancy.resources.names == ("gpus", "cpus", "a100", "b200", "h100")
+    assert [tenancy.resources.unit(k) for k in range(5)] == [
         "GPUs",
         "CPUs",
         "a100 GPUs",
@@ -155,33 +138,3 @@ def test_resources_are_gpus_cpus_and_every_type_that_a_quota_or_a_limit_names() 
     ]
     assert tenancy.quotas[0] == (64, inf, 32, inf, 16)
     assert tenancy.limits == [None, (inf, inf, inf, 8, inf)]
-
-
-def test_a_request_is_the_sum_over_the_jobs_of_all_nodes() -> None:
-    het = (job(2, gpus=8, per_node=6, types=("h100",)), job(1, gpus=4, per_node=3, types=("a100",)))
-    assert TYPED.request(het) == (20, 15, 4, 16)  # gpus, cpus, a100, h100
-
-
-def test_a_job_that_accepts_two_types_counts_against_neither() -> None:
-    assert TYPED.request([job(1, gpus=8, types=("a100", "h100"))]) == (8, 1, 0, 0)
-    assert TYPED.request([job(1, gpus=8)]) == (8, 1, 0, 0)
-    assert TYPED.request([job(1, gpus=8, types=("b200",))]) == (8, 1, 0, 0)  # no quota names it
-
-
-def test_cpus_of_a_job_with_any_number_of_nodes_count_as_for_one_node() -> None:
-    assert TYPED.request([job(None, gpus=8, per_node=4)]) == (8, 4, 0, 0)
-    assert TYPED.request([job(None, cpus=40, per_node=4)]) == (0, 40, 0, 0)
-    assert TYPED.request([job(3, per_node=0)]) == (0, 3, 0, 0)  # at least one per node
-
-
-def test_what_is_placed_counts_against_the_types_it_was_placed_on() -> None:
-    assert TYPED.amounts(16, 2, {"h100": 8, "b200": 8}) == (16, 2, 0, 8)
-
-
-def test_gpus_are_weighted_by_type_and_those_of_no_known_type_count_one_each() -> None:
-    tenancy = Tenancy(gpu_weights={"h100": 2.0, "t4": 0.0})
-    assert tenancy.weighted_gpus(8, {"h100": 8}) == 16.0
-    assert tenancy.weighted_gpus(8, {"a100": 8}) == 8.0
-    assert tenancy.weighted_gpus(8, {}) == 8.0
-    assert tenancy.weighted_gpus(12, {"h100": 4, "t4": 4}) == 4 * 2.0 + 4 * 0.0 + 4
-    assert tenancy.request([gang(1)]) == (8, 1)

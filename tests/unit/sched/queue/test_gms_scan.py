@@ -31,7 +31,7 @@ class Queue:
         self, name: str, gpus: int, cpus: int = 0, *, within: bool = False, **gpu_types: int
     ) -> None:
         row = self.tenancy.row(TenantName(name))
-        amounts = self.tenancy.amounts(gpus, cpus, gpu_types)
+        amounts = self.tenancy.resources.amounts(gpus, cpus, gpu_types)
         self.holdings.add(Charge(row=row, amounts=amounts, weighted_gpus=0.0), within, 0.0)
         self.backlog.touch(row)
 
