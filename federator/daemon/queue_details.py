@@ -15,14 +15,42 @@ from federator.wire.queue_rows import JobDetails
 
 SHOWN: Final = frozenset(
     {
-        "array", "comment", "constraint", "contiguous", "core-spec", "cores-per-socket",
-        "cpus-per-gpu", "cpus-per-task", "delay-boot", "gpus", "gpus-per-node", "gpus-per-task",
-        "gres", "mcs-label", "mem-per-gpu", "network", "nodes", "ntasks", "ntasks-per-core",
-        "ntasks-per-node", "ntasks-per-socket", "oversubscribe", "prefer", "profile", "qos",
-        "reboot", "segment", "sockets-per-node", "thread-spec", "threads-per-core", "time-min",
-        "tmp", "tres-bind", "wckey",
+        "array",
+        "comment",
+        "constraint",
+        "contiguous",
+        "core-spec",
+        "cores-per-socket",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "delay-boot",
+        "gpus",
+        "gpus-per-node",
+        "gpus-per-task",
+        "gres",
+        "mcs-label",
+        "mem-per-gpu",
+        "network",
+        "nodes",
+        "ntasks",
+        "ntasks-per-core",
+        "ntasks-per-node",
+        "ntasks-per-socket",
+        "oversubscribe",
+        "prefer",
+        "profile",
+        "qos",
+        "reboot",
+        "segment",
+        "sockets-per-node",
+        "thread-spec",
+        "threads-per-core",
+        "time-min",
+        "tmp",
+        "tres-bind",
+        "wckey",
     }
-)  # fmt: skip
+)
 """Options whose values everybody may see, as squeue shows them; never the environment."""
 
 

@@ -44,18 +44,39 @@ def rows(count: int) -> Iterator[AccountingRow]:
         at_s = BEGAN_S + k * apart_s
         user = "heavy" if k % 20 == 0 else f"user{(k * 7919) % 1000}"
         last = AccountingAttempt(
-            attempt=1, site=f"site{k % 8}", site_job_id=k, partition="gpu",
-            node_list="n[0001-0008]", nodes=8, cpus=64, gpus=64, gpu_types="a100=64",
-            mem_mib=512_000, awarded_at_s=at_s + 60,
-            started_at_s=at_s + 120, ended_at_s=at_s + 7_200, state="COMPLETED",
-        )  # fmt: skip
+            attempt=1,
+            site=f"site{k % 8}",
+            site_job_id=k,
+            partition="gpu",
+            node_list="n[0001-0008]",
+            nodes=8,
+            cpus=64,
+            gpus=64,
+            gpu_types="a100=64",
+            mem_mib=512_000,
+            awarded_at_s=at_s + 60,
+            started_at_s=at_s + 120,
+            ended_at_s=at_s + 7_200,
+            state="COMPLETED",
+        )
         task = k % 10
         yield AccountingRow(
-            id=FIRST_WORKLOAD_ID + k, name=f"train-{k // 3}", user=user, tenant=f"account{k % 50}",
-            submitted_at_s=at_s, eligible_at_s=at_s, over_at_s=at_s + 7_201, state="COMPLETED",
-            array_id=FIRST_WORKLOAD_ID + k - task if k % 100 < 50 else 0, array_index=task,
-            work_dir=f"/home/{user}/runs", asked_nodes=8, asked_cpus=64, asked_gpus=64, last=last,
-        )  # fmt: skip
+            id=FIRST_WORKLOAD_ID + k,
+            name=f"train-{k // 3}",
+            user=user,
+            tenant=f"account{k % 50}",
+            submitted_at_s=at_s,
+            eligible_at_s=at_s,
+            over_at_s=at_s + 7_201,
+            state="COMPLETED",
+            array_id=FIRST_WORKLOAD_ID + k - task if k % 100 < 50 else 0,
+            array_index=task,
+            work_dir=f"/home/{user}/runs",
+            asked_nodes=8,
+            asked_cpus=64,
+            asked_gpus=64,
+            last=last,
+        )
 
 
 def fill(engine: Engine, count: int) -> None:

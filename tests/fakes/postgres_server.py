@@ -46,9 +46,14 @@ class PostgresServer:
             for path in (given, self._data):
                 shutil.chown(path, "nobody")
         self._run(
-            "initdb", "--auth=scram-sha-256", f"--pwfile={given}", f"--username={ROLE}",
-            "--no-sync", "--locale=C.UTF-8", f"--pgdata={self._data}",
-        )  # fmt: skip
+            "initdb",
+            "--auth=scram-sha-256",
+            f"--pwfile={given}",
+            f"--username={ROLE}",
+            "--no-sync",
+            "--locale=C.UTF-8",
+            f"--pgdata={self._data}",
+        )
         self.start()
 
     def _run(self, program: str, *words: str) -> None:
@@ -94,9 +99,13 @@ class PostgresServer:
         self._made += 1
         name = f"history{self._made}"
         with psycopg.connect(
-            host="127.0.0.1", port=self.port, user=ROLE, password=self.password, dbname="postgres",
+            host="127.0.0.1",
+            port=self.port,
+            user=ROLE,
+            password=self.password,
+            dbname="postgres",
             autocommit=True,
-        ) as connection:  # fmt: skip
+        ) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return self.url(name)
 

@@ -84,10 +84,25 @@ def test_unix_time_may_be_given() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "never", "now-", "now-1fortnight", "25:00", "12:60", "13:00pm", "0:30am", "2026-02-30",
-     "2026-13-01", "2026-11-01T24:00", "99/99", "uts", "1\0", "now-9999999999days",
-     "\u0967\u0968:00"],
-)  # fmt: skip
+    [
+        "",
+        "never",
+        "now-",
+        "now-1fortnight",
+        "25:00",
+        "12:60",
+        "13:00pm",
+        "0:30am",
+        "2026-02-30",
+        "2026-13-01",
+        "2026-11-01T24:00",
+        "99/99",
+        "uts",
+        "1\0",
+        "now-9999999999days",
+        "\u0967\u0968:00",
+    ],
+)
 def test_what_is_no_time_is_refused_in_slurm_s_words(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"Invalid time specification \(pos=0\): "):
         parsed_time(text, at(NOON))

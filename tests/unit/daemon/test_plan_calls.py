@@ -79,7 +79,7 @@ def forecast(**fields: Any) -> dict[str, Any]:
         (forecast(off=(True,)), "forecasts[0]: expected one of each for each of 2 windows, or no"),
         (forecast(kept=(3, 0), promises=(2, 0)), "forecasts[0].kept: expected no more than promi"),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_makes_no_sense_is_refused_with_one_message(
     wrong: dict[str, Any], message: str
 ) -> None:

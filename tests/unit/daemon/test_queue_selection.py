@@ -268,9 +268,17 @@ def test_details_are_of_the_plan_or_else_of_the_request() -> None:
 
 def test_a_row_of_an_older_daemon_is_read() -> None:
     old = {
-        "id": 1, "name": "n", "user": "u", "tenant": "t", "priority": 1, "state": "PENDING",
-        "attempt": 0, "submitted_at_s": 0.0, "offers": {}, "time_limit_s": 60.0,
-    }  # fmt: skip
+        "id": 1,
+        "name": "n",
+        "user": "u",
+        "tenant": "t",
+        "priority": 1,
+        "state": "PENDING",
+        "attempt": 0,
+        "submitted_at_s": 0.0,
+        "offers": {},
+        "time_limit_s": 60.0,
+    }
     row = msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=QueueRow)
     assert (row.details, row.time_limit_s) == (None, 60.0)
     asked = msgspec.msgpack.decode(msgspec.msgpack.encode({"type": "queue"}), type=QueueCall)

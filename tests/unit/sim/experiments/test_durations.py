@@ -51,9 +51,15 @@ def test_jobs_that_are_all_alike_are_predicted_well() -> None:
     assert found["mean_q90_h"] == pytest.approx(2.0, rel=0.2)
     assert found["mean_error_h"] == pytest.approx(0.0, abs=0.1)
     assert [row[:3] for row in table.rows] == [
-        (0.0, "1", 6), (0.0, "all", 6), (7.0, "1", 7), (7.0, "all", 7), (14.0, "1", 1),
-        (14.0, "all", 1), ("all", "1", 14), ("all", "all", 14),
-    ]  # fmt: skip
+        (0.0, "1", 6),
+        (0.0, "all", 6),
+        (7.0, "1", 7),
+        (7.0, "all", 7),
+        (14.0, "1", 1),
+        (14.0, "all", 1),
+        ("all", "1", 14),
+        ("all", "all", 14),
+    ]
 
 
 def test_what_a_run_takes_beyond_its_quantile_counts_tenfold() -> None:
