@@ -57,7 +57,6 @@ FAULTS = (
     "refuse",
     "accept",
     "restart",
-    "reload",
     "repeat",
     "fail job",
     "local job",
@@ -69,8 +68,8 @@ FAULTS = (
     "save slowly",
 )
 
-UNTOLD = ("restart", "cut off", "reload")  # in ``Loopback.history``
-CONFIGURED = tuple(name for name in CALM + FAULTS if name != "reload")
+UNTOLD = ("restart", "cut off")  # in ``Loopback.history``
+WITH_RELOADS = (*CALM, *FAULTS, "reload", "reload")  # the log does not have them
 
 
 def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
@@ -294,7 +293,7 @@ def stop_faults(f: Loopback) -> None:
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS), st.booleans())
+@given(acts(WITH_RELOADS), st.booleans())
 def test_whatever_happens_every_workload_ends_once_faults_stop(
     history: list[Act], evicting: bool
 ) -> None:
@@ -316,7 +315,7 @@ def test_without_local_users_whatever_is_launched_starts_at_once(
 
 
 @HISTORIES
-@given(acts(CONFIGURED), st.booleans())
+@given(acts(CALM + FAULTS), st.booleans())
 def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evicting: bool) -> None:
     f = fresh(evicting)
     play(f, history)
@@ -350,7 +349,7 @@ def test_the_same_history_gives_the_same_commands(history: list[Act], evicting: 
 
 
 @HISTORIES
-@given(acts(CONFIGURED))
+@given(acts(CALM + FAULTS))
 def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
     history: list[Act],
 ) -> None:
@@ -399,7 +398,7 @@ class RenewedTerms:
 
 
 @HISTORIES
-@given(acts(CONFIGURED), st.booleans(), st.integers(1, 4), st.sampled_from([0.0, 3.0]))
+@given(acts(CALM + FAULTS), st.booleans(), st.integers(1, 4), st.sampled_from([0.0, 3.0]))
 def test_terms_that_are_renewed_are_those_that_the_ledger_implies(
     history: list[Act], together: bool, every: int, min_run_s: float
 ) -> None:
@@ -417,7 +416,7 @@ def test_terms_that_are_renewed_are_those_that_the_ledger_implies(
 
 
 @HISTORIES
-@given(acts(CONFIGURED))
+@given(acts(CALM + FAULTS))
 def test_who_may_not_be_evicted_never_is_and_never_borrows(history: list[Act]) -> None:
     f = fresh(evicting=True)
     play(f, history)
@@ -483,7 +482,7 @@ def test_histories_with_two_tenants_do_evict() -> None:
 
 
 @HISTORIES
-@given(acts(CONFIGURED), st.booleans(), st.integers(0, 3))
+@given(acts(CALM + FAULTS), st.booleans(), st.integers(0, 3))
 def test_after_a_reload_the_queue_is_as_after_a_restart(
     history: list[Act], evicting: bool, choice: int
 ) -> None:

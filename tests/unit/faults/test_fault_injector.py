@@ -17,6 +17,7 @@ from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
 from federator.faults.inject.operator_faults import OPERATOR_FAULTS
 from federator.faults.inject.people_faults import PEOPLE_FAULTS
+from federator.faults.inject.planner_faults import PLANNER_FAULTS
 from federator.faults.inject.slurm_faults import SLURM_FAULTS
 from federator.faults.kinds import AT_POINT, FaultKind
 from federator.faults.process import ManyProcesses
@@ -31,6 +32,7 @@ def test_a_kind_is_injected_in_one_way_alone() -> None:
         NODE_FAULTS,
         PEOPLE_FAULTS,
         OPERATOR_FAULTS,
+        PLANNER_FAULTS,
         AT_POINT,
     )
     kinds = [kind for family in families for kind in family]
