@@ -31,7 +31,16 @@ RELEASED_AT_S: Final = 1_795_305_600  # 2026-11-22; time of all files, so that e
 DAEMON_LIBRARIES: Final = (
     *("asyncssh", "cryptography", "cffi", "pycparser", "typing_extensions", "numpy"),
     *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
-    *("redis", "async-timeout", "hiredis", "rich", "markdown-it-py", "mdurl", "Pygments"),
+    *(
+        "prometheus_client",
+        "redis",
+        "async-timeout",
+        "hiredis",
+        "rich",
+        "markdown-it-py",
+        "mdurl",
+        "Pygments",
+    ),
     *("structlog", "SQLAlchemy", "psycopg", "psycopg-binary"),
 )
 _RELEASES: Final[Mapping[str, int]] = MappingProxyType({"bookworm": 12, "trixie": 13, "forky": 14})
