@@ -89,6 +89,7 @@ class Counts:
                 if not spec.labels:
                     series[()] = Distribution(spec.buckets)
         self._pass: PassSummary | None = None
+        self._pass_counted = False
         self._asked: dict[SiteName, tuple[int, float]] = {}  # the question that each has open
         self._claims = dict(ledger.claims)
         self._leaving: dict[WorkloadId, float] = {}  # victims, and when they were told to leave
@@ -170,9 +171,10 @@ class Counts:
                     self._asks(command.site, command.message)
             elif isinstance(command, AnswerRefused):
                 self._count("submissions_refused")
-        if last is not self._pass or (last is not None and last.ended_s):
-            self._pass_over()
-            self._pass = last if last is not None and not last.ended_s else None
+        if last is not self._pass:
+            self._count_pass()  # the one before ended in the meantime
+            self._pass, self._pass_counted = last, False
+        self._count_pass()
 
     def turn_begins(self, now_s: float) -> None:
         """The time of what is decided and recorded from now on, by the clock of ``__init__``."""
@@ -201,10 +203,11 @@ class Counts:
 
     # ---- passes ----
 
-    def _pass_over(self) -> None:
-        """The pass that was open is over, or was dropped."""
+    def _count_pass(self) -> None:
+        """Count a pass once, when it is over; one that was dropped never is."""
         over = self._pass
-        if over is not None and over.ended_s:
+        if over is not None and over.ended_s and not self._pass_counted:
+            self._pass_counted = True
             self._took("pass", over.ended_s - over.began_s)
             self._count("pass_rounds", by=over.rounds)
 
