@@ -8,7 +8,6 @@ from math import inf
 from typing import Final
 
 import structlog
-from prometheus_client.core import Metric
 
 from federator.config import FederationConfig
 from federator.config_listen import listen_address
@@ -16,6 +15,7 @@ from federator.daemon.edges import REAL_EDGES, DaemonEdges, Listening
 from federator.daemon.leader import Leadership
 from federator.daemon.log_tailer import LogTailer
 from federator.daemon.loop import Term
+from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.endpoint import MetricsEndpoint
 from federator.daemon.metrics.gauges import standby_metrics
 from federator.daemon.own_config import ConfigSource, OwnConfig, new_federation
@@ -120,7 +120,7 @@ class Daemon:
         endpoint.start()
         return endpoint
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collected]:
         """The metrics of the leader, or those of a standby."""
         if self.term is not None and self._leadership.holds:
             return self.term.metrics()

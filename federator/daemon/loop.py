@@ -10,7 +10,6 @@ from math import inf
 from typing import Final
 
 import structlog
-from prometheus_client.core import Metric
 
 from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
@@ -23,6 +22,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.measuring import Measuring
+from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.pass_throttle import PassThrottle
@@ -113,7 +113,7 @@ class Term:
         """The daemon's federation; not to be changed."""
         return self._federation
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collected]:
         """The metrics of this term, as they are now."""
         return self._metrics.collect(self._own.now)
 

@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from federator.config import FederationConfig
+from federator.daemon.metrics.catalogue import as_metrics
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.model.message import Observation, Record
 from federator.model.site import Node
@@ -70,7 +71,7 @@ class Counted(Loopback):
 
     def collected(self) -> list[Metric]:
         assert self.metrics is not None
-        return self.metrics.collect(self.config)
+        return as_metrics(self.metrics.collect(self.config))
 
     def values(self, name: str) -> Values:
         """The samples of one name, by their labels' values; of a histogram name its parts."""

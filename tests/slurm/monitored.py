@@ -1,7 +1,7 @@
 """A real Prometheus that scrapes a daemon and evaluates the shipped alerts, 30 times faster.
 
-Windows and waits of the rules are divided by ``FASTER``; of a few alerts a threshold is lowered, for
-no test waits for a history that is five minutes behind.
+Windows and waits of the rules are divided by ``FASTER``; some thresholds are lowered, for no test
+waits until a history is five minutes behind.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from math import inf
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -199,36 +199,58 @@ CATALOGUE: Final = (
 
 BY_NAME: Final[Mapping[str, MetricSpec]] = MappingProxyType({m.name: m for m in CATALOGUE})
 
-Series = Iterable[tuple[Sequence[str], float]]
-"""Values by the values of the labels."""
+Labels = Sequence[str]
 
 
-def family(name: str, series: Series) -> Metric:
+class Collected(NamedTuple):
+    """The values of one metric at an instant, by the values of its labels.
+
+    Of a histogram a value is the number of observations in each bucket, and their sum.
+    """
+
+    name: str
+    series: list[tuple[Labels, float]]
+    distributions: Sequence[tuple[Labels, list[int], float]] = ()
+
+
+def family(name: str, series: Iterable[tuple[Labels, float]]) -> Collected:
     """A counter or gauge of the catalogue with its values."""
-    spec = BY_NAME[name]
+    return Collected(name, list(series))
+
+
+def gauge(name: str, value: float) -> Collected:
+    """A gauge without labels."""
+    return Collected(name, [((), value)])
+
+
+def histogram(name: str, series: Mapping[tuple[str, ...], Distribution]) -> Collected:
+    """A histogram of the catalogue with its values."""
+    seen = [(labels, list(one.counts), one.total) for labels, one in series.items()]
+    return Collected(name, [], seen)
+
+
+def as_metrics(found: Iterable[Collected]) -> list[Metric]:
+    """The values as the client library writes them; it takes longer than collecting them."""
+    return [_as_metric(BY_NAME[each.name], each) for each in found]
+
+
+def _as_metric(spec: MetricSpec, found: Collected) -> Metric:
     made: CounterMetricFamily | GaugeMetricFamily
+    if spec.kind is Kind.HISTOGRAM:
+        return _as_histogram(spec, found)
     if spec.kind is Kind.COUNTER:
-        made = CounterMetricFamily(name, spec.about, labels=spec.labels)
+        made = CounterMetricFamily(spec.name, spec.about, labels=spec.labels)
     else:
-        made = GaugeMetricFamily(name, spec.about, labels=spec.labels)
-    for labels, value in series:
+        made = GaugeMetricFamily(spec.name, spec.about, labels=spec.labels)
+    for labels, value in found.series:
         made.add_metric(labels, value)
     return made
 
 
-def gauge(name: str, value: float) -> Metric:
-    """A gauge without labels."""
-    return family(name, (((), value),))
-
-
-def histogram(name: str, series: Mapping[tuple[str, ...], Distribution]) -> Metric:
-    """A histogram of the catalogue with its values."""
-    spec = BY_NAME[name]
-    made = HistogramMetricFamily(name, spec.about, labels=spec.labels)
-    for labels, seen in series.items():
-        buckets, below = [], 0
-        for bound, count in zip((*seen.bounds, inf), seen.counts, strict=True):
-            below += count
-            buckets.append(("+Inf" if bound == inf else repr(bound), float(below)))
-        made.add_metric(labels, buckets, seen.total)
+def _as_histogram(spec: MetricSpec, found: Collected) -> Metric:
+    made = HistogramMetricFamily(spec.name, spec.about, labels=spec.labels)
+    bounds = (*map(repr, spec.buckets), "+Inf")
+    for labels, counts, total in found.distributions:
+        below = accumulate(map(float, counts))
+        made.add_metric(labels, list(zip(bounds, below, strict=True)), total)
     return made

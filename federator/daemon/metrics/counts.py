@@ -7,13 +7,13 @@ reason is there with 0 from the start, so that a rate exists before the first ev
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
-from prometheus_client.core import Metric
-
 from federator.daemon.metrics.catalogue import (
     CATALOGUE,
+    Collected,
     Distribution,
     Kind,
     family,
@@ -48,10 +48,11 @@ from federator.sched.state.shrink import gpus_of
 QUOTAS: Final = ("within", "over")
 BUDGETS: Final = ("within", "beyond")
 OUTCOMES: Final = ("kept", "late", "broken", "withdrawn")
-REASONS: Final = tuple(code.value for code in ReasonCode)
-_KINDS: Final = {kind: str(kind.__name__) for kind in get_args(Observation)}
+_REASONS: Final = {code: (code.value,) for code in ReasonCode}
+_STEPS: Final = {step: (event_name(step),) for step in WorkloadEvent}
+_KINDS: Final = {kind: (str(kind.__name__),) for kind in get_args(Observation)}
 _RECORDS: Final = {
-    kind: str(kind.__struct_config__.tag)
+    kind: (str(kind.__struct_config__.tag),)
     for kind in get_args(LogRecord)
     if kind not in get_args(SnapshotRecord)
 }
@@ -81,11 +82,14 @@ class Counts:
         self._seconds: dict[str, dict[_Labels, Distribution]] = {}
         self._bounds: dict[str, tuple[float, ...]] = {}
         for spec in CATALOGUE:
+            name = spec.name.removeprefix("federator_")
             if spec.kind is Kind.COUNTER:
-                self._counters[spec.name] = {} if spec.labels else {(): 0.0}
+                name = name.removesuffix("_total")
+                self._counters[name] = {} if spec.labels else {(): 0.0}
             elif spec.kind is Kind.HISTOGRAM:
-                self._bounds[spec.name] = spec.buckets
-                series = self._seconds[spec.name] = {}
+                name = name.removesuffix("_seconds")
+                self._bounds[name] = spec.buckets
+                series = self._seconds[name] = {}
                 if not spec.labels:
                     series[()] = Distribution(spec.buckets)
         self._pass: PassSummary | None = None
@@ -97,10 +101,10 @@ class Counts:
         self._begin(sites)
 
     def _begin(self, sites: Iterable[SiteName]) -> None:
-        self._have("observations", ((word,) for word in _KINDS.values()))
-        self._have("log_records", ((word,) for word in _RECORDS.values()))
-        self._have("refusals", ((reason,) for reason in REASONS))
-        self._have("steps", ((event_name(step),) for step in WorkloadEvent))
+        self._have("observations", _KINDS.values())
+        self._have("log_records", _RECORDS.values())
+        self._have("refusals", _REASONS.values())
+        self._have("steps", _STEPS.values())
         self._have("claims_ended", ((outcome,) for outcome in OUTCOMES))
         for name in ("evictions", "evicted_gpus"):
             self._have(name, ((budget,) for budget in BUDGETS))
@@ -123,30 +127,36 @@ class Counts:
             self._series("bid", (site,))
 
     def _have(self, name: str, labels: Iterable[_Labels]) -> None:
-        series = self._counters[f"federator_{name}_total"]
+        series = self._counters[name]
         for each in labels:
             series.setdefault(each, 0.0)
 
-    def _count(self, name: str, *labels: str, by: float = 1.0) -> None:
-        series = self._counters[f"federator_{name}_total"]
+    def _count(self, name: str, labels: _Labels = (), by: float = 1.0) -> None:
+        series = self._counters[name]
         series[labels] = series.get(labels, 0.0) + by
 
     def _series(self, name: str, labels: _Labels = ()) -> Distribution:
-        series = self._seconds[f"federator_{name}_seconds"]
+        series = self._seconds[name]
         found = series.get(labels)
         if found is None:
-            found = series[labels] = Distribution(self._bounds[f"federator_{name}_seconds"])
+            found = series[labels] = Distribution(self._bounds[name])
         return found
 
-    def _took(self, name: str, seconds: float, *labels: str) -> None:
+    def _took(self, name: str, seconds: float, labels: _Labels = ()) -> None:
         seen = self._series(name, labels)
         seen.counts[bisect_left(seen.bounds, seconds)] += 1
         seen.total += max(0.0, seconds)
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collected]:
         """All of them, as they are now; what is counted later is not in it."""
-        counters = [family(name, list(s.items())) for name, s in self._counters.items() if s]
-        return counters + [histogram(name, series) for name, series in self._seconds.items()]
+        counters = [
+            family(f"federator_{name}_total", list(series.items()))
+            for name, series in self._counters.items()
+            if series
+        ]
+        return counters + [
+            histogram(f"federator_{name}_seconds", series) for name, series in self._seconds.items()
+        ]
 
     # ---- the loop ----
 
@@ -163,7 +173,7 @@ class Counts:
             if isinstance(observation.message, BidsMade):
                 self._bids_came(observation.site, observation.message)
         elif isinstance(observation, SiteDown):
-            self._count("site_downs", observation.site)
+            self._count("site_downs", (observation.site,))
             self._asked.pop(observation.site, None)
         for command in commands:
             if isinstance(command, SendTo):
@@ -213,41 +223,41 @@ class Counts:
 
     def _asks(self, site: SiteName, question: Ask) -> None:
         if site in self._asked:
-            self._count("bid_timeouts", site)
+            self._count("bid_timeouts", (site,))
         self._asked[site] = (question.pass_id, self._now_s)
-        self._count("bid_requests", site, by=len(question.requests))
+        self._count("bid_requests", (site,), by=len(question.requests))
 
     def _bids_came(self, site: SiteName, came: BidsMade) -> None:
         asked = self._asked.get(site)
         if asked is None or asked[0] != came.pass_id:
             return  # too late: it has been counted so
         del self._asked[site]
-        self._took("bid", self._now_s - asked[1], site)
+        self._took("bid", self._now_s - asked[1], (site,))
         refusals = [a.refusal.reasons[0].code for a in came.answers if a.refusal is not None]
-        self._count("bids", site, by=len(came.answers) - len(refusals))
-        for code in refusals:
-            self._count("refusals", code.value)
+        self._count("bids", (site,), by=len(came.answers) - len(refusals))
+        for code, times in Counter(refusals).items():
+            self._count("refusals", _REASONS[code], by=times)
 
     # ---- workloads ----
 
     def _awarded(self, event: Awarded) -> None:
         quota = QUOTAS[0] if event.within_quota else QUOTAS[1]
-        self._count("awards", event.site, quota)
-        self._count("steps", event_name(WorkloadEvent.AWARDED))
+        self._count("awards", (event.site, quota))
+        self._count("steps", _STEPS[WorkloadEvent.AWARDED])
         id_ = event.attempt.workload
         entry = self._ledger.entries.get(id_)
         if entry is not None and event.attempt.attempt == 1:
-            self._took("wait", event.at_s - entry.queued_since_s, quota)
+            self._took("wait", event.at_s - entry.queued_since_s, (quota,))
         claim = self._claims.get(id_)
         if claim is not None:
             self._claim_ended(id_, "kept" if event.at_s <= claim.promised_by_s else "late")
 
     def _claim_ended(self, id_: WorkloadId, outcome: str) -> None:
         if self._claims.pop(id_, None) is not None:
-            self._count("claims_ended", outcome)
+            self._count("claims_ended", (outcome,))
 
     def _changed(self, event: Changed, *, is_last: bool) -> None:
-        self._count("steps", event_name(event.happening))
+        self._count("steps", _STEPS[event.happening])
         entry = self._ledger.entries.get(event.workload)
         if entry is None:
             return
@@ -257,12 +267,12 @@ class Counts:
         mine = award is not None and award.attempt.attempt == event.attempt
         site = SiteName(award.site) if award is not None and mine else _NOWHERE
         if (name := _AT_SITES.get(event.happening)) is not None:
-            self._count(name, site)
+            self._count(name, (site,))
         if event.happening is WorkloadEvent.STARTED and award is not None:
             self._took("launch", event.at_s - award.at_s)
         self._eviction(event, entry)
         if is_last and entry.state in TERMINAL:
-            self._count("ended_workloads", site, entry.state.value)
+            self._count("ended_workloads", (site, entry.state.value))
 
     def _eviction(self, event: Changed, entry: WorkloadRecord) -> None:
         """A victim is told to leave, or loses optional jobs; or one that was told is gone."""
@@ -273,8 +283,8 @@ class Counts:
             elif entry.award is not None:
                 gpus = gpus_of(entry.award.jobs, event.components)
             budget = BUDGETS[1] if event.beyond_budget else BUDGETS[0]
-            self._count("evictions", budget)
-            self._count("evicted_gpus", budget, by=gpus)
+            self._count("evictions", (budget,))
+            self._count("evicted_gpus", (budget,), by=gpus)
         elif entry.state is not WorkloadState.PREEMPTING:
             told_at_s = self._leaving.pop(event.workload, None)
             if told_at_s is not None:

@@ -25,6 +25,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from federator.config_listen import ListenAddress
+from federator.daemon.metrics.catalogue import Collected, as_metrics
 from federator.daemon.standby import is_served
 
 KEPT_S: Final = 1.0
@@ -38,7 +39,7 @@ SOCKET_MODE: Final = 0o660
 
 log = structlog.get_logger()
 
-Collect = Callable[[], list[Metric]]
+Collect = Callable[[], list[Collected]]
 
 
 class MetricsEndpoint:
@@ -56,8 +57,8 @@ class MetricsEndpoint:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._open = 0
-        self._kept: tuple[float, list[Metric]] | None = None  # and until when
-        self._collecting: asyncio.Task[list[Metric]] | None = None
+        self._kept: tuple[float, list[Collected]] | None = None  # and until when
+        self._collecting: asyncio.Task[list[Collected]] | None = None
 
     def start(self) -> None:
         """Begin to serve."""
@@ -142,11 +143,10 @@ class MetricsEndpoint:
             found = await self._collected()
         except TimeoutError:
             return _response("503 Service Unavailable", b"the daemon is busy\n")
-        encode, kind = choose_encoder(_accept(rest))
-        body: bytes = encode(_registry(found))
+        body, kind = text_of(found, _accept(rest))
         return _response("200 OK", b"" if method == b"HEAD" else body, kind)
 
-    async def _collected(self) -> list[Metric]:
+    async def _collected(self) -> list[Collected]:
         """The metrics of now, or those of a moment ago.
 
         Raises:
@@ -160,8 +160,8 @@ class MetricsEndpoint:
         async with asyncio.timeout(COLLECT_S):
             return await asyncio.shield(self._collecting)
 
-    async def _ask_loop(self) -> list[Metric]:
-        async def collect() -> list[Metric]:
+    async def _ask_loop(self) -> list[Collected]:
+        async def collect() -> list[Collected]:
             return self._collect()
 
         asked = asyncio.run_coroutine_threadsafe(collect(), self._loop)
@@ -170,8 +170,8 @@ class MetricsEndpoint:
         return found
 
 
-class _Collected(Collector):
-    """Metrics that have been collected already."""
+class _Ready(Collector):
+    """Metrics that are made already."""
 
     def __init__(self, found: Iterable[Metric]) -> None:
         self._found = found
@@ -180,11 +180,14 @@ class _Collected(Collector):
         return self._found
 
 
-def _registry(found: list[Metric]) -> CollectorRegistry:
+def text_of(found: Iterable[Collected], accept: str) -> tuple[bytes, str]:
+    """Metrics, and those of this process, in the format that is asked for; its MIME type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Ready(as_metrics(found)))
     ProcessCollector(registry=registry)
-    return registry
+    encode, kind = choose_encoder(accept)
+    text: bytes = encode(registry)
+    return text, kind
 
 
 def _accept(headers: bytes) -> str:

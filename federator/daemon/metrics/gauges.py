@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Final, Protocol
 
-from prometheus_client.core import Metric
-
 from federator import __version__
 from federator.config import FederationConfig
-from federator.daemon.metrics.catalogue import family, gauge
+from federator.daemon.metrics.catalogue import Collected, family, gauge
 from federator.daemon.metrics.held_gpus import GPUS, HeldGpus, held_gpus, uses_of
 from federator.daemon.metrics.kept import Kept
 from federator.daemon.metrics.pending_reasons import PendingReasons
@@ -69,7 +67,7 @@ class Gauges:
         self._reasons = PendingReasons(federation, clock)
         self._took_s = 0.0
 
-    def metrics(self, config: FederationConfig, now_s: float) -> list[Metric]:
+    def metrics(self, config: FederationConfig, now_s: float) -> list[Collected]:
         """All of them; ``now_s`` is Unix time."""
         began_s = self._clock()
         held = self._held.now()
@@ -85,7 +83,7 @@ class Gauges:
         self._took_s = self._clock() - began_s
         return found
 
-    def _of_term(self, config: FederationConfig) -> Iterator[Metric]:
+    def _of_term(self, config: FederationConfig) -> Iterator[Collected]:
         ledger, last = self._federation.ledger, self._federation.last_pass
         store = config.store.partition(":")[0].partition("+")[0].removesuffix("s")
         told = (config.federation, config.policy.name, store)
@@ -99,7 +97,7 @@ class Gauges:
         began_s = last.began_s if last is not None else 0.0
         yield gauge("federator_pass_start_timestamp_seconds", began_s)
 
-    def _of_queue(self, now_s: float) -> Iterator[Metric]:
+    def _of_queue(self, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger
         states = [((state.value,), ledger.count_in(state)) for state in _LIVE]
         yield family("federator_workloads", states)
@@ -108,7 +106,7 @@ class Gauges:
         oldest_s = min(now_s, self._waiting.now().oldest_at_s)
         yield gauge("federator_oldest_wait_seconds", now_s - oldest_s)
 
-    def _of_claims(self, now_s: float) -> Iterator[Metric]:
+    def _of_claims(self, now_s: float) -> Iterator[Collected]:
         claims = self._federation.ledger.claims.values()
         gpus = Counter(dict.fromkeys(self._federation.sites, 0))
         for claim in claims:
@@ -123,7 +121,7 @@ class Gauges:
 
     # ---- sites ----
 
-    def _of_sites(self, config: FederationConfig, held: HeldGpus) -> Iterator[Metric]:
+    def _of_sites(self, config: FederationConfig, held: HeldGpus) -> Iterator[Collected]:
         sites = self._federation.sites
         drains = self._federation.ledger.drains
         yield family("federator_site_up", (((n,), site.ready) for n, site in sites.items()))
@@ -160,7 +158,7 @@ class Gauges:
 
     # ---- tenants ----
 
-    def _of_tenants(self, held: HeldGpus, now_s: float) -> Iterator[Metric]:
+    def _of_tenants(self, held: HeldGpus, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger
         tenancy, holdings = ledger.tenancy, ledger.holdings
         names = [tenant.name for tenant in tenancy.tenants]
@@ -178,7 +176,7 @@ class Gauges:
         lost = ledger.tax.by_victim
         yield family("federator_lost_gpu_seconds_total", (((n,), lost.get(n, 0.0)) for n in names))
 
-    def _of_lending(self, now_s: float) -> Iterator[Metric]:
+    def _of_lending(self, now_s: float) -> Iterator[Collected]:
         planned = self._federation.ledger.planned
         enabled = self._federation.rules.lending is not Lending.OFF
         yield gauge("federator_lending_enabled", enabled)
@@ -188,7 +186,7 @@ class Gauges:
         yield gauge("federator_lending_plan_timestamp_seconds", made_s)
 
 
-def process_metrics(*, leads: bool) -> list[Metric]:
+def process_metrics(*, leads: bool) -> list[Collected]:
     """The two that a standby has as well."""
     return [
         family("federator_build_info", (((__version__,), 1),)),
@@ -196,13 +194,13 @@ def process_metrics(*, leads: bool) -> list[Metric]:
     ]
 
 
-def standby_metrics(*, up_to_date: bool) -> list[Metric]:
+def standby_metrics(*, up_to_date: bool) -> list[Collected]:
     """All that a standby tells."""
     told = gauge("federator_standby_up_to_date", up_to_date)
     return [*process_metrics(leads=False), told]
 
 
-def _by_tenant(name: str, tenants: Sequence[str], values: Iterable[float]) -> Metric:
+def _by_tenant(name: str, tenants: Sequence[str], values: Iterable[float]) -> Collected:
     series = (((tenant,), value) for tenant, value in zip(tenants, values, strict=True))
     return family(f"federator_tenant_{name}", series)
 

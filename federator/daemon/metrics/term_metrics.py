@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client.core import Metric
-
 from federator.config import FederationConfig
+from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.counts import Counts
 from federator.daemon.metrics.gauges import Gauges, HistoryState, LinkState
 from federator.model.workload import SiteName
@@ -40,6 +39,6 @@ class TermMetrics:
         self.counts = Counts(federation.ledger, config.sites, elapsed())
         self._gauges = Gauges(federation, links, history, elapsed, wall())
 
-    def collect(self, config: FederationConfig) -> list[Metric]:
+    def collect(self, config: FederationConfig) -> list[Collected]:
         """All metrics, as they are now, by the configuration in force."""
         return [*self._gauges.metrics(config, self._wall()), *self.counts.metrics()]

@@ -156,6 +156,12 @@ def _server(site: SiteLayout, sources: Sources) -> DebContents:
             _unit("federator-daemon.service"),
             _copy(own / "federator-daemon.default", "etc/default/federator-daemon"),
             _copy(own / "federation.yaml", _doc("federator-server", "examples/federation.yaml")),
+            *files_below(REPOSITORY / "packaging" / "prometheus", f"{_OPT}/share/prometheus"),
+            *files_below(REPOSITORY / "packaging" / "grafana", f"{_OPT}/share/grafana"),
+            *(
+                _copy(REPOSITORY / "docs" / page, _doc("federator-server", page))
+                for page in ("metrics.md", "alerts.md")
+            ),
         ),
     )
 

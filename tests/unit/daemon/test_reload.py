@@ -211,6 +211,7 @@ def test_a_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
         ("socket: daemon.sock", "socket: other.sock", "FILE:3: socket"),
         ("regions:", "history: {keep_days: 7}\nregions:", "FILE:4: history.keep_days"),
         ("regions:", "history: {url: none}\nregions:", "FILE:4: history.url"),
+        ("regions:", 'metrics: {listen: "[::1]:9464"}\nregions:', "FILE:4: metrics.listen"),
     ],
 )
 def test_some_keys_change_only_by_a_restart(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -100,7 +100,7 @@ def test_a_question_without_an_answer_is_counted_when_the_next_one_is_asked() ->
     f = Counted({"alpine": rack("a", 1)}, Rules(bid_timeout_s=5.0, pass_interval_s=30.0))
     agent = f.sites[SiteName("alpine")].agent
     assert agent is not None
-    agent.do = lambda _command: []  # type: ignore[method-assign]  # it is busy
+    agent.do = lambda _command: []  # type: ignore[method-assign,assignment]  # busy
     f.submit(draft(gang(1, 8)))
     f.run_for(40.0)
     assert f.value("federator_bid_timeouts_total", "alpine") >= 1

@@ -7,7 +7,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from federator.config_listen import ListenAddress, listen_address
 from federator.daemon.metrics import endpoint
-from federator.daemon.metrics.catalogue import gauge
+from federator.daemon.metrics.catalogue import Collected, gauge
 from federator.daemon.metrics.endpoint import CONNECTIONS, MetricsEndpoint
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -41,7 +41,7 @@ class Source:
         self.threads: set[int] = set()
         self.fails = False
 
-    def collect(self) -> list[Metric]:
+    def collect(self) -> list[Collected]:
         self.asked += 1
         self.threads.add(threading.get_ident())
         if self.fails:
@@ -96,7 +96,7 @@ def at(port: int) -> ListenAddress:
     return listen_address(f"127.0.0.1:{port}")
 
 
-def names(families: Iterator[Metric]) -> set[str]:
+def names(families: Iterable[Metric]) -> set[str]:
     return {each.name for each in families}
 
 
@@ -106,7 +106,7 @@ async def test_a_scraper_reads_metrics_of_the_loop_and_of_the_process(port: int)
     async with served(at(port), source):
         head, body = await ask(at(port))
         assert head.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
-        found = names(iter(parser.text_string_to_metric_families(body.decode())))
+        found = names(parser.text_string_to_metric_families(body.decode()))
         assert {"federator_leader", "process_cpu_seconds"} <= found
         assert source.threads == {threading.get_ident()}
 
@@ -117,7 +117,7 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(port: int) -> None:
     async with served(at(port), Source()):
         head, body = await ask(at(port), GET[:-2] + accept)
         assert "application/openmetrics-text" in head
-        found = names(iter(openmetrics.text_string_to_metric_families(body.decode())))
+        found = names(openmetrics.text_string_to_metric_families(body.decode()))  # type: ignore[no-untyped-call]
         assert "federator_leader" in found
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from federator.daemon.metrics.catalogue import BY_NAME
+from federator.daemon.metrics.catalogue import BY_NAME, as_metrics
 from federator.daemon.metrics.gauges import standby_metrics
 from federator.daemon.metrics.held_gpus import uses_of
 from federator.daemon.metrics.kept import KEEP, Kept
@@ -152,14 +152,14 @@ def test_the_history_lags_by_the_age_of_its_newest_record_in_the_log() -> None:
         metrics = TermMetrics(
             f.federation, f.config, f.links, FakeHistory(at_s), elapsed=f.clock, wall=f.clock
         )
-        return values_of(metrics.collect(f.config), "federator_history_lag_seconds")[()]
+        return values_of(as_metrics(metrics.collect(f.config)), "federator_history_lag_seconds")[()]
 
     assert lag_s(latest_s - 7.0) == 7.0
     assert lag_s(latest_s) == 0.0
 
 
 def test_a_standby_shows_that_it_is_one_and_no_more() -> None:
-    found = standby_metrics(up_to_date=True)
+    found = as_metrics(standby_metrics(up_to_date=True))
     assert values_of(found, "federator_leader") == {(): 0}
     assert values_of(found, "federator_standby_up_to_date") == {(): 1}
     assert all(BY_NAME[metric.name].of_standby for metric in found)
