@@ -3,8 +3,8 @@
 Run by ``./test bench``; prints medians; asserts nothing. Counting is always on, so it is set beside
 the work that it follows: decisions and bids of whole passes, and records encoded. A scrape is
 measured in the loop (``collect``) and in the thread that writes the text, each against the 5 s
-until the next. Last, a real daemon takes 1,000 submissions a second, scraped every 5 s or not, in
-turns: CPU seconds of its process for each submission.
+until the next. Last, a real daemon takes 1,000 submissions a second, or as many as the machine has
+CPU for, scraped every second or not, in turns: CPU seconds of its process for each submission.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -41,8 +42,8 @@ EVERY_S = 5.0
 WORKLOADS = 1_500
 PENDING = 10_000
 SUBMITTED_PER_S = 1_000
-RUN_S = 15.0
-TURNS = 4
+WINDOW_S = 8.0
+WINDOWS = 3  # of A B B A
 PORT = 29_464
 
 
@@ -150,18 +151,17 @@ def scrape(sites: int, pending: int) -> tuple[float, float, int]:
 # ---- a daemon ----
 
 
-async def submit(path: Path, seconds: float) -> int:
-    """SUBMITTED_PER_S over eight connections, or as many as there is CPU for; their number."""
+async def submit(path: Path, over: threading.Event) -> None:
+    """SUBMITTED_PER_S over eight connections, or as many as there is CPU for."""
     loop = asyncio.get_running_loop()
-    began_s, done = loop.time(), 0
+    began_s = loop.time()
 
     async def some(first: int) -> None:
-        nonlocal done
         reader, writer = await asyncio.open_unix_connection(path)
         await reader.readexactly(len(BANNER))
-        for k in range(first, round(SUBMITTED_PER_S * seconds), 8):
+        for k in count(first, 8):
             await asyncio.sleep(max(0.0, began_s + k / SUBMITTED_PER_S - loop.time()))
-            if loop.time() > began_s + 1.5 * seconds:
+            if over.is_set():
                 break
             options = (Option(name="gres", value=f"gpu:{1 + k % 8}"),)
             submission = Submission(components=(options,), script="#!/bin/bash\nsrun train\n")
@@ -169,42 +169,59 @@ async def submit(path: Path, seconds: float) -> int:
             length = int.from_bytes(await reader.readexactly(4), "big")
             reply = reply_decoder.decode(await reader.readexactly(length))
             assert isinstance(reply, SubmitReply), reply
-            done += 1
         writer.close()
 
     await asyncio.gather(*map(some, range(8)))
-    return done
 
 
-def daemon(folder: Path, *, scraped: bool) -> tuple[float, float]:
-    """CPU seconds of the daemon for a submission, and submissions in a second."""
+def scraped_for(seconds: float, every_s: float) -> str:
+    """What the last scrape said; ``inf``: it is asked once, at the end."""
+    text, until_s = "", time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, every_s))
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+            text = answer.read().decode()
+    return text
+
+
+def daemon(folder: Path) -> dict[bool, list[tuple[float, float]]]:
+    """By window, scraped each second or not: CPU seconds for a submission, and their rate.
+
+    A submission costs more as the queue grows, so windows come as A B B A.
+    """
     path = bench_awards.config(folder)
     settings = msgspec.yaml.decode(path.read_bytes())
     settings["metrics"] = {"listen": f"127.0.0.1:{PORT}"}
     path.write_bytes(msgspec.yaml.encode(settings))
     argv = [sys.executable, "-m", "federator.cli.main", "daemon", "--config", str(path)]
     over = threading.Event()
-
-    def scrape_it() -> None:
-        while not over.wait(EVERY_S):
-            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics").read()
-
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with (folder / "daemon.err").open("w") as errors:
         process = subprocess.Popen(argv, stderr=errors)
     try:
         while "daemon_started" not in (folder / "daemon.err").read_text():
             time.sleep(0.05)
-        if scraped:
-            threading.Thread(target=scrape_it, daemon=True).start()
-        before_s, began_s = bench_awards.cpu_s(process.pid), time.monotonic()
-        done = asyncio.run(submit(folder / "daemon.sock", RUN_S))
-        took_s = time.monotonic() - began_s
-        used_s = bench_awards.cpu_s(process.pid) - before_s
-    finally:
+        load = threading.Thread(target=lambda: asyncio.run(submit(folder / "daemon.sock", over)))
+        load.start()
+        before = submitted(scraped_for(3.0, 3.0))
+        for scraped in (False, True, True, False) * WINDOWS:
+            before_s, began_s = bench_awards.cpu_s(process.pid), time.monotonic()
+            text = scraped_for(WINDOW_S, 1.1 if scraped else WINDOW_S)
+            now, took_s = submitted(text), time.monotonic() - began_s
+            used_s = bench_awards.cpu_s(process.pid) - before_s
+            found[scraped].append((used_s / (now - before), (now - before) / took_s))
+            before = now
         over.set()
+        load.join()
+    finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60.0)
-    return used_s / done, done / took_s
+    return found
+
+
+def submitted(text: str) -> float:
+    (line,) = (x for x in text.splitlines() if x.startswith("federator_submissions_total "))
+    return float(line.split()[1])
 
 
 def main() -> None:
@@ -228,19 +245,20 @@ def main() -> None:
             f"{thread_s * 1e3:5.1f} ms of the thread ({size / 1e3:.0f} kB): "
             f"{(loop_s + thread_s) / EVERY_S:.2%} of a core"
         )
-    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for turn in range(2 * TURNS):
-        with tempfile.TemporaryDirectory() as name:
-            scraped = turn % 2 == 1
-            found[scraped].append(daemon(Path(name), scraped=scraped))
+    with tempfile.TemporaryDirectory() as name:
+        found = daemon(Path(name))
+    each = {scraped: statistics.mean(run[0] for run in runs) for scraped, runs in found.items()}
     for scraped, runs in found.items():
-        each = [run[0] * 1e6 for run in runs]
         print(
-            f"  a daemon {'scraped    ' if scraped else 'not scraped'}: "
-            f"{statistics.median(each):6.0f} us of CPU for a submission (all: "
-            f"{', '.join(f'{e:.0f}' for e in each)}) at "
-            f"{statistics.median(run[1] for run in runs):,.0f}/s"
+            f"  a daemon {'scraped each 1.1 s' if scraped else 'not scraped       '}: "
+            f"{each[scraped] * 1e6:6.0f} us of CPU for a submission "
+            f"({', '.join(f'{run[0] * 1e6:.0f}' for run in runs)}) at "
+            f"{statistics.mean(run[1] for run in runs):,.0f}/s"
         )
+    more = (each[True] - each[False]) / each[False]
+    print(
+        f"  so scrapes each 1.1 s cost {more:+.1%}, each {EVERY_S:g} s {more * 1.1 / EVERY_S:+.2%}"
+    )
 
 
 if __name__ == "__main__":
