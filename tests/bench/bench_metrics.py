@@ -237,7 +237,7 @@ def main() -> None:
         f"  counting one submission                           {one_s * 1e6:6.1f} us: "
         f"{one_s * SUBMITTED_PER_S:.2%} of a core at {SUBMITTED_PER_S:,} a second"
     )
-    for sites, pending in ((8, WORKLOADS), (8, PENDING), (200, PENDING)):
+    for sites, pending in ((8, WORKLOADS), (8, PENDING), (200, WORKLOADS)):
         loop_s, thread_s, size = scrape(sites, pending)
         print(
             f"  a scrape, {sites:3} sites, {pending:6,} workloads: {loop_s * 1e3:5.1f} ms of the "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -156,6 +157,49 @@ def test_jobs_that_fail_fire_at_their_site(watched: Watched) -> None:
     watched.prometheus.await_clear("FederatorWorkloadsFail")
 
 
+def test_nodes_that_go_down_under_their_jobs_fire_that_nodes_fail(watched: Watched) -> None:
+    running = watched.running
+    ids = [running.submit("#!/bin/sh\nsleep 300\n", *ONE_GPU) for _ in range(7)]
+    for id_ in ids:
+        assert running.await_state(id_, "RUNNING")["site"] == "alpine"
+    nodes = layout.GPU_NODES.hostlist("alpine")
+    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
+    try:
+        watched.prometheus.await_firing("FederatorNodesFail")
+    finally:
+        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
+    running.cancel_all()
+    watched.prometheus.await_clear("FederatorNodesFail")
+
+
+def test_a_log_whose_disk_is_slow_fires_slow_commits_and_slow_turns(watched: Watched) -> None:
+    running, over = watched.running, threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(running.folder / "queue.db", isolation_level=None)) as other:
+            while not over.wait(0.3):
+                other.execute("BEGIN IMMEDIATE")
+                time.sleep(3.0)
+                other.execute("ROLLBACK")
+
+    def submit() -> None:
+        while not over.is_set():
+            running.run("fsbatch", "--uid=vision1", *ONE_GPU, stdin=TRUE)
+
+    threads = [threading.Thread(target=work) for work in (hold, submit, submit)]
+    for thread in threads:
+        thread.start()
+    try:
+        watched.prometheus.await_firing("FederatorLogSlow")
+        watched.prometheus.await_firing("FederatorLoopSlow")
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    watched.prometheus.await_clear("FederatorLoopSlow")
+    watched.prometheus.await_clear("FederatorLogSlow")
+
+
 def test_a_history_whose_database_is_locked_fires_that_it_is_behind(watched: Watched) -> None:
     running = watched.running
     path = running.folder / "queue-history.db"
@@ -211,6 +255,22 @@ def test_a_standby_that_is_killed_fires_and_a_new_one_clears_it(
     finally:
         standby.stop()
         watched.prometheus.scrape(watched.address)
+
+
+def test_a_second_daemon_on_a_log_of_its_own_fires_that_two_lead(
+    watched: Watched, tmp_path: Path
+) -> None:
+    other = Running(tmp_path)
+    other.options = ()  # the sites do not serve it
+    address = with_metrics(other)
+    other.spawn()
+    try:
+        watched.prometheus.scrape(watched.address, address)
+        watched.prometheus.await_firing("FederatorTwoLeaders")
+    finally:
+        other.stop()
+        watched.prometheus.scrape(watched.address)
+    watched.prometheus.await_clear("FederatorTwoLeaders")
 
 
 def test_a_daemon_that_is_killed_fires_and_one_that_comes_and_goes_fires_that(

@@ -88,6 +88,7 @@ def test_every_alert_has_a_severity_a_summary_and_a_section_of_its_own() -> None
     page = (DOCS / "alerts.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     assert list(sections) == list(alerts())
+    faults = (REPOSITORY / "tests" / "slurm" / "test_alerts.py").read_text(encoding="utf-8")
     for name, rule in alerts().items():
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert rule["annotations"]["summary"]
@@ -95,6 +96,8 @@ def test_every_alert_has_a_severity_a_summary_and_a_section_of_its_own() -> None
         assert url == f"file:///usr/share/doc/federator-server/alerts.md#{name.lower()}"
         assert sections[name].startswith(f"*{rule['labels']['severity']}*"), name
         assert "\n1. " in sections[name], f"{name}: what is to be done?"
+        seen = "by a fault" if f'"{name}"' in faults else "by series"
+        assert f"*, {seen}." in sections[name], name
 
 
 # ---- dashboards ----
