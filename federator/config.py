@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
+from federator.config_listen import listen_address
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -280,6 +281,25 @@ class HistoryConfig(_Strict):
         return url
 
 
+class MetricsConfig(_Strict):
+    """What Prometheus may scrape; docs/metrics.md."""
+
+    listen: str = ""  # "": nowhere
+
+    @field_validator("listen")
+    @classmethod
+    def _an_address(cls, listen: str) -> str:
+        if listen:
+            listen_address(listen)
+        return listen
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        if not self.listen or listen_address(self.listen).is_local:
+            return ()
+        return (f"metrics.listen {self.listen}: whoever reaches it reads the metrics",)
+
+
 class FederationConfig(_Strict):
     """All of federation.yaml."""
 
@@ -288,6 +308,7 @@ class FederationConfig(_Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     regions: dict[_RegionName, RegionConfig] = {}
@@ -406,6 +427,7 @@ class FederationConfig(_Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.metrics.warnings,
             *self._broken_promises(),
         ]
         if not self.tenants:

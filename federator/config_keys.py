@@ -24,6 +24,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "log.keep_ended_h": "Workloads that ended longer ago leave the log with a snapshot.",
         "history.url": "Where ended workloads are kept: sqlite:///PATH, postgresql://… or none.",
         "history.keep_days": "Ended workloads leave the history after so many days.",
+        "metrics.listen": "Where Prometheus scrapes: HOST:PORT or unix:/PATH; none: nowhere.",
         "privacy": "Whose jobs a user sees: open (all), tenant (of the same tenants), own.",
         "policy.name": "The order of the queue: mast, or global-fifo.",
         "policy.pass_interval_s": "A scheduling pass is made at least this often.",
