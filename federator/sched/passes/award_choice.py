@@ -138,6 +138,7 @@ class AwardChoice:
         limits = EvictionLimits(
             priority=ranked.priority,
             budget_gpus=budget_gpus,
+            whole_gpus=self._budget.whole_gpus,
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
         )

@@ -8,6 +8,7 @@ from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.state.evictions import charged_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import LEAST_GPUS
 from federator.sched.state.shrink import gpus_of
@@ -19,7 +20,8 @@ class Going:
 
     entry: WorkloadRecord
     component: int | None
-    gpus: int  # as the budget counts them
+    gpus: int
+    cost_gpus: float  # of the budget of a window
     spared_until_s: float
 
 
@@ -32,12 +34,13 @@ class ClaimVictims:
 
     Attributes:
         now_s: Unix time of the pass.
+        whole_gpus: that may be evicted in a window, as of that pass.
     """
 
     def __init__(self, ledger: Ledger, terms: EvictionTerms) -> None:
         self._ledger = ledger
         self._terms = terms
-        self.now_s = 0.0
+        self.now_s = self.whole_gpus = 0.0
 
     def going(self, claim: Claimed) -> list[Going]:
         """Who may be told to leave for a claim now, in order."""
@@ -52,7 +55,8 @@ class ClaimVictims:
             if entry is not None and self._may_go(entry, claim, k or 0):
                 gpus = entry.held_gpus if k is None else gpus_of(entry.plan, (k,))
                 until_s = self._terms.by_id[id_].spared_until_s
-                found.append(Going(entry, k, max(LEAST_GPUS, gpus), until_s))
+                gpus = max(LEAST_GPUS, gpus)
+                found.append(Going(entry, k, gpus, charged_gpus(gpus, self.whole_gpus), until_s))
         return found
 
     def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int) -> bool:
@@ -82,9 +86,9 @@ class ClaimVictims:
         ) or any(e is not None and e.leaving_jobs.get(k) == claim.workload for e, k in shrunk)
 
     def needed_gpus(self, claim: Claimed) -> int:
-        """The budget that a claim still needs."""
+        """The GPUs that are still to be evicted for a claim."""
         return sum(each.gpus for each in self.left(claim))
 
-    def wanted_gpus(self, claim: Claimed) -> int:
+    def wanted_gpus(self, claim: Claimed) -> float:
         """The budget that a claim could use now."""
-        return sum(each.gpus for each in self.going(claim))
+        return sum(each.cost_gpus for each in self.going(claim))

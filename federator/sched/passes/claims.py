@@ -141,7 +141,7 @@ class Claims:
                     return claim
                 continue
             beyond = self.budget.beyond_gpus(turn, claim)
-            if tokens < min(each.gpus for each in going) and beyond <= 0:
+            if tokens < min(each.cost_gpus for each in going) and beyond <= 0:
                 tokens, is_kept = 0.0, True
             elif not self.victims.is_clearing(claim):
                 return claim
@@ -157,7 +157,6 @@ class Claims:
             self._ledger.entries[id_].workload,
             priority,
             preempt_gpus=float(fleet_gpus),
-            largest_victim_gpus=self.budget.largest_victim_gpus(id_),
             in_time=True,
         )
 
@@ -215,10 +214,10 @@ class Claims:
         """
         beyond = self.budget.beyond_gpus(turn, claim)
         most = self.budget.beyond_left_gpus(turn.now_s)
-        spent = spent_beyond = 0
+        spent, spent_beyond = 0.0, 0
         for each in self.budget.in_turn(turn, claim):
-            if spent + each.gpus <= tokens_gpus:
-                spent += each.gpus
+            if spent + each.cost_gpus <= tokens_gpus:
+                spent += each.cost_gpus
                 self._tell(turn, each, claim.workload, beyond_budget=False)
             elif spent_beyond < beyond and spent_beyond + each.gpus <= most:
                 spent_beyond += each.gpus

@@ -45,6 +45,7 @@ class SchedulingPass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        whole_gpus: that may be evicted in a window.
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         guests: which work over quota may start; by default any.
         known: refusals that still hold; it learns those of this pass.
@@ -59,6 +60,7 @@ class SchedulingPass:
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
+        whole_gpus: float = 0.0,
         terms: EvictionTerms | None = None,
         guests: Guests | None = None,
         known: KnownRefusals | None = None,
@@ -68,7 +70,7 @@ class SchedulingPass:
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
-        self._budget = PassBudget(budget_gpus, claims)
+        self._budget = PassBudget(budget_gpus, whole_gpus, claims)
         self.guests = Guests(ledger) if guests is None else guests
         self._withheld = Withheld(ledger, unsure, self.guests)
         self.claims = claims
@@ -275,7 +277,9 @@ class SchedulingPass:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
         self._kept.was_awarded(award.id)
-        self._budget.gpus -= evicted_gpus(award.bid, self._ledger)
+        self._budget.gpus -= evicted_gpus(
+            award.bid, self._ledger, self._budget.whole_gpus
+        )
         workload = self._ledger.entries[award.id].workload
         row = self._ledger.tenancy.row(workload.tenant)
         self.guests.started(

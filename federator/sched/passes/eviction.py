@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
@@ -17,11 +18,16 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.continuation import is_near_its_limit
 from federator.sched.queue.quota_status import quota_statuses
-from federator.sched.state.evictions import since
+from federator.sched.state.evictions import charged_gpus, spent_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import LEAST_GPUS, Rules
 from federator.sched.state.save_times import family_of
 from federator.sched.state.shrink import gpus_of, nodes_of
+
+
+def whole_budget_gpus(rules: Rules, fleet_gpus: int) -> float:
+    """The GPUs that may be evicted in a window, in the whole federation of so many GPUs."""
+    return rules.preempt_gpus + rules.preempt_frac * fleet_gpus
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
@@ -30,13 +36,13 @@ def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> 
     What awards were promised counts as if it had gone; not for ever, as the site of an award may
     be cut off.
     """
-    whole = rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+    whole = whole_budget_gpus(rules, fleet_gpus)
     if not whole:
         return 0.0
     since_s = now_s - rules.preempt_window_s
-    spent = sum(eviction.gpus for eviction in since(ledger.evictions.within, since_s))
+    spent = spent_gpus(ledger.evictions.within, whole, rules.preempt_window_s, now_s)
     promised = sum(
-        _promised_gpus(entry, ledger)
+        _promised_gpus(entry, ledger, whole)
         for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
         if entry.displaces and entry.award is not None and entry.award.at_s > since_s
     )
@@ -50,15 +56,17 @@ def exceeds_budget(
     award = winner.award
     if award is None or award.at_s > now_s - rules.preempt_window_s:
         return False
-    due = _promised_gpus(winner, ledger)
+    whole = whole_budget_gpus(rules, fleet_gpus)
+    due = _promised_gpus(winner, ledger, whole)
     return due > 0 and due > budget_gpus(ledger, rules, fleet_gpus, now_s)
 
 
-def _promised_gpus(winner: WorkloadRecord, ledger: Ledger) -> int:
-    """The GPUs of victims that were promised to a winner and have not been notified."""
+def _promised_gpus(winner: WorkloadRecord, ledger: Ledger, whole_gpus: float) -> float:
+    """What victims that were promised to a winner and have not been notified take of the budget."""
     wholes = (victim.held_gpus for victim in spared_yet(winner, ledger))
     parts = (gpus_of(other.plan, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
-    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+    going = (max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+    return sum(charged_gpus(gpus, whole_gpus) for gpus in going)
 
 
 def spared_yet(winner: WorkloadRecord, ledger: Ledger) -> list[WorkloadRecord]:
@@ -84,11 +92,12 @@ def spared_jobs_yet(
     return found
 
 
-def evicted_gpus(bid: Bid, ledger: Ledger) -> int:
-    """The GPUs of those whom a bid evicts, whole or in part, as the budget counts them."""
+def evicted_gpus(bid: Bid, ledger: Ledger, whole_gpus: float) -> float:
+    """What those whom a bid evicts, whole or in part, take of a budget of so many GPUs."""
     wholes = (ledger.entries[WorkloadId(id_)].held_gpus for id_ in bid.victims)
     parts = (gpus_of(ledger.entries[WorkloadId(id_)].plan, (k,)) for id_, k in bid.shrinks)
-    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+    going = (max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+    return sum(charged_gpus(gpus, whole_gpus) for gpus in going)
 
 
 def clearing(winner: WorkloadRecord, ledger: Ledger) -> bool:
@@ -111,6 +120,7 @@ class EvictionLimits:
 
     priority: int
     budget_gpus: float
+    whole_gpus: float
     terms: Mapping[WorkloadId, VictimTerms]
     now_s: float
 
@@ -137,11 +147,11 @@ def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | N
         entry = ledger.entries[WorkloadId(id_)]
         if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
             return _on_its_way(id_)
-    gpus = evicted_gpus(bid, ledger)
+    gpus = evicted_gpus(bid, ledger, limits.whole_gpus)
     if gpus <= limits.budget_gpus and limits.budget_gpus:
         return None
     free = int(limits.budget_gpus)
-    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=free, unit="GPUs"))
+    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=ceil(gpus), free=free, unit="GPUs"))
 
 
 def _named_twice(bid: Bid) -> str:

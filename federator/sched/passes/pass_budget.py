@@ -12,14 +12,16 @@ class PassBudget:
 
     Args:
         gpus: see above.
+        whole_gpus: that may be evicted in a window.
         claims: for which a part of the budget is kept; None: nobody is evicted.
 
     Attributes:
         gpus: for workloads within quota; less with each award that evicts.
     """
 
-    def __init__(self, gpus: float, claims: Claims | None) -> None:
+    def __init__(self, gpus: float, whole_gpus: float, claims: Claims | None) -> None:
         self.gpus = gpus
+        self.whole_gpus = whole_gpus
         self._claims = claims
         self._escrow_gpus: dict[int, float] = {}  # by priority
 

@@ -27,7 +27,7 @@ from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus, evicted_gpus
+from federator.sched.passes.eviction import budget_gpus, evicted_gpus, whole_budget_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
@@ -230,6 +230,7 @@ class Rounds:
             self._ledger,
             self._rules,
             budget,
+            whole_gpus=whole_budget_gpus(self._rules, turn.fleet_gpus),
             terms=self._terms,
             guests=self._guests(turn, budget),
             known=self._known,
@@ -341,7 +342,10 @@ class Rounds:
             offers = pass_.claimable(offers)
             tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
             free = [o for o in offers if claims.are_free_to_go(o)]
-            at_once = [o for o in free if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
+            whole_gpus = claims.budget.whole_gpus
+            at_once = [
+                o for o in free if evicted_gpus(o.bid, self._ledger, whole_gpus) <= tokens_gpus
+            ]
             claim = self._ledger.claims.get(id_)
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus
