@@ -153,6 +153,8 @@ class SchedulingPass:
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self._kept.at.get(site)
+        if kept is not None and self.claimant is not None:
+            kept = kept if kept.priority < self.claimant.priority else None
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
