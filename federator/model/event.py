@@ -376,6 +376,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     begin_at_s: float = 0.0
     eligible_at_s: float = 0.0
     waits_for: Dependency = NO_DEPENDENCY
+    site_evicted_at_s: float = 0.0
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from federator.model.event import Claimed
 from federator.model.workload import WorkloadId
 from federator.sched.passes.claim_victims import ClaimVictims, Going
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.evictions import Eviction, charged, charged_gpus, since
 from federator.sched.state.ledger import Ledger
@@ -162,8 +163,16 @@ class ClaimBudget:
             windows = _windows([each.gpus for each in spared], 0.0, self.whole_gpus)
             last_s = max(each.spared_until_s for each in spared)
             starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
-        starts_s += self._rules.grace_s
+        starts_s += self._rules.grace_s * self._batches(claim, rest)
         return starts_s if self.leave_by_s(claim) == inf else self._in_time_s(turn, claim, starts_s)
+
+    def _batches(self, claim: Claimed, rest: Sequence[Going]) -> int:
+        """In how many parts these save, if those of a region may not all save at a time."""
+        most = self._rules.max_saves_per_region
+        if not most:
+            return 1
+        free = saves_left(self._ledger, self._rules, claim.site)
+        return max(1, ceil((len(rest) + most - free) / most))
 
     def _in_time_s(self, turn: Transaction, claim: Claimed, starts_s: float) -> float:
         """When one with a start objective starts that would start later within the budget."""
@@ -171,7 +180,7 @@ class ClaimBudget:
         if self.beyond_left_gpus(turn.now_s) < sum(each.gpus for each in left):
             return starts_s
         last_s = max([turn.now_s, leave_by_s, *(each.spared_until_s for each in left)])
-        return min(starts_s, last_s + self._rules.grace_s)
+        return min(starts_s, last_s + self._rules.grace_s * self._batches(claim, left))
 
     def _ahead_of(self, claim: Claimed) -> list[Claimed]:
         """The claims that are served before one, which may be new."""

@@ -279,9 +279,7 @@ class SchedulingPass:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
         self._kept.was_awarded(award.id)
-        self._budget.gpus -= evicted_gpus(
-            award.bid, self._ledger, self._budget.whole_gpus
-        )
+        self._budget.gpus -= evicted_gpus(award.bid, self._ledger, self._budget.whole_gpus)
         workload = self._ledger.entries[award.id].workload
         row = self._ledger.tenancy.row(workload.tenant)
         self.guests.started(

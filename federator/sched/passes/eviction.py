@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
@@ -123,6 +123,7 @@ class EvictionLimits:
     whole_gpus: float
     terms: Mapping[WorkloadId, VictimTerms]
     now_s: float
+    saves_left: float = inf  # of the region
 
 
 def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | None:
@@ -147,6 +148,9 @@ def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | N
         entry = ledger.entries[WorkloadId(id_)]
         if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
             return _on_its_way(id_)
+    if len(bid.victims) > limits.saves_left:
+        saves, free = len(bid.victims), int(limits.saves_left)
+        return _wait(Reason(code=ReasonCode.SAVES, needed=saves, free=free, unit="saves"))
     gpus = evicted_gpus(bid, ledger, limits.whole_gpus)
     if gpus <= limits.budget_gpus and limits.budget_gpus:
         return None
@@ -231,7 +235,8 @@ def terms_of(entry: WorkloadRecord, priority: int, ledger: Ledger, rules: Rules)
 
 def spared_until_s(entry: WorkloadRecord, rules: Rules) -> float:
     """Before when a running workload should not be chosen as a victim."""
-    cooldown_ends_s = entry.evicted_at_s + rules.cooldown_s if entry.preemptions else 0.0
+    evicted_at_s = max(entry.evicted_at_s if entry.preemptions else 0.0, entry.site_evicted_at_s)
+    cooldown_ends_s = evicted_at_s + rules.cooldown_s if evicted_at_s else 0.0
     return max(cooldown_ends_s, entry.started_at_s + rules.min_run_s if rules.min_run_s else 0.0)
 
 

@@ -27,7 +27,7 @@ from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus, evicted_gpus, whole_budget_gpus
+from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
@@ -341,11 +341,7 @@ class Rounds:
             offers = bids_for(id_, pass_.round.answers, list(self._sites))
             offers = pass_.claimable(offers)
             tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
-            free = [o for o in offers if claims.are_free_to_go(o)]
-            whole_gpus = claims.budget.whole_gpus
-            at_once = [
-                o for o in free if evicted_gpus(o.bid, self._ledger, whole_gpus) <= tokens_gpus
-            ]
+            at_once = [o for o in offers if claims.may_go_at_once(o, tokens_gpus)]
             claim = self._ledger.claims.get(id_)
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus
@@ -373,6 +369,8 @@ class Rounds:
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            if chosen.reasons[0].code is ReasonCode.SAVES:  # a claim has them leave by turns
+                pass_.candidates.blocked(entry.workload.id)
             return None
         award, event = chosen
         pass_.awarded(award, event)
