@@ -21,21 +21,20 @@ import cProfile
 import pstats
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from time import process_time
 from typing import Final
-from unittest import mock
 
-from federator.model.event import Claimed, Draft, LogRecord
-from federator.model.message import AnswerRefused, AnswerSubmitted
+from federator.model.event import Draft
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
-from federator.sim.job_records import JobRecords
+from federator.sim.job_records import BEGIN_S
 from federator.sim.physics import Physics
 from federator.sim.scenario import Arrival, Scenario, SimulatedSite
 from tests.fakes.build import draft, gang, rack
@@ -75,7 +74,7 @@ class Case:
         return Scenario(sites=sites, tenants=tenants, arrivals=tuple(arrivals))
 
     def _guests(self, gpus: int) -> Iterator[Draft]:
-        draw = Random(0)  # noqa: S311 - a benchmark
+        draw = Random(0)
         while gpus:
             size = min(gpus, draw.choice(list(self.guests)))
             gpus -= size
@@ -91,62 +90,60 @@ class _OverError(Exception):
     """The moment has been measured."""
 
 
-def decided_in(case: Case, profile: cProfile.Profile | None) -> tuple[float, str]:
-    """CPU seconds of the moment at which the gang comes, and what it was told."""
-    rules = Rules(preempt_frac=0.05, preempt_window_s=600.0, pass_interval_s=1e5)
-    fleet = Fleet(case.scenario(), Mast(), rules, Physics(save_s=60.0))
-    began_s: list[float] = []
-    said: list[str] = []
-    next_s, take, answered = Fleet._next_s, JobRecords.take, JobRecords.answered
+class Moment(Fleet):
+    """A fleet whose CPU time is measured at the moment at which the gang comes.
 
-    def clocked(self: Fleet, at: int) -> float:
-        found = next_s(self, at)
-        if began_s and found > self.now_s:
-            if profile is not None:
-                profile.disable()
+    Args:
+        case: see ``Case``.
+        profile: of that moment; None: there is none to be made.
+    """
+
+    def __init__(self, case: Case, profile: cProfile.Profile | None) -> None:
+        rules = Rules(preempt_frac=0.05, preempt_window_s=600.0, pass_interval_s=1e5)
+        super().__init__(case.scenario(), Mast(), rules, Physics(save_s=60.0))
+        self._profile = profile
+        self._began_s = 0.0
+        self.took_s = 0.0
+
+    def measure(self) -> float:
+        """CPU seconds."""
+        with suppress(_OverError):
+            self.run()
+        return self.took_s
+
+    def _next_s(self, at: int) -> float:
+        found = super()._next_s(at)
+        if self._began_s and found > self.now_s:
+            self.took_s = process_time() - self._began_s
+            if self._profile is not None:
+                self._profile.disable()
             raise _OverError
-        if not began_s and found - 1_000_000.0 >= COMES_AT_S:
-            began_s.append(process_time())
-            if profile is not None:
-                profile.enable()
+        if not self._began_s and found - BEGIN_S >= COMES_AT_S:
+            self._began_s = process_time()
+            if self._profile is not None:
+                self._profile.enable()
         return found
 
-    def heard(self: JobRecords, event: LogRecord, now_s: float) -> None:
-        if isinstance(event, Claimed):
-            said.append(f"claim at {event.site}, {len(event.victims)} victims")
-        take(self, event, now_s)
-
-    def told(self: JobRecords, answer: AnswerSubmitted | AnswerRefused) -> None:
-        if isinstance(answer, AnswerRefused):
-            said.append("refused at submission")
-        answered(self, answer)
-
-    patched = mock.patch.multiple(JobRecords, take=heard, answered=told)
-    with patched, mock.patch.object(Fleet, "_next_s", clocked):
-        try:
-            fleet.run()
-        except _OverError:
-            pass
-    took_s = process_time() - began_s[0]
-    return took_s, said[-1] if said else _why(fleet)
-
-
-def _why(fleet: Fleet) -> str:
-    entries = fleet.federation.ledger.entries
-    refusals = fleet.federation.refusals_of(entries[max(entries)])
-    reasons = {site: refusal.reasons[0] for site, refusal in refusals.items()}
-    return "; ".join(
-        f"{site}: {r.code.value}, {r.needed} {r.unit} needed, {r.free} free"
-        for site, r in reasons.items()
-    )
+    @property
+    def said(self) -> str:
+        """What the gang was told."""
+        ledger = self.federation.ledger
+        for claim in ledger.claims.values():
+            return f"claim at {claim.site}, {len(claim.victims)} victims"
+        last = ledger.entries[max(ledger.entries)]
+        if last.workload.tenant != "owner":
+            return "refused at submission"
+        return "; ".join(
+            f"{site}: {r.code.value}, {r.needed} {r.unit} needed, {r.free} free"
+            for site, refusal in self.federation.refusals_of(last).items()
+            for r in refusal.reasons
+        )
 
 
 def cases(nodes: int) -> Iterator[Case]:
     half = nodes // 2
     for name, sizes in SIZES.items():
-        yield Case(
-            name=f"guests of {name}", sites=1, site_nodes=nodes, guests=sizes, nodes=half
-        )
+        yield Case(name=f"guests of {name}", sites=1, site_nodes=nodes, guests=sizes, nodes=half)
     yield Case(name="two sites, 1 GPU", sites=2, site_nodes=half, guests=(1,), nodes=half)
     for name in ("8 GPUs", "1 GPU"):
         for wanted in (half, 10):
@@ -169,9 +166,9 @@ def main() -> None:
     options = parser.parse_args()
     for case in cases(options.nodes):
         profile = cProfile.Profile() if options.profile else None
-        found = [decided_in(case, profile) for _ in range(options.rounds)]
-        middle_s = statistics.median(took_s for took_s, _ in found)
-        print(f"{case.name:28} {middle_s * 1000:9.1f} ms  {found[0][1]}", flush=True)
+        moments = [Moment(case, profile) for _ in range(options.rounds)]
+        middle_s = statistics.median(moment.measure() for moment in moments)
+        print(f"{case.name:28} {middle_s * 1000:9.1f} ms  {moments[0].said}", flush=True)
         if profile is not None:
             pstats.Stats(profile).sort_stats("tottime").print_stats(12)
 

@@ -155,9 +155,7 @@ def test_a_window_evicts_its_budget_or_one_victim_that_is_paid_for_in_those_that
 
 @MANY
 @given(scenarios(), budgets, st.integers(1, 3))
-def test_no_more_save_at_a_time_than_may(
-    scenario: Scenario, budget_gpus: float, most: int
-) -> None:
+def test_no_more_save_at_a_time_than_may(scenario: Scenario, budget_gpus: float, most: int) -> None:
     lived = Lived(scenario, rules(budget_gpus, most))
     saving: set[WorkloadId] = set()
     largest = 0
