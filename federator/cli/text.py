@@ -201,6 +201,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
+    ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),
     ReasonCode.SAVES: _saves,
     ReasonCode.CLAIM: _claim,
     ReasonCode.UNKNOWN: _named("for a reason that this release does not know"),

@@ -71,7 +71,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """One who was told to leave."""
+    """One who was told to leave; ``gpus``: as the budget counts them."""
 
     at_s: float
     gpus: int
@@ -114,7 +114,7 @@ class Lived:
                 found.append(
                     Told(
                         at_s=e.at_s,
-                        gpus=sum(share.gpus for share in shares),
+                        gpus=max(sum(share.gpus for share in shares), e.counts_gpus),
                         id=e.workload,
                         winner=e.winner or promised[e.workload],
                         site=SiteName(last[e.workload].site),
@@ -124,8 +124,9 @@ class Lived:
         return found
 
 
-def rules(budget_gpus: float, most_saves: int = 0) -> Rules:
+def rules(budget_gpus: float, most_saves: int = 0, lost_gpu_s: float = 0.0) -> Rules:
     return Rules(
+        preempt_lost_gpu_s=lost_gpu_s,
         preempt_gpus=budget_gpus,
         preempt_window_s=WINDOW_S,
         grace_s=GRACE_S,
@@ -138,11 +139,11 @@ budgets = st.sampled_from([1.0, 4.0, 8.0, 16.0, 40.0])
 
 
 @MANY
-@given(scenarios(), budgets)
+@given(scenarios(), budgets, st.sampled_from([0.0, 5_000.0, 50_000.0]))
 def test_a_window_evicts_its_budget_or_one_victim_that_is_paid_for_in_those_that_follow(
-    scenario: Scenario, budget_gpus: float
+    scenario: Scenario, budget_gpus: float, lost_gpu_s: float
 ) -> None:
-    told = Lived(scenario, rules(budget_gpus)).told
+    told = Lived(scenario, rules(budget_gpus, lost_gpu_s=lost_gpu_s)).told
     for k, last in enumerate(told):
         charged = 0.0
         for each in told[: k + 1]:
@@ -170,11 +171,11 @@ def test_no_more_save_at_a_time_than_may(scenario: Scenario, budget_gpus: float,
 
 
 @MANY
-@given(scenarios(), budgets, st.sampled_from([0, 0, 1, 2]))
+@given(scenarios(), budgets, st.sampled_from([0, 0, 1, 2]), st.sampled_from([0.0, 0.0, 5e4]))
 def test_every_claimant_starts_by_the_time_that_it_was_told_at_first(
-    scenario: Scenario, budget_gpus: float, most: int
+    scenario: Scenario, budget_gpus: float, most: int, lost_gpu_s: float
 ) -> None:
-    lived = Lived(scenario, rules(budget_gpus, most))
+    lived = Lived(scenario, rules(budget_gpus, most, lost_gpu_s))
     kept = sum(life.claims_kept for life in lived.lives)
     assert sum(life.claims_broken for life in lived.lives) == 0
     event(f"claims kept {min(kept, 3)}")

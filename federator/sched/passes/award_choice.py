@@ -147,7 +147,7 @@ class AwardChoice:
         limits = EvictionLimits(
             priority=ranked.priority,
             budget_gpus=budget_gpus,
-            whole_gpus=self._budget.whole_gpus,
+            prices=self._budget.prices,
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
             saves_left=saves_left,

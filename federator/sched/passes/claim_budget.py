@@ -8,7 +8,7 @@ from math import ceil, inf
 from federator.model.event import Claimed
 from federator.model.workload import WorkloadId
 from federator.sched.passes.claim_victims import ClaimVictims, Going
-from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
+from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.evictions import Eviction, charged, charged_gpus, since
@@ -46,8 +46,8 @@ class ClaimBudget:
 
     def begin_pass(self, turn: Transaction) -> None:
         """Count the fleet again."""
-        self.whole_gpus = whole_budget_gpus(self._rules, turn.fleet_gpus)
-        self._victims.whole_gpus = self.whole_gpus
+        prices = prices_of(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        self._victims.prices, self.whole_gpus = prices, prices.whole_gpus
         self.most_beyond_gpus = self._rules.beyond_budget_frac * turn.fleet_gpus
 
     def escrow_gpus(self, priority: int) -> float:

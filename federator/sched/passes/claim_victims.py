@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
+from federator.sched.passes.eviction import prices_of
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.state.evictions import charged_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import LEAST_GPUS
-from federator.sched.state.shrink import gpus_of
+from federator.sched.state.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Going:
 
     entry: WorkloadRecord
     component: int | None
-    gpus: int
+    gpus: int  # as the budget counts them
     cost_gpus: float  # of the budget of a window
     spared_until_s: float
 
@@ -33,18 +33,17 @@ class ClaimVictims:
         terms: of whoever may be evicted, as of the last pass.
 
     Attributes:
-        now_s: Unix time of the pass.
-        whole_gpus: that may be evicted in a window, as of that pass.
+        prices: what evictions take of the budget, as of the pass.
     """
 
     def __init__(self, ledger: Ledger, terms: EvictionTerms) -> None:
         self._ledger = ledger
         self._terms = terms
-        self.now_s = self.whole_gpus = 0.0
+        self.prices = prices_of(ledger, Rules(), 0, 0.0)
 
     def going(self, claim: Claimed) -> list[Going]:
         """Who may be told to leave for a claim now, in order."""
-        return [each for each in self.left(claim) if each.spared_until_s <= self.now_s]
+        return [each for each in self.left(claim) if each.spared_until_s <= self.prices.now_s]
 
     def left(self, claim: Claimed) -> list[Going]:
         """Who is still to be told to leave for a claim, in order; some are spared for a while."""
@@ -53,10 +52,10 @@ class ClaimVictims:
         for id_, k in (*named, *((WorkloadId(other), k) for other, k in claim.shrinks)):
             entry = self._ledger.entries.get(id_)
             if entry is not None and self._may_go(entry, claim, k or 0):
-                gpus = entry.held_gpus if k is None else gpus_of(entry.plan, (k,))
+                gpus = self.prices.counted_gpus(entry, None if k is None else (k,))
                 until_s = self._terms.by_id[id_].spared_until_s
-                gpus = max(LEAST_GPUS, gpus)
-                found.append(Going(entry, k, gpus, charged_gpus(gpus, self.whole_gpus), until_s))
+                cost_gpus = charged_gpus(gpus, self.prices.whole_gpus)
+                found.append(Going(entry, k, gpus, cost_gpus, until_s))
         return found
 
     def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int) -> bool:

@@ -31,7 +31,6 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.claim_budget import ClaimBudget, in_order
 from federator.sched.passes.claim_victims import ClaimVictims, Going
-from federator.sched.passes.eviction import evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.save_slots import saves_left
@@ -100,7 +99,7 @@ class Claims:
 
     def begin_pass(self, turn: Transaction) -> None:
         """End the claims that nobody is entitled to any more, and drop what has lapsed."""
-        self._now_s = self.victims.now_s = turn.now_s
+        self._now_s = turn.now_s
         self.budget.begin_pass(turn)
         for claim in list(self._ledger.claims.values()):
             if not self._is_within_quota(claim):
@@ -201,7 +200,7 @@ class Claims:
 
     def may_go_at_once(self, offer: Award, tokens_gpus: float) -> bool:
         """Tell whether all whom an offer evicts may be told now: nobody is spared for a while."""
-        if evicted_gpus(offer.bid, self._ledger, self.budget.whole_gpus) > tokens_gpus:
+        if self.victims.prices.of_bid(offer.bid) > tokens_gpus:
             return False
         if len(offer.bid.victims) > saves_left(self._ledger, self._rules, offer.site):
             return False

@@ -17,17 +17,24 @@ from federator.model.site import START_UP_S, VictimTerms
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.continuation import is_near_its_limit
+from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.queue.quota_status import quota_statuses
-from federator.sched.state.evictions import charged_gpus, spent_gpus
+from federator.sched.state.evictions import spent_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import LEAST_GPUS, Rules
+from federator.sched.state.rules import Rules
 from federator.sched.state.save_times import family_of
-from federator.sched.state.shrink import gpus_of, nodes_of
+from federator.sched.state.shrink import nodes_of
 
 
 def whole_budget_gpus(rules: Rules, fleet_gpus: int) -> float:
     """The GPUs that may be evicted in a window, in the whole federation of so many GPUs."""
     return rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+
+
+def prices_of(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> EvictionPrices:
+    """What evictions take of the budget of a federation of so many GPUs."""
+    whole_gpus = whole_budget_gpus(rules, fleet_gpus)
+    return EvictionPrices(ledger=ledger, rules=rules, whole_gpus=whole_gpus, now_s=now_s)
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
@@ -36,13 +43,14 @@ def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> 
     What awards were promised counts as if it had gone; not for ever, as the site of an award may
     be cut off.
     """
-    whole = whole_budget_gpus(rules, fleet_gpus)
+    prices = prices_of(ledger, rules, fleet_gpus, now_s)
+    whole = prices.whole_gpus
     if not whole:
         return 0.0
     since_s = now_s - rules.preempt_window_s
     spent = spent_gpus(ledger.evictions.within, whole, rules.preempt_window_s, now_s)
     promised = sum(
-        _promised_gpus(entry, ledger, whole)
+        _promised_gpus(entry, prices)
         for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
         if entry.displaces and entry.award is not None and entry.award.at_s > since_s
     )
@@ -56,17 +64,16 @@ def exceeds_budget(
     award = winner.award
     if award is None or award.at_s > now_s - rules.preempt_window_s:
         return False
-    whole = whole_budget_gpus(rules, fleet_gpus)
-    due = _promised_gpus(winner, ledger, whole)
+    due = _promised_gpus(winner, prices_of(ledger, rules, fleet_gpus, now_s))
     return due > 0 and due > budget_gpus(ledger, rules, fleet_gpus, now_s)
 
 
-def _promised_gpus(winner: WorkloadRecord, ledger: Ledger, whole_gpus: float) -> float:
+def _promised_gpus(winner: WorkloadRecord, prices: EvictionPrices) -> float:
     """What victims that were promised to a winner and have not been notified take of the budget."""
-    wholes = (victim.held_gpus for victim in spared_yet(winner, ledger))
-    parts = (gpus_of(other.plan, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
-    going = (max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
-    return sum(charged_gpus(gpus, whole_gpus) for gpus in going)
+    ledger = prices.ledger
+    wholes = (prices.charged_gpus(victim) for victim in spared_yet(winner, ledger))
+    parts = (prices.charged_gpus(other, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
+    return sum((*wholes, *parts))
 
 
 def spared_yet(winner: WorkloadRecord, ledger: Ledger) -> list[WorkloadRecord]:
@@ -92,14 +99,6 @@ def spared_jobs_yet(
     return found
 
 
-def evicted_gpus(bid: Bid, ledger: Ledger, whole_gpus: float) -> float:
-    """What those whom a bid evicts, whole or in part, take of a budget of so many GPUs."""
-    wholes = (ledger.entries[WorkloadId(id_)].held_gpus for id_ in bid.victims)
-    parts = (gpus_of(ledger.entries[WorkloadId(id_)].plan, (k,)) for id_, k in bid.shrinks)
-    going = (max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
-    return sum(charged_gpus(gpus, whole_gpus) for gpus in going)
-
-
 def clearing(winner: WorkloadRecord, ledger: Ledger) -> bool:
     """Tell whether others have been told to leave for it, and some are not gone yet."""
     id_ = winner.workload.id
@@ -120,7 +119,7 @@ class EvictionLimits:
 
     priority: int
     budget_gpus: float
-    whole_gpus: float
+    prices: EvictionPrices
     terms: Mapping[WorkloadId, VictimTerms]
     now_s: float
     saves_left: float = inf  # of the region
@@ -148,12 +147,19 @@ def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | N
         entry = ledger.entries[WorkloadId(id_)]
         if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
             return _on_its_way(id_)
+    return _beyond(bid, limits)
+
+
+def _beyond(bid: Bid, limits: EvictionLimits) -> Refusal | None:
+    """The reason why so much may not be evicted now; None when it may."""
     if len(bid.victims) > limits.saves_left:
         saves, free = len(bid.victims), int(limits.saves_left)
         return _wait(Reason(code=ReasonCode.SAVES, needed=saves, free=free, unit="saves"))
-    gpus = evicted_gpus(bid, ledger, limits.whole_gpus)
+    gpus = limits.prices.of_bid(bid)
     if gpus <= limits.budget_gpus and limits.budget_gpus:
         return None
+    if limits.budget_gpus and limits.prices.of_gpus(bid) <= limits.budget_gpus:
+        return _wait(Reason(code=ReasonCode.LOST_WORK))
     free = int(limits.budget_gpus)
     return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=ceil(gpus), free=free, unit="GPUs"))
 

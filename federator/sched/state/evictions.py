@@ -16,7 +16,7 @@ class Eviction(NamedTuple):
     """A victim was told to leave."""
 
     at_s: float
-    gpus: int
+    gpus: int  # as the budget counts them
 
 
 class EvictionHistory:
@@ -34,7 +34,7 @@ class EvictionHistory:
     def add(self, event: Changed, gpus: int) -> None:
         """One that holds so many GPUs, or parts of one, is told to leave."""
         kept = self.beyond if event.beyond_budget else self.within
-        kept.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
+        kept.append(Eviction(event.at_s, max(LEAST_GPUS, gpus, event.counts_gpus)))
 
     def restore(self, record: SnapshotEvictions) -> None:
         """These follow those that are known."""

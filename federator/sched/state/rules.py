@@ -24,6 +24,8 @@ class Rules:
         window: workloads asked about in one message to a site.
         preempt_gpus: that may be evicted in any ``preempt_window_s``, all sites together.
         preempt_frac: of the GPUs of all sites, that may be evicted besides; with both 0 nobody is.
+        preempt_lost_gpu_s: GPU-seconds of work that evictions in any ``preempt_window_s`` may be
+            predicted to destroy; 0: no bound.
         beyond_budget_frac: of the GPUs of all sites, that may be evicted in any
             ``preempt_window_s`` beyond that, for tenants with a start objective.
         max_saves_per_region: evicted workloads of a region that save at the same time; 0: any
@@ -44,6 +46,7 @@ class Rules:
     window: int = 500
     preempt_gpus: float = 0.0
     preempt_frac: float = 0.0
+    preempt_lost_gpu_s: float = 0.0
     beyond_budget_frac: float = 0.5
     preempt_window_s: float = 300.0
     max_saves_per_region: int = 0
