@@ -122,6 +122,8 @@ class PreemptionConfig(_Strict):
     budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
     beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
     budget_window_s: _Seconds = 600.0
+    budget_lost_gpu_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    max_saves_per_region: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 

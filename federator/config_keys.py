@@ -44,6 +44,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.preemption.min_run_s": "After its start a workload is spared for this time.",
         "policy.preemption.budget_frac": "The fraction of all GPUs that a window may evict.",
         "policy.preemption.budget_window_s": "The window of the eviction budget.",
+        "policy.preemption.budget_lost_gpu_s": "Work that a window may destroy; 0: no bound.",
+        "policy.preemption.max_saves_per_region": "Victims that save at a time; 0: no bound.",
         "policy.preemption.beyond_budget_frac": "The fraction besides, for start objectives.",
         "regions.NAME.shared": "The folder that all sites of the region mount at this path.",
         "regions.NAME.keep_saved_h": "Checkpoint folders go so long after the end; 0: never.",

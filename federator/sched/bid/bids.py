@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -229,7 +228,6 @@ class Bidding:
                 priority=asked.priority,
                 budget_gpus=asked.preempt_gpus,
                 now_s=self._now_s,
-                largest_gpus=asked.largest_victim_gpus or inf,
                 in_time=asked.in_time,
             )
             evicting = plan_with_victims(
