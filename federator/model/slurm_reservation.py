@@ -33,19 +33,21 @@ MAINT: Final = "MAINT"
 class SlurmReservation(Struct, frozen=True, kw_only=True):
     """One reservation; of one that comes again, the occurrence that is next or under way.
 
-    ``users``, ``groups`` and ``accounts`` may use it; a name after ``-`` may not.
+    ``users``, ``groups``, ``accounts`` and ``qos`` may use it; a name after ``-`` may not.
     """
 
     name: str
     starts_at_s: float  # Unix time, as the next
     ends_at_s: float
     nodes: tuple[str, ...] = ()  # none: of licenses or burst buffers alone
-    cpus: dict[str, int] = {}  # noqa: RUF012 - of nodes that are reserved in part, so many
+    cpus: dict[str, int] = {}  # of nodes that are reserved in part, as far as said
+    total_cpus: int = 0  # of all nodes together; 0: not said
     flags: tuple[str, ...] = ()
     partition: str = ""
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
     features: str = ""
     licenses: str = ""
 

@@ -52,35 +52,38 @@ def _reservation(line: str) -> SlurmReservation:
     for key, value in _PAIR.findall(line.partition(" Comment=")[0]):
         field.setdefault(key, value)
     flags = _words(field.get("Flags", ""))
+    cpus, total_cpus = _cpus(line, field)
     floats_s = parse_time_s(field["StartTime"]) % FLOAT_STEP_S if FLOATING in flags else 0.0
     return SlurmReservation(
         name=field["ReservationName"],
         starts_at_s=parse_time_s(field["StartTime"]) - floats_s,
         ends_at_s=parse_time_s(field["EndTime"]) - floats_s,
         nodes=expand_hosts(field["Nodes"]),
-        cpus=_cpus(line, field),
+        cpus=cpus,
+        total_cpus=total_cpus,
         flags=flags,
         partition=_word(field.get("PartitionName", "")),
         users=_words(field.get("Users", "")),
         groups=_words(field.get("Groups", "")),
         accounts=_words(field.get("Accounts", "")),
+        qos=_words(field.get("QOS", "")),
         features=_word(field.get("Features", "")),
         licenses=_word(field.get("Licenses", "")),
     )
 
 
-def _cpus(line: str, field: dict[str, str]) -> dict[str, int]:
-    """The CPUs reserved on nodes of which only a part is; none of one that keeps GPUs.
+def _cpus(line: str, field: dict[str, str]) -> tuple[dict[str, int], int]:
+    """The CPUs reserved on nodes of which only a part is, and on all nodes together.
 
-    Which GPUs these are is not said by all releases, so such a node counts as reserved as a whole.
+    22.05 says the latter alone. Which GPUs are reserved is not said by all releases, so a node of
+    which some are counts as reserved as a whole.
     """
     tres = dict(word.partition("=")[::2] for word in _words(field.get("TRES", "")))
-    cores = {node: count_ids(ids) for node, ids in _CORES.findall(line)}
-    if not cores or any(name.startswith("gres/") for name in tres):
-        return {}
-    total = parse_count(field["CoreCnt"])
-    threads = -(-parse_count(tres.get("cpu", "0")) // total) if total else 1
-    return {node: count * max(1, threads) for node, count in cores.items()}
+    if any(name.startswith("gres/") for name in tres):
+        return {}, 0
+    total, cores = parse_count(tres.get("cpu", "0")), parse_count(field.get("CoreCnt", "0"))
+    threads = max(1, -(-total // cores)) if cores else 1
+    return {node: count_ids(ids) * threads for node, ids in _CORES.findall(line)}, total
 
 
 def _word(text: str) -> str:

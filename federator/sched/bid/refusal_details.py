@@ -66,9 +66,7 @@ class RefusalDetails:
         self._explained += extras[1]
         return refusal
 
-    def no_room(
-        self, asked: BidRequest, reasons: Reasons, fence: Callable[[], Held]
-    ) -> Refusal:
+    def no_room(self, asked: BidRequest, reasons: Reasons, fence: Callable[[], Held]) -> Refusal:
         """The refusal of one that finds no room; ``fence`` takes what it may not use either."""
         found = tuple(map(_for_now, reasons)) + self._avoided(asked.jobs, reasons)
         refusal = Refusal(kind=RefusalKind.WAIT, reasons=found)

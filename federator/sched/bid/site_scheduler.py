@@ -54,6 +54,7 @@ def capacity_of(nodes: Iterable[Node]) -> Capacity:
             partitions=n.partitions + n.closed_partitions,
             closed_partitions=(),
             drain_reason="",
+            reserved=False,
             features=tuple(name for name in n.features if name != SINGLE_NODE),
         )
         for n in nodes
@@ -468,14 +469,16 @@ def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | N
 def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:
     """Count a site's nodes by partition, GPU type and state, for fsinfo.
 
-    In a partition that takes no jobs, nodes that would take some count as drained.
+    In a partition that takes no jobs, nodes that would take some count as drained, and so do those
+    that the site keeps for a reservation of its own.
     """
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for node in nodes:
         for partition in node.partitions + node.closed_partitions:
             if partition not in partitions:
                 continue
-            closed = partition in node.closed_partitions and node.state.takes_jobs
+            closed = node.reserved or partition in node.closed_partitions
+            closed = closed and node.state.takes_jobs
             state = NodeState.DRAINED if closed else node.state
             row = rows.setdefault((partition, node.gpu_type), {})
             for key, amount in (
