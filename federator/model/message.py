@@ -31,6 +31,7 @@ class SubmitAsked:
     key: str
     draft: Draft
     test_only: bool = False
+    by: str = ""  # the operator who submits it for its user; "": the user does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

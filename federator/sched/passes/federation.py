@@ -287,7 +287,11 @@ class Federation:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
         submitted = Submitted(
-            at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
+            at_s=turn.now_s,
+            draft=asked.draft,
+            first_id=self.ledger.next_id,
+            key=asked.key,
+            by=asked.by,
         )
         if asked.test_only:
             self._rounds.try_out(turn, asked.client, submitted.workloads()[0])
