@@ -168,7 +168,7 @@ def test_what_was_compacted_away_unread_is_said_to_be_missing(log: Log) -> None:
 
 def test_it_stands_beside_a_log_that_is_a_file() -> None:
     beside = Path("/var/lib/federator/queue-audit")
-    assert audit_folder("", "sqlite:////var/lib/federator/queue.db") == beside
+    assert audit_folder("", "sqlite:///var/lib/federator/queue.db") == beside
     assert audit_folder("/a", "redis://h/0") == Path("/a")
     assert audit_folder("", "redis://h/0") is None
-    assert audit_folder("none", "sqlite:////var/lib/federator/queue.db") is None
+    assert audit_folder("none", "sqlite:///var/lib/federator/queue.db") is None
