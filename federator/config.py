@@ -288,6 +288,7 @@ class AuditConfig(_Strict):
 
     dir: str = ""  # "": beside the log
     max_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of one file
+    decisions_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of what awards were decided on
 
     @field_validator("dir")
     @classmethod

@@ -17,6 +17,7 @@ AT_RESTART: Final = (
     "history.keep_days",
     "audit.dir",
     "audit.max_mib",
+    "audit.decisions_mib",
 )
 """Keys that a running daemon does not change."""
 

@@ -26,6 +26,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "history.keep_days": "Ended workloads leave the history after so many days.",
         "audit.dir": "The folder of the audit; left out: beside a log that is a file; none: none.",
         "audit.max_mib": "Its files grow to this size.",
+        "audit.decisions_mib": "Room for what awards were decided on, for federator log decide.",
         "roles.operator_groups": "Unix groups of operators, on the daemon's host.",
         "roles.viewer_groups": "Unix groups that see everything, and change nothing of others.",
         "privacy": "Whose jobs a user sees: open (all), tenant (of the same tenants), own.",

@@ -20,9 +20,11 @@ import structlog
 
 from federator.audit.acts import act_of
 from federator.audit.chain import Act, AuditEnd
+from federator.audit.decisions import DecisionRing
 from federator.audit.file import MAX_BYTES, AuditFile
 from federator.errors import AuditError, FederatorError, NotCompacted, StaleState, StoreError
 from federator.history.url import SQLITE
+from federator.model.decision import SeenDecision
 from federator.model.event import SnapshotBegan, SnapshotDone
 from federator.store.base import Store
 from federator.store.opening import open_store
@@ -143,10 +145,13 @@ class Audit:
 
     Args:
         follower: see there.
+        ring: keeps what awards were decided on.
     """
 
-    def __init__(self, follower: AuditFollower) -> None:
+    def __init__(self, follower: AuditFollower, ring: DecisionRing) -> None:
         self._follower = follower
+        self._ring = ring
+        self._decisions: deque[SeenDecision] = deque(maxlen=MOST_WAITING)
         self._ending = threading.Event()
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
@@ -168,6 +173,14 @@ class Audit:
         self._follower.note(act)
         self._wanted.set()
 
+    def keep(self, seen: SeenDecision) -> None:
+        """Keep what an award was decided on, for a while."""
+        self._decisions.append(seen)
+
+    def _keep_decisions(self) -> None:
+        waiting = [self._decisions.popleft() for _ in range(len(self._decisions))]
+        self._ring.append(waiting)
+
     def take_all(self) -> None:
         """Follow the log up to its end, before it is compacted.
 
@@ -186,6 +199,7 @@ class Audit:
             self._wanted.clear()
             try:
                 up_to_date = self._follower.take()
+                self._keep_decisions()
             except FederatorError as error:
                 self._failed(str(error))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -223,16 +237,20 @@ def audit_folder(folder: str, store_url: str) -> Path | None:
     return path.with_name(f"{path.stem}-audit")
 
 
-def open_audit(folder: str, store_url: str, max_mib: int = MAX_BYTES >> 20) -> Audit | None:
+def open_audit(
+    folder: str, store_url: str, max_mib: int = MAX_BYTES >> 20, decisions_mib: int = 64
+) -> Audit | None:
     """The audit of a log, which is opened once more, to be read; None: there is none.
 
     Args:
         folder: ``audit.dir``; "" where it is not given.
         store_url: of the log.
         max_mib: ``audit.max_mib``.
+        decisions_mib: ``audit.decisions_mib``.
     """
     where = audit_folder(folder, store_url)
     if where is None:
         return None
     file = AuditFile(where, max_mib * 2**20)
-    return Audit(AuditFollower(open_store(store_url), file, time.time))
+    ring = DecisionRing(where, decisions_mib * 2**20)
+    return Audit(AuditFollower(open_store(store_url), file, time.time), ring)

@@ -77,7 +77,9 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
         DaemonEdges(
             beside=in_a_thread,
             history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
-            audit=open_audit(loaded.audit.dir, loaded.store, loaded.audit.max_mib),
+            audit=open_audit(
+                loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
+            ),
         ),
         displaces=displace,
         source=ConfigFile(config),

@@ -99,6 +99,10 @@ class Term:
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
 
+        if edges.audit is not None:
+            self._effects.keep = edges.audit.keep
+            federation.tell_decisions()
+
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
         taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds

@@ -37,7 +37,7 @@ class SimulatedSite:
         self.down = False  # slurmctld does not answer
         self.windows: tuple[SiteWindow, ...] = ()
         self.shown: tuple[SiteWindow, ...] = ()  # by the last sweep
-        self.looks = 0  # at what admins change by hand
+        self.settings_looks = 0  # at what admins change by hand
         self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
         self.keeps_accounts = False  # there is a slurmdbd
         self.renamed: set[int] = set()  # jobs by whose comments nobody knows them
@@ -87,7 +87,7 @@ class SimulatedSite:
 
     async def settings_changed(self) -> bool:
         self._answer()
-        self.looks += 1
+        self.settings_looks += 1
         return self.shown != self.windows
 
     async def launch(

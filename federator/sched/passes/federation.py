@@ -117,6 +117,10 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
+    def tell_decisions(self) -> None:
+        """Tell from now on what each award was decided on (``Decided``)."""
+        self._rounds.tells_decisions = True
+
     def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
