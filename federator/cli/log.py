@@ -117,7 +117,7 @@ def decide(
 ) -> None:
     """Make an award again from what was seen then, and say which term decided.
 
-    N is a workload (its last award), a workload's attempt (4294967300.2), or the number of a record
+    N is a workload (its last award), an attempt (fed:4294967300:2), or the number of a record
     of the log. What was decided is compared with the log's record, bit for bit; status 65 says that
     they differ.
 

@@ -31,7 +31,7 @@ from federator.sched.passes.decision import (
 from federator.store.base import Store
 
 DIFFERS: Final = 65
-_NUMBER: Final = re.compile(r"(\d{1,18})(?:\.(\d{1,9}))?", re.ASCII)
+_NUMBER: Final = re.compile(r"(?:fed:)?(\d{1,18})(?:[.:](\d{1,9}))?", re.ASCII)
 _WORDS: Final = {
     ONLY_OFFER: "no other site made an offer",
     OTHERS_REFUSED: "the tenant may take none of the others",
@@ -138,8 +138,7 @@ def _differences(again: Awarded | None, logged: Awarded | None) -> Iterator[str]
 
 def _lines(found: Found) -> Iterator[str]:
     seen = found.seen
-    name = f"{seen.attempt.workload}.{seen.attempt.attempt}"
-    yield f"award {name} of {clock(seen.at_s)}: {seen.chosen}"
+    yield f"award {seen.attempt} of {clock(seen.at_s)}: {seen.chosen}"
     told = decisive(seen)
     yield f"decided by {_said(told, str(seen.chosen)) if told is not None else 'nothing'}"
     ranked = "within" if seen.within_quota else "over"

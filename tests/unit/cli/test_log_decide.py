@@ -53,7 +53,7 @@ def test_it_says_what_was_offered_what_decided_and_that_it_comes_out_the_same(
     done = asked(tmp_path, name(fleet))
     assert done.exit_code == 0
     lines = done.output.splitlines()
-    assert lines[0].startswith(f"award {name(fleet)}.1 of ")
+    assert lines[0].startswith(f"award fed:{name(fleet)}:1 of ")
     assert lines[1].startswith("decided by ")
     assert any(line.startswith("alpine: ") for line in lines)
     assert any(line.startswith("boreal: ") for line in lines)
@@ -67,7 +67,7 @@ def test_an_award_goes_by_its_workload_its_attempt_or_its_record(
     assert found["differs"] == []
     assert isinstance(fleet.log[found["record"] - 1], Awarded)
     assert json.loads(asked(tmp_path, str(found["record"]), "--json").output) == found
-    assert json.loads(asked(tmp_path, f"{name(fleet, 1)}.1", "--json").output) == found
+    assert json.loads(asked(tmp_path, f"fed:{name(fleet, 1)}:1", "--json").output) == found
     assert found["decided_by"]["term"]
 
 
