@@ -150,17 +150,17 @@ def _of_job(job: Job, plan: JobPlan) -> str:
             not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
             "it plans another GPU type",
         ),
-        (
-            not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
-            "it plans a node that failed the workload",
-        ),
-        (
-            not job.exclude or plan.nodes.keys().isdisjoint(job.exclude),
-            "it plans a node that is excluded",
-        ),
-        (
-            plan.nodes.keys() >= set(job.nodelist),
-            "it plans without a node that was asked for",
-        ),
     )
-    return next((wrong for good, wrong in checks if not good), "")
+    return next((wrong for good, wrong in checks if not good), "") or _of_names(job, plan)
+
+
+def _of_names(job: Job, plan: JobPlan) -> str:
+    if not plan.nodes.keys().isdisjoint(job.avoid):
+        return "it plans a node that failed the workload"
+    if not plan.nodes.keys().isdisjoint(job.exclude):
+        return "it plans a node that is excluded"
+    return (
+        "it plans without a node that was asked for"
+        if job.nodelist and not (plan.nodes.keys() >= set(job.nodelist))
+        else ""
+    )
