@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
-from federator.config_listen import listen_address
+from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -279,25 +279,6 @@ class HistoryConfig(_Strict):
         except ValueError as error:  # as of the store's
             refuse([((), str(error))])
         return url
-
-
-class MetricsConfig(_Strict):
-    """What Prometheus may scrape; docs/metrics.md."""
-
-    listen: str = ""  # "": nowhere
-
-    @field_validator("listen")
-    @classmethod
-    def _an_address(cls, listen: str) -> str:
-        if listen:
-            listen_address(listen)
-        return listen
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        if not self.listen or listen_address(self.listen).is_local:
-            return ()
-        return (f"metrics.listen {self.listen}: whoever reaches it reads the metrics",)
 
 
 class FederationConfig(_Strict):
