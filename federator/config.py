@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from federator.audit.service import NONE as NO_AUDIT
 from federator.config_files import ssh_mistakes
 from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
@@ -122,6 +123,8 @@ class PreemptionConfig(_Strict):
     budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
     beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
     budget_window_s: _Seconds = 600.0
+    budget_lost_gpu_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    max_saves_per_region: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
@@ -191,6 +194,7 @@ class SiteConfig(_Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: _Seconds = 10.0
+    users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -251,6 +255,7 @@ class TenantConfig(_Strict):
     start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
     limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
+    admin_groups: tuple[str, ...] = ()  # Unix groups that may hold, requeue and cancel its work
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
 
     @property
@@ -281,6 +286,28 @@ class HistoryConfig(_Strict):
         return url
 
 
+class AuditConfig(_Strict):
+    """The record of who did what; docs/audit.md."""
+
+    dir: str = ""  # "": beside the log
+    max_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of one file
+    decisions_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of what awards were decided on
+
+    @field_validator("dir")
+    @classmethod
+    def _absolute(cls, folder: str) -> str:
+        if folder not in ("", NO_AUDIT) and not Path(folder).is_absolute():
+            raise ValueError(f"expected an absolute path, or {NO_AUDIT}")
+        return folder
+
+
+class RolesConfig(_Strict):
+    """Unix groups of the daemon's host, whose members may do more than users."""
+
+    operator_groups: tuple[str, ...] = ()  # only on the daemon's host
+    viewer_groups: tuple[str, ...] = ()  # see everything, and change nothing of others
+
+
 class FederationConfig(_Strict):
     """All of federation.yaml."""
 
@@ -292,6 +319,8 @@ class FederationConfig(_Strict):
     metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
+    audit: AuditConfig = AuditConfig()
+    roles: RolesConfig = RolesConfig()
     regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
     sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
@@ -317,6 +346,11 @@ class FederationConfig(_Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            for k, user in enumerate(site.users or ()):
+                tenant = user.removeprefix("@")
+                if user.startswith("@") and tenant not in self.tenants:
+                    message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
+                    yield ("sites", name, "users", str(k)), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
@@ -373,12 +407,21 @@ class FederationConfig(_Strict):
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
-    def viewer(self, user: str, *, operator: bool) -> Viewer | None:
+    def speaks_for(self, site: SiteName, user: str) -> bool:
+        """Whether a site's agent is believed that a call is by this user."""
+        users = self.sites[site].users if site in self.sites else None
+        if users is None or user in users:
+            return True
+        return any(f"@{tenant}" in users for tenant in self.tenants_of(user))
+
+    def viewer(
+        self, user: str, *, operator: bool, administers: Collection[TenantName] = ()
+    ) -> Viewer | None:
         """What of the queue and the history a user sees; None: all of it."""
         if operator or self.privacy is Privacy.OPEN:
             return None
         own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
-        return Viewer(user=user, tenants=frozenset(own))
+        return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""

@@ -49,6 +49,7 @@ from federator.agent.observations import (
     NotDone,
     Now,
     Ordered,
+    SettingsChanged,
     Started,
     Woken,
 )
@@ -139,6 +140,8 @@ class AgentCore:
                 self._obey(observation)
             case Done() | NotDone():
                 self._take(observation)
+            case SettingsChanged():
+                self._sweeper.want()
             case HungUp():
                 self.memory.ending = True
             case Started() | Woken():

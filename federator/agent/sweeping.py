@@ -209,6 +209,7 @@ class Sweeper:
             switches=sweep.switches,
             running=self._followers.running(running),
             local=local,
+            windows=sweep.windows,
         )
         memory.emit(SettleLeases(number=memory.number()))
 
@@ -252,7 +253,8 @@ class Sweeper:
         gone = report.gone
         located = memory.index.located(report.attempts)
         report = msgspec.structs.replace(report, gone=(), attempts=located)
-        if report.attempts or report.complete or report.capacity or report.partitions or not gone:
+        tells = report.attempts or report.complete or report.capacity or report.partitions
+        if tells or report.windows is not None or not gone:
             memory.send(report)
         if gone:
             self._followers.vanished(gone)

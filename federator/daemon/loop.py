@@ -26,7 +26,14 @@ from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.pass_throttle import PassThrottle
-from federator.daemon.reload import AskedReload, ReloadQueue, changed_links, refuse, report
+from federator.daemon.reload import (
+    AskedReload,
+    ReloadQueue,
+    changed_links,
+    refuse,
+    reload_act,
+    report,
+)
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
@@ -87,12 +94,16 @@ class Term:
         self._tidying = CheckpointCleanup(own.now, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
         history, links = edges.history, self._links.by_site
-        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), history)
+        followers = [each for each in (history, edges.audit) if each is not None]
+        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
+        if edges.audit is not None:
+            self._effects.keep = edges.audit.keep
+            federation.tell_decisions()
 
     def _new_metrics(self) -> TermMetrics:
         return TermMetrics(
@@ -109,6 +120,8 @@ class Term:
         taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
+        if self._edges.audit is not None:
+            api.audit = self._edges.audit.note
         return api
 
     @property
@@ -155,16 +168,17 @@ class Term:
             socket=str(self._own.now.socket),
         )
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
-        if self._edges.history is not None:
-            self._edges.history.start()
+        followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
+        for follower in followers:
+            follower.start()
         measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
         try:
             while not self._stopping:
                 await self._turn()
                 await self._keep_log_short()
         finally:
-            if self._edges.history is not None:
-                self._edges.history.stop()
+            for follower in followers:
+                follower.stop()
             server.close()
             self._links.stop()
             if measuring is not None:
@@ -251,6 +265,7 @@ class Term:
         else:
             if found and not asked.dry_run:
                 commands += self._go_by(config, now_s)
+                self._api.audit(reload_act(asked, found, now_s))
             report(asked, self._own.source.name, found, config)
         await self._carry_out(commands)
 

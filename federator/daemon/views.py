@@ -394,6 +394,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             down_since_s=0.0 if site.ready else site.since_s,
             partitions=site.summary,
             drains=drain_rows(federation, name),
+            windows=site.windows,
         )
         for name, site in federation.sites.items()
     )

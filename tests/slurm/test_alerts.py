@@ -161,13 +161,16 @@ def test_nodes_that_go_down_under_their_jobs_fire_that_nodes_fail(watched: Watch
     running = watched.running
     ids = [running.submit("#!/bin/sh\nsleep 300\n", *ONE_GPU) for _ in range(7)]
     for id_ in ids:
-        assert running.await_state(id_, "RUNNING")["site"] == "alpine"
-    nodes = layout.GPU_NODES.hostlist("alpine")
-    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
+        running.await_state(id_, "RUNNING")
     try:
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=down", "reason=test")
         watched.prometheus.await_firing("FederatorNodesFail")
     finally:
-        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=resume")
     running.cancel_all()
     watched.prometheus.await_clear("FederatorNodesFail")
 
