@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
+from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -39,7 +40,6 @@ from federator.config_services import (
     AuditConfig,
     HistoryConfig,
     LogConfig,
-    MetricsConfig,
     RolesConfig,
     Strict,
 )

@@ -1,4 +1,4 @@
-"""Keys of federation.yaml for what stands beside the queue: log, history, metrics, audit, roles."""
+"""Keys of federation.yaml for what stands beside the queue: log, history, audit, roles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from federator.audit.service import NONE as NO_AUDIT
-from federator.config_listen import listen_address
 from federator.config_mistakes import refuse
 from federator.history.url import check_history_url
 
@@ -39,25 +38,6 @@ class HistoryConfig(Strict):
         except ValueError as error:  # as of the store's
             refuse([((), str(error))])
         return url
-
-
-class MetricsConfig(Strict):
-    """What Prometheus may scrape; docs/metrics.md."""
-
-    listen: str = ""  # "": nowhere
-
-    @field_validator("listen")
-    @classmethod
-    def _an_address(cls, listen: str) -> str:
-        if listen:
-            listen_address(listen)
-        return listen
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        if not self.listen or listen_address(self.listen).is_local:
-            return ()
-        return (f"metrics.listen {self.listen}: whoever reaches it reads the metrics",)
 
 
 class AuditConfig(Strict):
