@@ -56,7 +56,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         (100, 3, 8, ("owner", "owner", "other", "guest")),
     ):
         for _ in range(draw(st.integers(least, most))):
-            wanted = replace(draft(gang(*draw(sizes))), tenant=draw(st.sampled_from(tenants)))
+            wanted = replace(
+                draft(gang(*draw(sizes))), tenant=TenantName(draw(st.sampled_from(tenants)))
+            )
             wanted = replace(wanted, time_limit_s=float("inf"))
             arrivals.append(
                 Arrival(
