@@ -24,6 +24,12 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "log.keep_ended_h": "Workloads that ended longer ago leave the log with a snapshot.",
         "history.url": "Where ended workloads are kept: sqlite:///PATH, postgresql://… or none.",
         "history.keep_days": "Ended workloads leave the history after so many days.",
+        "metrics.listen": "Where Prometheus scrapes: HOST:PORT or unix:/PATH; none: nowhere.",
+        "audit.dir": "The folder of the audit; left out: beside a log that is a file; none: none.",
+        "audit.max_mib": "Its files grow to this size.",
+        "audit.decisions_mib": "Room for what awards were decided on, for federator log decide.",
+        "roles.operator_groups": "Unix groups of operators, on the daemon's host.",
+        "roles.viewer_groups": "Unix groups that see everything, and change nothing of others.",
         "privacy": "Whose jobs a user sees: open (all), tenant (of the same tenants), own.",
         "policy.name": "The order of the queue: mast, or global-fifo.",
         "policy.pass_interval_s": "A scheduling pass is made at least this often.",
@@ -59,6 +65,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.ssh.known_hosts": "The pinned host key; relative to the file's folder.",
         "sites.NAME.command": "Starts the agent as a local process, instead of ssh.",
         "sites.NAME.partitions": "Partitions that the federation may use, best first.",
+        "sites.NAME.users": "For whom its agent may speak; @TENANT: its users; left out: for all.",
         "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
         "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
         "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",
@@ -71,6 +78,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.limit.cpus": "The most CPUs in simultaneous use.",
         "tenants.NAME.limit.gpu_types.TYPE": "The most GPUs of one type.",
         "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
+        "tenants.NAME.admin_groups": "Unix groups that may hold, requeue and cancel its work.",
         "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
     }
 )

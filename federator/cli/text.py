@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -95,6 +96,18 @@ def _reserved(reason: Reason) -> str:
         f"would delay {whom}, which can start here in {span(reason.more_in_s)}; "
         "a shorter --time may start now"
     )
+
+
+def _site_reservation(reason: Reason) -> str:
+    """``Slurm reservation maint keeps 2 nodes from … until …, before it would be over``."""
+    nodes = counted(reason.needed, "node") if reason.needed else "nodes"
+    times = f"{clock(reason.from_s)} until {clock(reason.until_s)}"
+    return f"Slurm reservation {reason.detail} keeps {nodes} from {times}, before it would be over"
+
+
+def clock(at_s: float) -> str:
+    """A Unix time as Slurm prints it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
 
 
 def _named(text: str) -> Callable[[Reason], str]:
@@ -194,6 +207,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
     ReasonCode.RESERVED: _reserved,
+    ReasonCode.SITE_RESERVATION: _site_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),

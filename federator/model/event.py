@@ -126,6 +126,7 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     first_id: WorkloadId  # the others follow in order
     key: str  # the client's submit key
     array_id: WorkloadId | None = None  # of a task whose array's other tasks stand elsewhere
+    by: str = ""  # the operator who submitted it for its user; "": the user did
 
     def workloads(self) -> tuple[Workload, ...]:
         """The queued workloads; all of them share the draft's submission."""

@@ -41,6 +41,8 @@ class ReasonCode(Enum):
     NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
     BEGIN_TIME = "BeginTime"  # its begin time has not come
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
+    SITE_RESERVATION = "ReqNodeNotAvail"  # would run into a reservation of the site's Slurm: its
+    # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
@@ -90,6 +92,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     largest_rack: int = 0  # the most of ``free`` under one leaf switch
     more: int = 0  # that are free after ``more_in_s`` seconds at the latest, by time limits
     more_in_s: float = 0.0
+    from_s: float = 0.0  # Unix time, as the next: of a window in which nodes are not to be had
+    until_s: float = 0.0
     apart: tuple[str, ...] = ()  # jobs that need the nodes, each those that no other one has
 
 

@@ -18,6 +18,7 @@ from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
+from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
@@ -346,6 +347,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     down_since_s: float = 0.0
     partitions: tuple[PartitionSummary, ...] = ()
     drains: tuple[DrainRow, ...] = ()
+    windows: tuple[SiteWindow, ...] = ()  # in which its Slurm keeps nodes for others
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):

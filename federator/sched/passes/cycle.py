@@ -7,7 +7,9 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from itertools import zip_longest
 
+from federator.model.decision import SeenDecision, SeenOffer, Standing
 from federator.model.event import Awarded
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -217,8 +219,12 @@ class SchedulingPass:
                 if refusal is not None:
                     self.round.until_later.setdefault(site, {})[id_] = refusal
 
-    def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
+    def choose(
+        self, offers: Sequence[Award], now_s: float
+    ) -> tuple[Award, Awarded, tuple[Standing, ...]] | Refusal:
         """The best offer that the tenant may take, or why it may take none.
+
+        With what was made of the offers, as far as they were looked at.
 
         Args:
             offers: for one workload, best first; at least one.
@@ -230,7 +236,7 @@ class SchedulingPass:
         if isinstance(chosen, Refusal):
             self._withheld.was_not_awarded(entry.workload)
             return chosen
-        award, kept, lending = chosen
+        award, kept, lending, standings = chosen
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -244,7 +250,45 @@ class SchedulingPass:
             shrinks=award.bid.shrinks,
             lending=lending,
         )
-        return award, awarded
+        return award, awarded, standings
+
+    def seen(
+        self,
+        offers: Sequence[Award],
+        awarded: Awarded,
+        standings: Sequence[Standing],
+        sites: Sequence[SiteName],
+    ) -> SeenDecision:
+        """All that an award was decided on, so that it can be made again.
+
+        Args:
+            offers: best first.
+            awarded: what came of them.
+            standings: as of ``choose``.
+            sites: in the order that breaks ties.
+        """
+        id_ = offers[0].id
+        ranked, answers = self.candidates.ranked[id_], self.round.answers
+        said = {site: by_id[id_] for site, by_id in answers.items() if id_ in by_id}
+        victims = {WorkloadId(v) for offer in offers for v in offer.bid.victims}
+        terms = self._terms.by_id if self._terms is not None else {}
+        return SeenDecision(
+            at_s=awarded.at_s,
+            attempt=awarded.attempt,
+            pass_id=self.round.pass_id,
+            sites=tuple(sites),
+            answered=tuple(map(SiteName, awarded.offers)),
+            priority=ranked.priority,
+            within_quota=ranked.within_quota,
+            credit=ranked.credit,
+            offers=tuple(
+                SeenOffer(site=offer.site, bid=offer.bid, standing=standing)
+                for offer, standing in zip_longest(offers, standings)
+            ),
+            refusals={site: a.refusal for site, a in said.items() if a.refusal is not None},
+            terms={victim: terms[victim] for victim in victims if victim in terms},
+            chosen=SiteName(awarded.site),
+        )
 
     def claimable(self, offers: Sequence[Award]) -> list[Award]:
         """Those of a claimant's offers that stay within quota, and whose victims may go in time."""

@@ -117,6 +117,10 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
+    def tell_decisions(self) -> None:
+        """Tell from now on what each award was decided on (``Decided``)."""
+        self._rounds.tells_decisions = True
+
     def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
@@ -287,7 +291,11 @@ class Federation:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
         submitted = Submitted(
-            at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
+            at_s=turn.now_s,
+            draft=asked.draft,
+            first_id=self.ledger.next_id,
+            key=asked.key,
+            by=asked.by,
         )
         if asked.test_only:
             self._rounds.try_out(turn, asked.client, submitted.workloads()[0])

@@ -11,7 +11,7 @@ from functools import partial
 from federator.model.event import Claimed
 from federator.model.lending import Lending
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AnswerTested, SendTo, Wake
+from federator.model.message import AnswerTested, Decided, SendTo, Wake
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
@@ -63,6 +63,7 @@ class Rounds:
     Attributes:
         last_pass: the present one, or the last; None: none was made since the start.
         pending: attempts that may be at a site though their workload waits.
+        tells_decisions: whether what each award was decided on is told.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Rounds:
         self._ledger = ledger
         self._holding = holding
         self.pending = PendingReconciliation()
+        self.tells_decisions = False
         self._validation = Validation(same_process=same_process)
         self._terms: EvictionTerms | None = None
         self._claims: Claims | None = None
@@ -372,9 +374,12 @@ class Rounds:
             if chosen.reasons[0].code in _FOR_A_CLAIM:
                 pass_.candidates.blocked(entry.workload.id)
             return None
-        award, event = chosen
+        award, event, standings = chosen
         pass_.awarded(award, event)
         turn.record(event, entry)
+        if self.tells_decisions:
+            seen = pass_.seen(offers, event, standings, tuple(self._sites))
+            turn.commands.append(Decided(seen=seen))
         if self.last_pass is not None:
             self.last_pass.awarded += 1
         return award
