@@ -36,6 +36,11 @@ def job_ids(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def of_federation(ids: Sequence[str], name: str | None) -> tuple[str, ...]:
+    """The ids as those of a federation (``-M``), where they do not say so; None: as they are."""
+    return tuple(ids) if name is None else tuple(i if ";" in i else f"{i};{name}" for i in ids)
+
+
 def _ids(word: str) -> Iterator[str]:
     match = _ID.fullmatch(word)
     if match is None:

@@ -127,4 +127,6 @@ def test_host_names_are_written_out_without_a_daemon(
 def test_what_is_not_shown_here_is_refused(run: Run) -> None:
     status, out, err = run("show", "reservation")
     assert (status, out) == (1, "")
-    assert err.startswith("fscontrol: error: invalid entity: reservation; one of job, node,")
+    assert err.startswith(
+        "fscontrol: error: show reservation: it is each site's own; use scontrol there"
+    )
