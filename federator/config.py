@@ -39,7 +39,7 @@ from federator.config_mistakes import (
 from federator.errors import ConfigError
 from federator.history.url import check_history_url, history_warnings
 from federator.model.lending import Lending
-from federator.model.tenant import Allowance, Tenancy, Tenant
+from federator.model.tenant import Allowance, JobLimits, Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import ONCE_NAMED, POLICIES
@@ -135,6 +135,7 @@ class PolicyConfig(_Strict):
     bid_timeout_s: _Seconds = 5.0
     forecast_ends: bool = False
     lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
+    enable_user_top: Annotated[bool, Field(strict=True)] = False
 
     @field_validator("name")
     @classmethod
@@ -249,8 +250,23 @@ class TenantConfig(_Strict):
     home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
     start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
     limit: LimitConfig = LimitConfig()
+    max_submit_jobs: _Count | None = None  # of all its users together, as the next
+    max_jobs: _Count | None = None
+    max_submit_jobs_per_user: _Count | None = None
+    max_jobs_per_user: _Count | None = None
     users: tuple[str, ...] = ()
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
+
+    @property
+    def job_limits(self) -> JobLimits:
+        """How many jobs there may be."""
+        given = {
+            "submit": self.max_submit_jobs,
+            "running": self.max_jobs,
+            "submit_per_user": self.max_submit_jobs_per_user,
+            "running_per_user": self.max_jobs_per_user,
+        }
+        return JobLimits(**{name: most for name, most in given.items() if most is not None})
 
     @property
     def amounts(self) -> dict[str, LimitConfig]:
@@ -389,6 +405,7 @@ class FederationConfig(_Strict):
                 parent=tenant.parent,
                 home=tenant.home,
                 start_within_s=tenant.start_within_s,
+                jobs=tenant.job_limits,
             )
             for name, tenant in self.tenants.items()
         ]

@@ -30,6 +30,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.launch_lease_s": "An accepted job must start within this time, or is withdrawn.",
         "policy.bid_timeout_s": "A site that answers later gave no bid.",
         "policy.forecast_ends": "Whether sites reserve by predicted ends where limits say nothing.",
+        "policy.enable_user_top": "Whether users may put their own jobs first: fscontrol top.",
         "policy.lending": "Whether firm work over quota keeps to the planner's forecasts.",
         "policy.credit.per_hour_waited": "Credit for an hour of waiting.",
         "policy.credit.fair_share": "Credit of a tenant that used nothing lately.",
@@ -68,6 +69,10 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.limit.gpus": "The most GPUs in simultaneous use, borrowed ones included.",
         "tenants.NAME.limit.cpus": "The most CPUs in simultaneous use.",
         "tenants.NAME.limit.gpu_types.TYPE": "The most GPUs of one type.",
+        "tenants.NAME.max_submit_jobs": "The most jobs that may wait or run, with all below it.",
+        "tenants.NAME.max_jobs": "The most jobs that run at once, with all below it.",
+        "tenants.NAME.max_submit_jobs_per_user": "The most jobs of one user that wait or run.",
+        "tenants.NAME.max_jobs_per_user": "The most jobs of one user that run at once.",
         "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
         "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
     }
