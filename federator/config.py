@@ -14,9 +14,7 @@ from typing import Annotated, Final
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -36,12 +34,20 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_tenants import (
+    LimitConfig,
+    SiteKey,
+    Strict,
+    TenantConfig,
+    TenantKey,
+    checked_name,
+)
 from federator.errors import ConfigError
 from federator.history.url import check_history_url, history_warnings
 from federator.model.lending import Lending
-from federator.model.tenant import Allowance, JobLimits, Tenancy, Tenant
+from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
-from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
+from federator.model.workload import TenantName
 from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.queue.policy import Policy
@@ -50,18 +56,10 @@ from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 _Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
-_Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
 _Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first no . _ -")
-    return name
 
 
 def _federation_name(name: str) -> str:
@@ -70,17 +68,11 @@ def _federation_name(name: str) -> str:
     return name
 
 
-_TenantName = Annotated[TenantName, AfterValidator(_checked_name)]
-_SiteName = Annotated[SiteName, AfterValidator(_checked_name)]
-_RegionName = Annotated[str, AfterValidator(_checked_name)]
-_GpuName = Annotated[str, AfterValidator(_checked_name)]
+_RegionName = Annotated[str, AfterValidator(checked_name)]
+_GpuName = Annotated[str, AfterValidator(checked_name)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CreditConfig(_Strict):
+class CreditConfig(Strict):
     """The terms of a workload's credit, and the time over which a tenant's usage counts.
 
     Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
@@ -109,7 +101,7 @@ class CreditConfig(_Strict):
         return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
 
 
-class PreemptionConfig(_Strict):
+class PreemptionConfig(Strict):
     """Limits of preemption: how long victims have, and how many there may be.
 
     At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
@@ -124,7 +116,7 @@ class PreemptionConfig(_Strict):
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
-class PolicyConfig(_Strict):
+class PolicyConfig(Strict):
     """The order of the queue, and the federation's patience."""
 
     name: str = "mast"
@@ -151,7 +143,7 @@ class PolicyConfig(_Strict):
         return POLICIES[self.name](self.credit.weights)
 
 
-class RegionConfig(_Strict):
+class RegionConfig(Strict):
     """Sites that share storage."""
 
     shared: Path
@@ -165,7 +157,7 @@ class RegionConfig(_Strict):
         return path
 
 
-class GpuConfig(_Strict):
+class GpuConfig(Strict):
     """One gres type: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
@@ -173,7 +165,7 @@ class GpuConfig(_Strict):
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
 
 
-class SshConfig(_Strict):
+class SshConfig(Strict):
     """The way to reach a site's agent: one account, one key, one pinned host key."""
 
     host: str
@@ -183,7 +175,7 @@ class SshConfig(_Strict):
     known_hosts: Path
 
 
-class SiteConfig(_Strict):
+class SiteConfig(Strict):
     """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
 
     region: str
@@ -199,88 +191,13 @@ class SiteConfig(_Strict):
         return self
 
 
-class LimitConfig(_Strict):
-    """The most of each resource in simultaneous use; what is left out is not limited."""
-
-    gpus: _Count | None = None
-    cpus: _Count | None = None
-    gpu_types: dict[str, _Count] = {}  # of ``gpus``
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        """The amounts that are bounded, by their key."""
-        plain = {"gpus": self.gpus, "cpus": self.cpus}
-        typed = {f"gpu_types.{name}": amount for name, amount in self.gpu_types.items()}
-        return {key: amount for key, amount in plain.items() if amount is not None} | typed
-
-    @property
-    def allowance(self) -> Allowance:
-        bounds = self.bounds
-        return Allowance(
-            gpus=bounds.get("gpus", inf), cpus=bounds.get("cpus", inf), gpu_types=self.gpu_types
-        )
-
-
-class QuotaConfig(LimitConfig):
-    """The amounts that a tenant is guaranteed in simultaneous use.
-
-    GPUs are what a federation shares, so CPUs count only where the admin says so, and GPUs always:
-    ``quota: {gpus: 64}`` guarantees 64 GPUs with whatever CPUs they need, and
-    ``quota: {cpus: 1024}`` guarantees 1024 CPUs and no GPU. A tenant without the key ``quota`` is
-    guaranteed nothing of its own.
-    """
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        return {"gpus": 0} | super().bounds
-
-    @model_validator(mode="after")
-    def _says_something(self) -> QuotaConfig:
-        if self.gpus is None and self.cpus is None and not self.gpu_types:
-            raise ValueError("give 'gpus' or 'cpus'; a tenant without a quota has no such key")
-        return self
-
-
-class TenantConfig(_Strict):
-    """A Slurm account of the federation."""
-
-    priority: Annotated[int, Field(ge=1, le=7)] = 7
-    parent: _TenantName | None = None
-    quota: QuotaConfig | None = None
-    home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
-    start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
-    limit: LimitConfig = LimitConfig()
-    max_submit_jobs: _Count | None = None  # of all its users together, as the next
-    max_jobs: _Count | None = None
-    max_submit_jobs_per_user: _Count | None = None
-    max_jobs_per_user: _Count | None = None
-    users: tuple[str, ...] = ()
-    require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
-
-    @property
-    def job_limits(self) -> JobLimits:
-        """How many jobs there may be."""
-        given = {
-            "submit": self.max_submit_jobs,
-            "running": self.max_jobs,
-            "submit_per_user": self.max_submit_jobs_per_user,
-            "running_per_user": self.max_jobs_per_user,
-        }
-        return JobLimits(**{name: most for name, most in given.items() if most is not None})
-
-    @property
-    def amounts(self) -> dict[str, LimitConfig]:
-        """Quota and limit, by their key."""
-        return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
-
-
-class LogConfig(_Strict):
+class LogConfig(Strict):
     """The event log; docs/reliability.md, "Snapshots and restarts"."""
 
     keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
 
 
-class HistoryConfig(_Strict):
+class HistoryConfig(Strict):
     """The history of what has ended; docs/history.md."""
 
     url: str = ""  # "": beside the log
@@ -296,7 +213,7 @@ class HistoryConfig(_Strict):
         return url
 
 
-class FederationConfig(_Strict):
+class FederationConfig(Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, AfterValidator(_federation_name)]
@@ -306,10 +223,10 @@ class FederationConfig(_Strict):
     history: HistoryConfig = HistoryConfig()
     policy: PolicyConfig = PolicyConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
-    regions: dict[_RegionName, RegionConfig] = {}
-    gpus: dict[_GpuName, GpuConfig] = {}
-    sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[_TenantName, TenantConfig] = {}
+    regions: dict[_RegionName, RegionConfig] = Field({})
+    gpus: dict[_GpuName, GpuConfig] = Field({})
+    sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
+    tenants: dict[TenantKey, TenantConfig] = Field({})
 
     @field_validator("store")
     @classmethod

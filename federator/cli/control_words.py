@@ -86,7 +86,7 @@ SHOWN: Final[Mapping[str, Word]] = MappingProxyType(
         "hostlist": Word("Fold names of nodes."),
         "hostlistsorted": Word("Fold names of nodes, sorted."),
         "hostnames": Word("Write out a list of nodes."),
-        "config": Word("What programs ask for: ClusterName, MaxArraySize, MinJobAge and others."),
+        "config": Word("ClusterName, MaxArraySize, MinJobAge and others that programs ask for."),
         "aliases": _OF_A_SITE,
         "assoc_mgr": Word(instead="'federator tenants' shows quotas, limits and use"),
         "bbstat": _OF_A_SITE,

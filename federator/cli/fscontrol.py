@@ -169,7 +169,7 @@ def _show(given: Given, _verb: str, words: Sequence[str]) -> int:
     return show(given, words)
 
 
-def _ping(given: Given, _verb: str, _words: Sequence[str]) -> int:
+def _ping(_given: Given, _verb: str, _words: Sequence[str]) -> int:
     from federator.cli.control_show import ping  # noqa: PLC0415  # slow to import
 
     return ping()

@@ -136,17 +136,29 @@ def _update(
     if not new.components:
         raise InvalidRequest(f"job {workload.id} was adopted, and its options are not known")
     asked = interpret(new)
-    tenant = workload.tenant
-    if "account" in fields:
-        tenant = account_of(asker.config, workload.user, asked.account)
-        _check_submit_limits(ledger, workload, tenant, len(ids))
     if fields.keys() & {"account", "priority"}:
-        level = max(asker.config.tenants[tenant].priority, asked.asked_priority)
-        event = structs.replace(
-            event, tenant=tenant, asked_priority=asked.asked_priority, priority=level
-        )
+        event = _ranked_anew(event, workload, asked, ledger, asker.config)
+    tenant = event.tenant or workload.tenant
     _refuse_what_never_runs(federation, replace(workload, tenant=tenant), asked)
     return _with_options(event, change, workload, asked)
+
+
+def _ranked_anew(
+    event: Amended, w: Workload, asked: Interpreted, ledger: Ledger, config: FederationConfig
+) -> Amended:
+    """The change with what follows from another account or priority.
+
+    Raises:
+        InvalidRequest: the account is not the user's, or has too many jobs.
+    """
+    tenant = w.tenant
+    if asked.account != w.tenant:
+        tenant = account_of(config, w.user, asked.account)
+        _check_submit_limits(ledger, w, tenant, len(event.workloads))
+    level = max(config.tenants[tenant].priority, asked.asked_priority)
+    return structs.replace(
+        event, tenant=tenant, asked_priority=asked.asked_priority, priority=level
+    )
 
 
 def _check_submit_limits(ledger: Ledger, w: Workload, tenant: TenantName, jobs: int) -> None:

@@ -53,11 +53,8 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
     if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
         return ControlRefusal.ENDED
-    if asked.verb is ControlVerb.TOP and entry.hold is not Hold.NONE:
-        return ControlRefusal.HELD
     if asked.verb in _AMENDS:
-        may = entry.state in _WAITS or all(map(_is_of_running, asked.amended))
-        return None if may else ControlRefusal.STARTED
+        return _refusal_of_update(entry, asked)
     if asked.verb in _REQUEUES and entry.state in _WAITS:
         return ControlRefusal.PENDING
     if asked.verb in _REQUEUES and not entry.workload.requeue:
@@ -65,6 +62,13 @@ def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | Non
     if entry.hold is Hold.ADMIN and not asked.is_operator:
         return ControlRefusal.DENIED
     return None
+
+
+def _refusal_of_update(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
+    if asked.verb is ControlVerb.TOP and entry.hold is not Hold.NONE:
+        return ControlRefusal.HELD
+    may = entry.state in _WAITS or all(map(_is_of_running, asked.amended))
+    return None if may else ControlRefusal.STARTED
 
 
 def _is_of_running(change: Amended) -> bool:

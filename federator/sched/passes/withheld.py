@@ -1,7 +1,7 @@
 """Says which workloads the federation itself does not let start in a pass, whatever room there is.
 
-Those beyond a limit of their tenant, their user or the throttle of their array, those to which nothing is lent
-(``guests``), and those that may be at a site though they wait.
+Those beyond a limit of their tenant, their user or the throttle of their array, those to which
+nothing is lent (``guests``), and those that may be at a site though they wait.
 """
 
 from __future__ import annotations

@@ -33,12 +33,7 @@ from federator.model.mappings import NOTHING, without_key
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.tenant import Tenancy
-from federator.model.workload import (
-    FIRST_WORKLOAD_ID,
-    SiteName,
-    Workload,
-    WorkloadId,
-)
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, Workload, WorkloadId
 from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
@@ -61,13 +56,7 @@ from federator.sched.state.workload_record import WorkloadRecord
 __all__ = ("Ledger", "WorkloadRecord")
 
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
-_ON_NODES = frozenset(
-    {
-        WorkloadState.RUNNING,
-        WorkloadState.PREEMPTING,
-        WorkloadState.CANCELLING,
-    }
-)
+_ON_NODES = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING})
 _WITHOUT_NOTICE = frozenset({
     WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
     WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,

@@ -27,10 +27,11 @@ _COMMAND: Final = re.compile(r"^ {5}(\w+|!!)\s", re.MULTILINE)
 _ENTITIES: Final = re.compile(r"<ENTITY> may be ([^.<]*?)\n\s*\n")
 _FIELDS: Final = r"""
 words=$(grep -aoE '[A-Za-z][A-Za-z-]{2,30}' "$(command -v scontrol)")
-ends=$(echo "$words" | sed -n 's/.*[a-z]\([A-Z][a-z]*\)$/\1/p') # of words that share their bytes
+ends=$(echo "$words" | sed -n 's/.*[a-z]\([A-Z][a-z]*\)$/\1/p') # words may share bytes
 echo "$words" | grep -ix ResetAccrueTime # which takes no value
 printf '%s\n' $words $ends | tr A-Z a-z | sort -u | while read -r word; do
-  scontrol update jobid=1 "$word=1" no-such=1 2>&1 | grep -q "not supported: $word=1" || echo "$word"
+  scontrol update jobid=1 "$word=1" no-such=1 2>&1 |
+    grep -q "not supported: $word=1" || echo "$word"
 done
 """
 _HELP: Final = re.compile(r"^\s+(?:-(\w)(?:, ?| |$))?\s*(?:--([A-Za-z][\w-]*))?", re.MULTILINE)

@@ -306,11 +306,11 @@ def where_top_is_enabled() -> Desk:
     return Desk(Loopback(sites, None, None, Mast(), (tenant(), tenant("nlp"))), TOP)
 
 
-def queued(desk: Desk, number: int, **given: str | None) -> list[WorkloadId]:
+def queued(desk: Desk, number: int) -> list[WorkloadId]:
     """Jobs that wait in the queue behind two that run, in this order."""
     for k in range(2):
         desk.submit(key=f"key-1000{k}", nodes="2")
-    return [desk.submit(key=f"key-2000{k}", nodes="2", **given) for k in range(number)]
+    return [desk.submit(key=f"key-2000{k}", nodes="2") for k in range(number)]
 
 
 def order(desk: Desk, in_h: float = 0.0) -> list[WorkloadId]:
