@@ -25,6 +25,7 @@ from federator.cli.job_states import state_name
 from federator.cli.node_columns import gres_text, gres_used_text, state_of
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
+    COLUMNS,
     Shown,
     elapsed_s,
     eligible_s,
@@ -55,6 +56,8 @@ from federator.wire.client_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, unpacked_nodes
 from federator.wire.replies import Reply
 
+_COLUMN: Final = {column.name: column for column in COLUMNS}
+
 Record = tuple[tuple[tuple[str, str], ...], ...]
 """Lines of fields with their values."""
 
@@ -72,7 +75,7 @@ def show(given: Given, words: Sequence[str]) -> int:
     if kind == "config":
         return _config(names)
     if kind == "job" and names:
-        names = list(of_federation(job_ids(names), given.get("clusters")))
+        names = list(of_federation(job_ids(names, to_look=True), given.get("clusters")))
     if "json" in given:
         return _as_json(kind, names)
     records, missing = KINDS[kind](names)
@@ -165,7 +168,7 @@ def _as_json(kind: str, names: Sequence[str]) -> int:
 
 
 def _queue(names: Sequence[str]) -> QueueReply:
-    ids = job_ids(names) if names else ()
+    ids = job_ids(names, to_look=True) if names else ()
     reply = _asked(QueueCall(ids=ids, ended=bool(ids), collapsed=True, files=True, details=True))
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
@@ -188,9 +191,11 @@ def _job(shown: Shown) -> Record:
         array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
     return (
         (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
-        (("UserId", row.user), ("Account", row.tenant), ("QOS", shown.option("qos", "(null)"))),
-        (("Priority", str(row.priority)), ("Nice", str(details.nice)),
-         ("Project", row.project or "(null)")),
+        (("UserId", f"{row.user}({_word('UserId', shown)})"),
+         ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})")),
+        (("Priority", str(row.priority)), ("Nice", str(details.nice)), ("Account", row.tenant),
+         ("QOS", shown.option("qos", "(null)")), ("Project", row.project or "(null)"),
+         ("WCKey", shown.option("wckey", "(null)"))),
         (("JobState", state_name(row)), ("Reason", reason_word(shown)),
          ("Dependency", details.dependency or "(null)")),
         (("Requeue", str(int(details.requeue))), ("Restarts", str(details.restarts)),
@@ -201,6 +206,11 @@ def _job(shown: Shown) -> Record:
         *_place(shown),
         *_files(shown),
     )  # fmt: skip
+
+
+def _word(column: str, shown: Shown) -> str:
+    """The value of one of fsqueue's columns."""
+    return _COLUMN[column].value(shown)
 
 
 def _times(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -224,6 +234,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
     yield (
         ("Partition", ",".join(details.partitions) or "(null)"),
         ("NodeList", folded(row.node_names)),
+        ("BatchHost", row.node_names[0] if row.node_names else "(null)"),
     )
     yield (
         ("NumNodes", str(row.nodes)),
@@ -232,6 +243,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
         ("NumTasks", shown.option("ntasks", str(row.nodes or 1))),
         ("CPUs/Task", shown.option("cpus-per-task", "1")),
     )
+    yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
     yield (
         ("MinCPUsNode", str(details.min_cpus)),
         ("MinMemoryNode", mebibytes_text(details.min_mem_mib, convert=True)),
@@ -310,13 +322,23 @@ def _partitions(names: Sequence[str]) -> tuple[list[Record], list[str]]:
 
 def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
     nodes = [node for node in known.nodes if partition.name in node.partitions]
+    default_s = partition.default_time_s
     limit = "UNLIMITED" if partition.max_time_s == inf else seconds_text(partition.max_time_s)
     return (
         (("PartitionName", partition.name), ("Site", site)),
-        (("State", "UP" if partition.up else "DOWN"), ("MaxTime", limit)),
+        (("State", "UP" if partition.up else "DOWN"), ("Default", _yes(partition.is_default))),
+        (("DefaultTime", "NONE" if default_s is None else seconds_text(default_s)),
+         ("MaxTime", limit)),
+        (("MinNodes", str(partition.min_nodes)),
+         ("MaxNodes", "UNLIMITED" if partition.max_nodes is None else str(partition.max_nodes)),
+         ("PriorityTier", str(partition.priority_tier)), ("PreemptMode", partition.preempt_mode)),
         (("TotalCPUs", str(sum(n.cpus for n in nodes))), ("TotalNodes", str(len(nodes)))),
         (("Nodes", folded([node.name for node in nodes])),),
-    )
+    )  # fmt: skip
+
+
+def _yes(is_so: bool) -> str:
+    return "YES" if is_so else "NO"
 
 
 # ---- sites ----
