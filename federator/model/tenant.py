@@ -133,6 +133,7 @@ class Tenancy:
             self._chains.append(self._climb(row))
         self._homes = [self._nearest_home(row) for row in range(len(self.tenants))]
         self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
+        self._per_user = [self._nearest_jobs(row) for row in range(len(self.tenants))]
         self.limits_jobs = not all(tenant.jobs.is_none for tenant in self.tenants)
         for row in range(len(self.tenants)):
             self._family.append(self._root(row))
@@ -191,6 +192,9 @@ class Tenancy:
 
     def jobs_per_user(self, row: int) -> JobLimits:
         """The limits of each user in a tenant: its own, or those of the nearest above it."""
+        return self._per_user[row] if row < len(self._per_user) else NO_JOB_LIMITS
+
+    def _nearest_jobs(self, row: int) -> JobLimits:
         above = [self.tenants[at].jobs for at in self._chains[row]]
         submit = (limits.submit_per_user for limits in above if limits.submit_per_user != inf)
         running = (limits.running_per_user for limits in above if limits.running_per_user != inf)

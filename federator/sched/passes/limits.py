@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -92,6 +92,10 @@ def _too_many(code: ReasonCode, jobs: int, live: int, most: float, tenant: Tenan
     )
     kind = RefusalKind.REJECT if jobs > most else RefusalKind.WAIT
     return Refusal(kind=kind, reasons=(reason,))
+
+
+OF_A_LANE: Final = frozenset({ReasonCode.ARRAY_LIMIT, ReasonCode.USER_JOBS, ReasonCode.TENANT_JOBS})
+"""Refusals of one job that are those of all in its lane: see ``Shape``."""
 
 
 class Place(NamedTuple):

@@ -351,7 +351,9 @@ PROGRAMS = {
         *(Mlflow, Covalent, Dagster),
     )
 }
-LIVES = ("PD", "R", "CG", "CF", "pending", "running", "PENDING", "RUNNING", "COMPLETING")
+LIVES = frozenset(
+    ("PD", "R", "CG", "CF", "pending", "running", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+)
 
 
 def main():
