@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -21,7 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from federator.audit.service import NONE as NO_AUDIT
 from federator.config_files import ssh_mistakes
+from federator.config_listen import listen_address
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -47,7 +49,7 @@ from federator.history.url import check_history_url, history_warnings
 from federator.model.lending import Lending
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
-from federator.model.workload import TenantName
+from federator.model.workload import SiteName, TenantName
 from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.queue.policy import Policy
@@ -113,6 +115,8 @@ class PreemptionConfig(Strict):
     budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
     beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
     budget_window_s: _Seconds = 600.0
+    budget_lost_gpu_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    max_saves_per_region: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
@@ -183,6 +187,7 @@ class SiteConfig(Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: _Seconds = 10.0
+    users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -213,6 +218,47 @@ class HistoryConfig(Strict):
         return url
 
 
+class MetricsConfig(Strict):
+    """What Prometheus may scrape; docs/metrics.md."""
+
+    listen: str = ""  # "": nowhere
+
+    @field_validator("listen")
+    @classmethod
+    def _an_address(cls, listen: str) -> str:
+        if listen:
+            listen_address(listen)
+        return listen
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        if not self.listen or listen_address(self.listen).is_local:
+            return ()
+        return (f"metrics.listen {self.listen}: whoever reaches it reads the metrics",)
+
+
+class AuditConfig(Strict):
+    """The record of who did what; docs/audit.md."""
+
+    dir: str = ""  # "": beside the log
+    max_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of one file
+    decisions_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of what awards were decided on
+
+    @field_validator("dir")
+    @classmethod
+    def _absolute(cls, folder: str) -> str:
+        if folder not in ("", NO_AUDIT) and not Path(folder).is_absolute():
+            raise ValueError(f"expected an absolute path, or {NO_AUDIT}")
+        return folder
+
+
+class RolesConfig(Strict):
+    """Unix groups of the daemon's host, whose members may do more than users."""
+
+    operator_groups: tuple[str, ...] = ()  # only on the daemon's host
+    viewer_groups: tuple[str, ...] = ()  # see everything, and change nothing of others
+
+
 class FederationConfig(Strict):
     """All of federation.yaml."""
 
@@ -221,8 +267,11 @@ class FederationConfig(Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
+    audit: AuditConfig = AuditConfig()
+    roles: RolesConfig = RolesConfig()
     regions: dict[_RegionName, RegionConfig] = Field({})
     gpus: dict[_GpuName, GpuConfig] = Field({})
     sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
@@ -248,6 +297,11 @@ class FederationConfig(Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            for k, user in enumerate(site.users or ()):
+                tenant = user.removeprefix("@")
+                if user.startswith("@") and tenant not in self.tenants:
+                    message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
+                    yield ("sites", name, "users", str(k)), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
@@ -304,12 +358,21 @@ class FederationConfig(Strict):
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
-    def viewer(self, user: str, *, operator: bool) -> Viewer | None:
+    def speaks_for(self, site: SiteName, user: str) -> bool:
+        """Whether a site's agent is believed that a call is by this user."""
+        users = self.sites[site].users if site in self.sites else None
+        if users is None or user in users:
+            return True
+        return any(f"@{tenant}" in users for tenant in self.tenants_of(user))
+
+    def viewer(
+        self, user: str, *, operator: bool, administers: Collection[TenantName] = ()
+    ) -> Viewer | None:
         """What of the queue and the history a user sees; None: all of it."""
         if operator or self.privacy is Privacy.OPEN:
             return None
         own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
-        return Viewer(user=user, tenants=frozenset(own))
+        return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""
@@ -340,6 +403,7 @@ class FederationConfig(Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.metrics.warnings,
             *self._broken_promises(),
         ]
         if not self.tenants:

@@ -92,6 +92,7 @@ class TenantConfig(Strict):
     max_submit_jobs_per_user: Count | None = None
     max_jobs_per_user: Count | None = None
     users: tuple[str, ...] = ()
+    admin_groups: tuple[str, ...] = ()  # Unix groups that may hold, requeue and cancel its work
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
 
     @property

@@ -14,6 +14,7 @@ from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.daemon.submissions import BEYOND_POLICY
 from federator.errors import InvalidRequest
+from federator.model.decision import SeenDecision
 from federator.model.message import (
     Answer,
     AnswerCancelled,
@@ -27,6 +28,7 @@ from federator.model.message import (
     AnswerTested,
     AskAbout,
     Command,
+    Decided,
     LaunchAt,
     Note,
     PreemptAt,
@@ -75,6 +77,7 @@ class Effects:
         wake: Callable[[float], None],
         shared: Mapping[SiteName, Path],
     ) -> None:
+        self.keep: Callable[[SeenDecision], None] = lambda _seen: None  # decisions
         self.know_folders(shared)
         self._federation = federation
         self._links = links
@@ -93,6 +96,8 @@ class Effects:
                 pass
             case Wake():
                 self._wake(command.at_s)
+            case Decided():
+                self.keep(command.seen)
             case Note():
                 log.info(command.event, **command.fields)
             case AskAbout():

@@ -238,9 +238,11 @@ def _check_priority(text: str, workload: Workload, asker: Asker) -> None:
 
 
 def _hold(entry: WorkloadRecord, priority: str, asker: Asker) -> Hold | None:
-    """What becomes of its hold: priority 0 holds it; another one leaves a hold as it is."""
+    """What becomes of its hold: priority 0 holds it, and a user changes no operator's hold."""
+    if priority == "0" and asker.is_operator:
+        return Hold.ADMIN
     if priority == "0":
-        return Hold.ADMIN if asker.is_operator else Hold.USER
+        return Hold.USER if entry.hold is Hold.NONE else None
     if entry.hold is not Hold.NONE:
         raise InvalidRequest(f"{ControlRefusal.HELD.value}: release job {entry.workload.id} first")
     return None

@@ -82,6 +82,13 @@ def tenant_rows(
     return tuple(row_of(row) for row in _family_order(tenancy))
 
 
+def borrowed_and_lent(federation: Federation) -> tuple[Table, Table]:
+    """The amounts that each tenant borrows, and those that it lends."""
+    ledger = federation.ledger
+    borrowed = _borrowed(ledger)
+    return borrowed, _lent(ledger, borrowed, _capacity(federation, ledger.tenancy))
+
+
 def _by_resource(tenancy: Tenancy, amounts: Sequence[int]) -> dict[str, int]:
     return dict(zip(tenancy.resources.names, amounts, strict=True))
 

@@ -77,7 +77,8 @@ def without_effect(changes: Collection[str], settings: Settings) -> Iterator[str
             "nobody is evicted; set preempt_frac or preempt_gpus",
             (
                 *("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
-                *("start_within_s", "beyond_budget_frac"),
+                *("start_within_s", "beyond_budget_frac", "max_saves_per_region"),
+                "preempt_lost_gpu_s",
             ),
         ),
         (

@@ -61,6 +61,7 @@ _WITHOUT_NOTICE = frozenset({
     WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
     WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
+_BY_THE_SITE = frozenset({WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.SITE_REQUEUED})
 
 
 class Ledger:
@@ -283,13 +284,12 @@ class Ledger:
 
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
-        if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
-            entry.saved_at = entry.site
+        _mark_unasked(entry, event)
         if event.happening is WorkloadEvent.ACCEPTED:
             entry.lease_from_s = event.at_s
         elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):
             entry.withdrawing = True
-            if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+            if _for(event, ReasonCode.REQUEUED):
                 entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is WorkloadEvent.CHECKPOINTED:
             entry.saved_at = entry.site
@@ -478,3 +478,16 @@ class Ledger:
     def restore_order(self, state: WorkloadState, ids: Iterable[WorkloadId]) -> None:
         """These follow those that are known to be in the state."""
         self._by_state[state].update(dict.fromkeys(ids))
+
+
+def _mark_unasked(entry: WorkloadRecord, event: Changed) -> None:
+    """Take down what a workload has lost, or saved, that nobody told to leave."""
+    if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
+        entry.saved_at = entry.site
+    if event.happening in _BY_THE_SITE and _for(event, ReasonCode.PREEMPTED):
+        entry.site_evicted_at_s = event.at_s
+
+
+def _for(event: Changed, code: ReasonCode) -> bool:
+    """Tell whether something happened for this reason."""
+    return event.reason is not None and event.reason.code is code

@@ -232,6 +232,8 @@ def test_priority_zero_holds(desk: Desk) -> None:
     release(desk, id_)
     operate(desk, id_, priority="0")
     assert desk.federation.entry(id_).hold is Hold.ADMIN
+    update(desk, id_, priority="0")
+    assert desk.federation.entry(id_).hold is Hold.ADMIN, "it is not the user's to release"
 
 
 def test_a_job_goes_to_another_account_of_its_user(desk: Desk) -> None:
