@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.model.event import (
     Amended,
     Awarded,
@@ -23,13 +23,13 @@ from federator.model.event import (
 MOST_NAMED: Final = 1_000  # workloads, nodes or options of one act
 
 
-def act_of(record: LogRecord, position: int) -> Act | None:
+def act_of(record: LogRecord, position: int) -> AuditAct | None:
     """The act that a record tells of; None: it tells of none."""
     found = _told(record)
     if found is None:
         return None
     act, by, on, why, effect = found
-    return Act(
+    return AuditAct(
         at_s=record.at_s,
         act=act,
         by=by,
