@@ -23,8 +23,13 @@ from pydantic import (
     model_validator,
 )
 
-from federator.audit.service import NONE as NO_AUDIT
 from federator.config_files import ssh_mistakes
+from federator.config_kept import (
+    AuditConfig,
+    HistoryConfig,
+    LogConfig,
+    RolesConfig,
+)
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -38,7 +43,7 @@ from federator.config_mistakes import (
     some,
 )
 from federator.errors import ConfigError
-from federator.history.url import check_history_url, history_warnings
+from federator.history.url import history_warnings
 from federator.model.lending import Lending
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
@@ -259,50 +264,6 @@ class TenantConfig(_Strict):
     def amounts(self) -> dict[str, LimitConfig]:
         """Quota and limit, by their key."""
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
-
-
-class LogConfig(_Strict):
-    """The event log; docs/reliability.md, "Snapshots and restarts"."""
-
-    keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
-
-
-class HistoryConfig(_Strict):
-    """The history of what has ended; docs/history.md."""
-
-    url: str = ""  # "": beside the log
-    keep_days: Annotated[float, Field(ge=1, le=100 * 365)] = 1095.0
-
-    @field_validator("url")
-    @classmethod
-    def _known(cls, url: str) -> str:
-        try:
-            check_history_url(url)
-        except ValueError as error:  # as of the store's
-            refuse([((), str(error))])
-        return url
-
-
-class AuditConfig(_Strict):
-    """The record of who did what; docs/audit.md."""
-
-    dir: str = ""  # "": beside the log
-    max_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of one file
-    decisions_mib: Annotated[int, Field(ge=1, le=1 << 20)] = 64  # of what awards were decided on
-
-    @field_validator("dir")
-    @classmethod
-    def _absolute(cls, folder: str) -> str:
-        if folder not in ("", NO_AUDIT) and not Path(folder).is_absolute():
-            raise ValueError(f"expected an absolute path, or {NO_AUDIT}")
-        return folder
-
-
-class RolesConfig(_Strict):
-    """Unix groups of the daemon's host, whose members may do more than users."""
-
-    operator_groups: tuple[str, ...] = ()  # only on the daemon's host
-    viewer_groups: tuple[str, ...] = ()  # see everything, and change nothing of others
 
 
 class FederationConfig(_Strict):

@@ -97,12 +97,12 @@ class AuditFollower:
                 for at, record in islice(rest, RECORDS_AT_ONCE):
                     place, count = at, count + 1
                     position = at.end.next - 1
-                    told = read_record(position, record)
-                    within = within or isinstance(told, SnapshotBegan)
-                    act = None if within else act_of(told, position)
+                    event = read_record(position, record)
+                    within = within or isinstance(event, SnapshotBegan)
+                    act = None if within else act_of(event, position)
                     if act is not None and position > file.last_record:
                         acts.append(act)
-                    within = within and not isinstance(told, SnapshotDone)
+                    within = within and not isinstance(event, SnapshotDone)
         except StaleState:
             self._begin_anew()
             return False
@@ -158,7 +158,7 @@ class Audit:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        self._told_s = -HEAD_EVERY_S
+        self._head_at_s = -HEAD_EVERY_S
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -224,8 +224,8 @@ class Audit:
 
     def _tell_head(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s >= HEAD_EVERY_S:
-            self._told_s = now_s
+        if now_s - self._head_at_s >= HEAD_EVERY_S:
+            self._head_at_s = now_s
             log.info("audit_end", lines=self._follower.end.n, hash=self._follower.end.hash)
 
 
