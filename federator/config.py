@@ -14,9 +14,7 @@ from typing import Annotated, Final
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -24,12 +22,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
-from federator.config_kept import (
-    AuditConfig,
-    HistoryConfig,
-    LogConfig,
-    RolesConfig,
-)
+from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -42,26 +35,26 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_policy import PolicyConfig, Seconds
+from federator.config_services import (
+    AuditConfig,
+    HistoryConfig,
+    LogConfig,
+    RolesConfig,
+    Strict,
+)
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
-from federator.model.lending import Lending
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
-from federator.policies import ONCE_NAMED, POLICIES
-from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
-from federator.sched.queue.policy import Policy
-from federator.sched.state.credit import CreditWeights
+from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
-from federator.sched.state.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
-_Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 _Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
-_Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
 
 
 def _checked_name(name: str) -> str:
@@ -82,81 +75,7 @@ _RegionName = Annotated[str, AfterValidator(_checked_name)]
 _GpuName = Annotated[str, AfterValidator(_checked_name)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CreditConfig(_Strict):
-    """The terms of a workload's credit, and the time over which a tenant's usage counts.
-
-    Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
-    """
-
-    per_hour_waited: _Credit = 1.0
-    age_cap_h: _Hours = 168.0
-    fair_share: _Credit = 24.0
-    usage_window_h: _Hours = 168.0
-    usage_half_life_h: _Hours | None = None
-    per_nice: _Credit = 0.01  # credit lost by each unit of --nice
-    non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
-
-    @model_validator(mode="after")
-    def _one_average(self) -> CreditConfig:
-        if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
-            refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
-        return self
-
-    @property
-    def weights(self) -> CreditWeights:
-        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
-
-    @property
-    def usage(self) -> UsageMemory:
-        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
-
-
-class PreemptionConfig(_Strict):
-    """Limits of preemption: how long victims have, and how many there may be.
-
-    At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
-    For tenants with ``start_within_s``, ``beyond_budget_frac`` more.
-    """
-
-    grace_s: _Seconds = 120.0
-    cooldown_s: _Seconds = 3600.0
-    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
-    beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
-    budget_window_s: _Seconds = 600.0
-    min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
-
-
-class PolicyConfig(_Strict):
-    """The order of the queue, and the federation's patience."""
-
-    name: str = "mast"
-    credit: CreditConfig = CreditConfig()
-    preemption: PreemptionConfig = PreemptionConfig()
-    pass_interval_s: _Seconds = 300.0
-    launch_lease_s: _Seconds = 60.0
-    bid_timeout_s: _Seconds = 5.0
-    forecast_ends: bool = False
-    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        name = ONCE_NAMED.get(name, name)
-        if name not in POLICIES:
-            raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
-        return name
-
-    @property
-    def order(self) -> Policy:
-        """The policy that ranks the queue."""
-        return POLICIES[self.name](self.credit.weights)
-
-
-class RegionConfig(_Strict):
+class RegionConfig(Strict):
     """Sites that share storage."""
 
     shared: Path
@@ -170,7 +89,7 @@ class RegionConfig(_Strict):
         return path
 
 
-class GpuConfig(_Strict):
+class GpuConfig(Strict):
     """One gres type: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
@@ -178,7 +97,7 @@ class GpuConfig(_Strict):
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
 
 
-class SshConfig(_Strict):
+class SshConfig(Strict):
     """The way to reach a site's agent: one account, one key, one pinned host key."""
 
     host: str
@@ -188,14 +107,14 @@ class SshConfig(_Strict):
     known_hosts: Path
 
 
-class SiteConfig(_Strict):
+class SiteConfig(Strict):
     """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
 
     region: str
     ssh: SshConfig | None = None
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
-    poll_interval_s: _Seconds = 10.0
+    poll_interval_s: Seconds = 10.0
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
 
     @model_validator(mode="after")
@@ -205,12 +124,12 @@ class SiteConfig(_Strict):
         return self
 
 
-class LimitConfig(_Strict):
+class LimitConfig(Strict):
     """The most of each resource in simultaneous use; what is left out is not limited."""
 
     gpus: _Count | None = None
     cpus: _Count | None = None
-    gpu_types: dict[str, _Count] = {}  # of ``gpus``
+    gpu_types: dict[str, _Count] = Field(default={})  # of ``gpus``
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -247,7 +166,7 @@ class QuotaConfig(LimitConfig):
         return self
 
 
-class TenantConfig(_Strict):
+class TenantConfig(Strict):
     """A Slurm account of the federation."""
 
     priority: Annotated[int, Field(ge=1, le=7)] = 7
@@ -266,7 +185,7 @@ class TenantConfig(_Strict):
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
 
 
-class FederationConfig(_Strict):
+class FederationConfig(Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, AfterValidator(_federation_name)]
@@ -274,14 +193,15 @@ class FederationConfig(_Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     audit: AuditConfig = AuditConfig()
     roles: RolesConfig = RolesConfig()
-    regions: dict[_RegionName, RegionConfig] = {}
-    gpus: dict[_GpuName, GpuConfig] = {}
+    regions: dict[_RegionName, RegionConfig] = Field(default={})
+    gpus: dict[_GpuName, GpuConfig] = Field(default={})
     sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[_TenantName, TenantConfig] = {}
+    tenants: dict[_TenantName, TenantConfig] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -408,6 +328,7 @@ class FederationConfig(_Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.metrics.warnings,
             *self._broken_promises(),
         ]
         if not self.tenants:

@@ -175,7 +175,7 @@ class AgentCore:
 
     def _orders(self) -> Mapping[type[Message], Callable[[Any], None]]:
         return {
-            Ping: lambda _: self.memory.send(Pong()),
+            Ping: lambda _: self.memory.send(Pong(sweep_age_s=self._sweeper.age_s)),
             SnapshotAsk: self._bidding.show,
             LaunchOrder: self._attempts.launch,
             CancelOrder: self._attempts.cancel,

@@ -107,6 +107,12 @@ class Sweeper:
         """Of the first sweep that sees all that has happened so far."""
         return self._number + 1
 
+    @property
+    def age_s(self) -> float:
+        """Time since Slurm last answered; -1: it has not answered yet."""
+        age_s = self._memory.now.elapsed_s - self.swept_at_s
+        return age_s if age_s < inf else -1.0
+
     def want(self) -> None:
         """Sweep as soon as the one under way is over."""
         self._wanted = True

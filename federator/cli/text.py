@@ -151,6 +151,10 @@ def _budget(reason: Reason) -> str:
     )
 
 
+def _saves(reason: Reason) -> str:
+    return f"{reason.needed} victims would save at the same time, {reason.free} may now"
+
+
 def _claim(reason: Reason) -> str:
     left = _amount(reason.free, reason.unit)
     of_all = _amount(reason.needed, reason.unit)
@@ -211,6 +215,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
+    ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),
+    ReasonCode.SAVES: _saves,
     ReasonCode.CLAIM: _claim,
     ReasonCode.UNKNOWN: _named("for a reason that this release does not know"),
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),

@@ -22,6 +22,8 @@ from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.measuring import Measuring
+from federator.daemon.metrics.catalogue import Collected
+from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.reload import (
@@ -95,13 +97,23 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
-
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
             federation.tell_decisions()
+
+    def _new_metrics(self) -> TermMetrics:
+        return TermMetrics(
+            self._federation,
+            self._own.now,
+            self._links.by_site,
+            self._edges.history,
+            elapsed=asyncio.get_running_loop().time,
+            wall=self._edges.wall,
+        )
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
@@ -116,6 +128,10 @@ class Term:
     def federation(self) -> Federation:
         """The daemon's federation; not to be changed."""
         return self._federation
+
+    def metrics(self) -> list[Collected]:
+        """The metrics of this term, as they are now."""
+        return self._metrics.collect(self._own.now)
 
     @property
     def turn_began_s(self) -> float:
@@ -206,7 +222,8 @@ class Term:
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out, send at once."""
         observations = await self._gather()
-        self._turn_began_s = asyncio.get_running_loop().time()
+        began_s = self._turn_began_s = asyncio.get_running_loop().time()
+        self._metrics.counts.turn_begins(began_s)
         now_s = self.clock()
         commands = self._decided(observations, now_s)
         woke = any(isinstance(o, Tick) for o in observations)
@@ -219,11 +236,14 @@ class Term:
             await self._reload(asked)
         self._links.flush()
         self._turn_began_s = inf
+        self._metrics.counts.turn_took(self._metrics.elapsed() - began_s)
 
     def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         commands: list[Command] = []
         for observation in observations:
-            commands += self._federation.handle(observation, now_s)
+            decided = self._federation.handle(observation, now_s)
+            self._metrics.counts.decided(observation, decided, self._federation.last_pass)
+            commands += decided
         return commands
 
     async def _reload(self, asked: AskedReload) -> None:
@@ -263,6 +283,7 @@ class Term:
             now_s,
         )
         self._api.reconfigure(config)
+        self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)
@@ -319,7 +340,9 @@ class Term:
         if events:
             # The log first: an order that leaves before its record is durable could be given twice
             # by the next daemon.
+            began_s = self._metrics.elapsed()
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
+            self._metrics.counts.recorded(events, self._metrics.elapsed() - began_s)
         try:
             for command in commands:
                 self._leadership.check()

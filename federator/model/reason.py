@@ -51,6 +51,8 @@ class ReasonCode(Enum):
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
+    LOST_WORK = "FedLostWork"  # its victims would lose more work than may be lost now
+    SAVES = "FedSaves"  # its ``needed`` victims would save at once; ``free`` more may, in a region
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
     NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name

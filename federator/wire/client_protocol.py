@@ -369,7 +369,8 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float
     gpus: float = 0.0  # that may be evicted in any window; 0: nobody is evicted
     left_gpus: float = 0.0  # of those, now
-    evicted_gpus: int = 0  # in the last window
+    whole_in_s: float = 0.0  # until all of it is left again, if nobody is evicted
+    evicted_gpus: int = 0  # in the last window; a large victim counts longer
     evictions: int = 0  # likewise
     beyond_gpus: int = 0  # evicted besides in the last window, for start objectives
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -255,7 +254,6 @@ class Bidding:
                 priority=asked.priority,
                 budget_gpus=asked.preempt_gpus,
                 now_s=self._now_s,
-                largest_gpus=asked.largest_victim_gpus or inf,
                 in_time=asked.in_time,
             )
             evicting = plan_with_victims(

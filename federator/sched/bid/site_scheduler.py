@@ -488,6 +488,7 @@ def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[Partiti
                 ("gpus", node.gpus),
                 ("gpus_alloc", node.gpus_alloc),
                 ("gpus_out", 0 if state.takes_jobs else node.gpus - node.gpus_alloc),
+                ("gpus_down", node.gpus - node.gpus_alloc if state is NodeState.DOWN else 0),
             ):
                 row[key] = row.get(key, 0) + amount
     return tuple(

@@ -16,6 +16,7 @@ from federator.sched.passes.eviction import EvictionLimits, against
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.pass_budget import PassBudget
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.withheld import Withheld
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -134,16 +135,26 @@ class AwardChoice:
         """
         if claim_gpus is None:
             claim_gpus = self._budget.gpus_for(ranked.priority)
-        return self._against(offer, ranked, claim_gpus if within_quota else 0.0, now_s)
+        left = saves_left(self._ledger, self._rules, offer.site)
+        gpus = claim_gpus if within_quota else 0.0
+        return self._against(offer, ranked, gpus, now_s, saves_left=left)
 
     def _against(
-        self, offer: Award, ranked: Ranked, budget_gpus: float, now_s: float
+        self,
+        offer: Award,
+        ranked: Ranked,
+        budget_gpus: float,
+        now_s: float,
+        *,
+        saves_left: float = inf,
     ) -> Refusal | None:
         limits = EvictionLimits(
             priority=ranked.priority,
             budget_gpus=budget_gpus,
+            prices=self._budget.prices,
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
+            saves_left=saves_left,
         )
         return against(offer, self._ledger, limits)
 

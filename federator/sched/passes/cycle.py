@@ -22,7 +22,8 @@ from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.eviction import checkpoint_in_reach, evicted_gpus
+from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
+from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
@@ -47,6 +48,7 @@ class SchedulingPass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        prices: what evictions take of that.
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         guests: which work over quota may start; by default any.
         known: refusals that still hold; it learns those of this pass.
@@ -61,6 +63,7 @@ class SchedulingPass:
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
+        prices: EvictionPrices | None = None,
         terms: EvictionTerms | None = None,
         guests: Guests | None = None,
         known: KnownRefusals | None = None,
@@ -70,7 +73,9 @@ class SchedulingPass:
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
-        self._budget = PassBudget(budget_gpus, claims)
+        if prices is None:
+            prices = prices_of(ledger, self._rules, 0, 0.0)
+        self._budget = PassBudget(budget_gpus, prices, claims)
         self.guests = Guests(ledger) if guests is None else guests
         self._withheld = Withheld(ledger, unsure, self.guests)
         self.claims = claims
@@ -153,6 +158,8 @@ class SchedulingPass:
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self._kept.at.get(site)
+        if kept is not None and self.claimant is not None:
+            kept = kept if kept.priority < self.claimant.priority else None
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -319,7 +326,7 @@ class SchedulingPass:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
         self._kept.was_awarded(award.id)
-        self._budget.gpus -= evicted_gpus(award.bid, self._ledger)
+        self._budget.gpus -= self._budget.prices.of_bid(award.bid)
         workload = self._ledger.entries[award.id].workload
         row = self._ledger.tenancy.row(workload.tenant)
         self.guests.started(

@@ -48,7 +48,7 @@ from federator.sched.passes.control import cancel, control
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.held import Holding
 from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
@@ -267,7 +267,7 @@ class Federation:
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
         rules = self.rules
-        whole = rules.preempt_gpus + rules.preempt_frac * self._site_events.fleet_gpus
+        whole = whole_budget_gpus(rules, self._site_events.fleet_gpus)
         return whole, budget_gpus(self.ledger, rules, self._site_events.fleet_gpus, now_s)
 
     def claims(self) -> list[tuple[Claimed, int]]:

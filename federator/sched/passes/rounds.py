@@ -27,7 +27,7 @@ from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus, evicted_gpus
+from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
@@ -232,6 +232,7 @@ class Rounds:
             self._ledger,
             self._rules,
             budget,
+            prices=prices_of(self._ledger, self._rules, turn.fleet_gpus, turn.now_s),
             terms=self._terms,
             guests=self._guests(turn, budget),
             known=self._known,
@@ -342,8 +343,7 @@ class Rounds:
             offers = bids_for(id_, pass_.round.answers, list(self._sites))
             offers = pass_.claimable(offers)
             tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
-            free = [o for o in offers if claims.are_free_to_go(o)]
-            at_once = [o for o in free if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
+            at_once = [o for o in offers if claims.may_go_at_once(o, tokens_gpus)]
             claim = self._ledger.claims.get(id_)
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus
@@ -371,6 +371,8 @@ class Rounds:
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            if chosen.reasons[0].code in _FOR_A_CLAIM:
+                pass_.candidates.blocked(entry.workload.id)
             return None
         award, event, standings = chosen
         pass_.awarded(award, event)
@@ -431,6 +433,10 @@ class Rounds:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
+
+
+_FOR_A_CLAIM = frozenset({ReasonCode.SAVES, ReasonCode.LOST_WORK})
+"""Refusals of offers whose victims may leave by turns."""
 
 
 def _own_reasons(entry: WorkloadRecord) -> dict[SiteName, Refusal]:

@@ -110,11 +110,14 @@ def test_an_older_epoch_is_refused(daemon: Daemon) -> None:
     assert not daemon.heard(Report)
 
 
-def test_it_answers_pings(daemon: Daemon) -> None:
+def test_it_answers_pings_and_says_how_old_its_last_sweep_is(daemon: Daemon) -> None:
     async def script() -> None:
         await daemon.wait_for(Pong, 3)
 
     daemon.serve(script)
+    ages_s = [pong.sweep_age_s for pong in daemon.heard(Pong)]
+    assert all(age_s == -1 or 0 <= age_s <= 10 for age_s in ages_s)
+    assert max(ages_s) >= 0
 
 
 # ---- launches ----

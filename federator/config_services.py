@@ -1,4 +1,4 @@
-"""Keys of federation.yaml for what the daemon keeps on its host, and for who may do what there."""
+"""Keys of federation.yaml for what stands beside the queue: log, history, audit, roles."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from federator.audit.service import NONE as NO_AUDIT
 from federator.config_mistakes import refuse
 from federator.history.url import check_history_url
 
+Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 
-class _Strict(BaseModel):
+
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class LogConfig(_Strict):
+class LogConfig(Strict):
     """The event log; docs/reliability.md, "Snapshots and restarts"."""
 
     keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
 
 
-class HistoryConfig(_Strict):
+class HistoryConfig(Strict):
     """The history of what has ended; docs/history.md."""
 
     url: str = ""  # "": beside the log
@@ -38,7 +40,7 @@ class HistoryConfig(_Strict):
         return url
 
 
-class AuditConfig(_Strict):
+class AuditConfig(Strict):
     """The record of who did what; docs/audit.md."""
 
     dir: str = ""  # "": beside the log
@@ -53,7 +55,7 @@ class AuditConfig(_Strict):
         return folder
 
 
-class RolesConfig(_Strict):
+class RolesConfig(Strict):
     """Unix groups of the daemon's host, whose members may do more than users."""
 
     operator_groups: tuple[str, ...] = ()  # only on the daemon's host
