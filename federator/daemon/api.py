@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
@@ -115,7 +115,7 @@ class Api:
         self.site_calls = SiteCalls(config, federation)
         self._config = config
         self.reload: _Reload = _nobody_reloads
-        self.audit: Callable[[Act], None] = lambda _act: None
+        self.audit: Callable[[AuditAct], None] = lambda _act: None
         self._clients = WaitingClients()
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -291,7 +291,7 @@ class Api:
             )
             if reply.kind is ErrorKind.DENIED:
                 self.audit(
-                    Act(
+                    AuditAct(
                         at_s=self._clock(),
                         act=str(type(call).__struct_config__.tag),
                         by=caller.user,

@@ -387,7 +387,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """Keep what an award was decided on, if anybody does."""
+    """Keep the grounds of an award."""
 
     seen: SeenDecision
 
