@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 import msgspec
@@ -215,7 +214,7 @@ def main(program: Program, body: Callable[[Given], int]) -> NoReturn:
 
 def _run(program: Program, body: Callable[[Given], int]) -> int:
     given = read(program, sys.argv[1:], os.environ)
-    if given.get("json") == "" and Path(sys.argv[0]).name == program.name[1:]:
+    if given.get("json") == "" and os.path.basename(sys.argv[0]) == program.name[1:]:
         given = Given({**given.values, "json": "slurm"}, given.operands)  # as one of Slurm's
     if "usage" in given:
         print(usage_text(program))

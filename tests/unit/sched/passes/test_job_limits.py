@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -9,7 +10,7 @@ from itertools import count
 import pytest
 
 from federator.model.event import Amended, Draft
-from federator.model.lifecycle import AT_SITE, WorkloadState
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AnswerRefused, SubmitAsked
 from federator.model.reason import ReasonCode
 from federator.model.tenant import JobLimits, Tenancy, Tenant
@@ -120,6 +121,27 @@ def test_limits_hold_after_a_restart_and_from_a_snapshot() -> None:
         f.restart()
         assert refused(f, draft()) is ReasonCode.USER_SUBMIT
         f.compact()
+
+
+def test_the_counts_are_those_of_the_jobs_whatever_becomes_of_them() -> None:
+    f = federation(limited())
+    ids = [f.submit(draft(user=user)) for user in ("ada", "bob") for _ in range(6)]
+    f.run_for(5.0)
+    f.cancel(ids[0], ids[-1])
+    f.site_down("baker")
+    f.run_for(5.0)
+    for _ in range(2):
+        entries = f.federation.ledger.entries.values()
+        live = Counter((VISION, e.workload.user) for e in entries if e.state not in TERMINAL)
+        there = Counter((VISION, e.workload.user) for e in entries if e.state in AT_SITE)
+        counts = f.federation.ledger.counts
+        assert (counts.live, +counts.at_sites) == (live, there)
+        assert (counts.live_of[VISION], counts.at_sites_of[VISION]) == (
+            live.total(),
+            there.total(),
+        )
+        f.compact()
+        f.restart()
 
 
 def test_other_limits_hold_from_a_reload_on() -> None:
