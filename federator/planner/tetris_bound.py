@@ -245,13 +245,22 @@ def ascend(prices: PriceAscent, target: float, steps: int) -> float:
             since += 1
         if since > _PATIENCE:
             eager, since = eager / 2, 0
+            _go_back(prices, kept, points)
+            found, tables, jobs = prices.bound()
         if target - best <= 1e-4 * abs(target):
             break
         prices.step(eager * (target - found), tables, jobs)
-    prices.edge, prices.storage, prices.move, prices.homes = kept
+    _go_back(prices, kept, points)
+    return prices.bound()[0]
+
+
+def _go_back(
+    prices: PriceAscent, kept: tuple[F64, F64, float, float], points: tuple[F64, F64]
+) -> None:
+    """To the best prices that were seen."""
+    prices.edge, prices.storage, prices.move, prices.homes = kept[0].copy(), *kept[1:]
     prices.squares.demand, prices.squares.stored = points
     prices.sums()
-    return prices.bound()[0]
 
 
 def certificate(
@@ -273,6 +282,7 @@ def certificate(
     prices = PriceAscent(base, plan, quota_gib)
     bound = ascend(prices, after, steps)
     move, storage = prices.move, prices.storage
+    bound = max(bound, base.gpus.least)
     if lp:
         solved = _tables_side(prices)
         if solved is not None:

@@ -100,6 +100,11 @@ class GpuBalance:
         self.unit_gpu_h = weights.overload_unit_gpu_h
         self.counts_overload = weights.overload
 
+    @property
+    def least(self) -> float:
+        """What expressions 7 and 8 cost at least: all else in a cost is 0 or more, too."""
+        return 0.5 * float(self.weights.sum()) * len(self.supply) * self.counts_overload
+
     def deviation(self, demand: F64) -> F64:
         """(..., R, C): expression 7 of each region, without its weight."""
         fleet = demand.sum(axis=-2, keepdims=True) / np.where(self.total > 0, self.total, np.inf)

@@ -69,7 +69,7 @@ def tetris_weights(warehouse: Warehouse, version: str, overload_unit: float) -> 
     unit = overload_unit * float(supply.sum() / max((supply > 0).sum(), 1))
     weights = TetrisWeights(
         remote=_REMOTE / reads,
-        gpus=0.05,
+        gpus=0.02,
         storage=1.0,
         levels=_LEVELS,
         overload_unit_gpu_h=unit,
@@ -139,7 +139,7 @@ class VersionTask:
         moved_gib = 0.0
         for day in range(self.days if self.version != "V0" else 0):
             if self.version == "ours":
-                plan = plan_homes(placement, quota_gib, self.model.jobs, self.seed + day)
+                plan = plan_homes(placement, quota_gib, self.model.jobs // 2, self.seed + day)
             else:
                 plan = climb(placement, ClimbRules(quota_gib=quota_gib))
             moved_gib += sum(move.gib for move in plan.moves)
@@ -151,11 +151,11 @@ class VersionTask:
 class TetrisExperiment:
     """Parameters: the size of the warehouse, days, and the daily quota as a part of its bytes."""
 
-    tables: int = bounded(2000, 50, 20_000)
-    regions: int = bounded(12, 2, 40)
-    jobs: int = bounded(1000, 20, 10_000)
+    tables: int = bounded(1000, 50, 20_000)
+    regions: int = bounded(10, 2, 40)
+    jobs: int = bounded(500, 20, 10_000)
     gpu_types: int = bounded(3, 1, 8)
-    days: int = bounded(12, 1, 365)
+    days: int = bounded(8, 1, 365)
     quota_frac: float = bounded(0.05, 0.0, 1.0)
     draws: int = bounded(3, 1, 100)
 

@@ -62,9 +62,9 @@ class WarehouseModel:
     jobs: int = 5_000
     gpu_types: int = 4
     departments: int = 300
-    skew: float = 0.55
-    stray_frac: float = 0.02
-    other_type_frac: float = 0.12
+    skew: float = 0.7
+    stray_frac: float = 0.005
+    other_type_frac: float = 0.08
     foreign_frac: float = 0.003
     storage_frac: float = 0.7
     high_load: float = 0.6

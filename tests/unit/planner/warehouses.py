@@ -71,7 +71,7 @@ def weighed(warehouse: Warehouse) -> TetrisWeights:
     )
 
 
-def two_regions(  # noqa: PLR0913 - the figures of one small case
+def two_regions(
     *,
     gib: tuple[float, ...],
     home: tuple[int, ...],
