@@ -36,6 +36,7 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import check_history_url, history_warnings
 from federator.model.lending import Lending
@@ -289,6 +290,7 @@ class FederationConfig(_Strict):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     policy: PolicyConfig = PolicyConfig()
+    web: WebConfig = WebConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
@@ -406,6 +408,7 @@ class FederationConfig(_Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.web.warnings(),
             *self._broken_promises(),
         ]
         if not self.tenants:

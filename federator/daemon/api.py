@@ -42,26 +42,28 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
-    AccountingCall,
     Call,
     CancelCall,
     ControlCall,
     DrainCall,
+    ErrorKind,
     ErrorReply,
+    NodesCall,
     PlanCall,
-    QueueCall,
     ReloadCall,
     ResumeCall,
-    SitesCall,
-    StatusCall,
+    SignalCall,
+    SnapshotCall,
+    SpokenCall,
     SubmitCall,
-    TenantsCall,
+    VerifyCall,
     WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket, user_of
 from federator.wire.replies import Reply
 
 MAX_CANCELS: Final = 20_000  # of one request
+OF_THE_PAGE: Final = (ControlVerb.HOLD, ControlVerb.RELEASE)
 
 log = structlog.get_logger()
 
@@ -130,34 +132,51 @@ class Api:
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""
-        self._take(call, Caller(user, user in self._operators), answer)
+        speaks = user == self._config.web.account
+        self._take(call, Caller(user, user in self._operators, speaks), answer)
 
     def _take(self, call: Call, caller: Caller, answer: GiveReply) -> None:
         if not self._leads():
             return
         replied, answer = answer, partial(_note_refusal, caller.user, call, answer)
         try:
-            match call:
-                case SubmitCall():
-                    self._submit(call, caller.acting_as(call.as_user), answer)
-                case CancelCall():
-                    self._cancel(call, caller, answer)
-                case ControlCall():
-                    self._control(call, caller, answer)
-                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
-                    viewer = self._config.viewer(caller.user, operator=caller.operator)
-                    self._views.take(call, viewer, answer)
-                case StatusCall():
-                    answer(self._views.status())
-                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
-                    self._operate(call, caller, answer)
-                case _:
-                    self.site_calls.take(call, caller, answer)
+            self._dispatch(call, caller, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=caller.user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _dispatch(self, call: Call, caller: Caller, answer: GiveReply) -> None:
+        match call:
+            case SubmitCall():
+                self._submit(call, caller.acting_as(call.as_user), answer)
+            case CancelCall():
+                self._cancel(call, caller, answer)
+            case ControlCall():
+                self._control(call, caller, answer)
+            case SpokenCall():
+                self._act_for_user(call, caller, answer)
+            case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
+                self._operate(call, caller, answer)
+            case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
+                self.site_calls.take(call, caller, answer)
+            case _:
+                viewer = self._config.viewer(caller.user, operator=caller.sees_all)
+                self._views.take(call, viewer, answer)
+
+    def _act_for_user(self, call: SpokenCall, page: Caller, answer: GiveReply) -> None:
+        """Take an act of a user of the web page, with that user's rights and no others."""
+        if not page.speaks:
+            message = f"{page.user} may not speak for users; see web.account in federation.yaml"
+            answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            return
+        act = call.call
+        if isinstance(act, ControlCall) and verb_of(act.verb) not in OF_THE_PAGE:
+            raise InvalidRequest(f"{act.verb} is no act of the page")
+        log.info("page_call", user=call.user, by=page.user, call=type(act).__name__)
+        is_operator = call.user in self._config.web.operators
+        self._dispatch(act, Caller(call.user, is_operator), answer)
 
     def _operate(self, call: OperatorCall | ReloadCall, caller: Caller, answer: GiveReply) -> None:
         if not caller.operator:

@@ -19,6 +19,7 @@ class Caller(NamedTuple):
 
     user: str
     operator: bool
+    speaks: bool = False  # for users whom it has identified: it is the web page
 
     @property
     def owner(self) -> str | None:
@@ -36,6 +37,12 @@ class Caller(NamedTuple):
         if not self.operator:
             raise InvalidRequest(f"--uid: {self.user} may not act for {as_user}")
         return as_user
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is shown everybody's workloads; the web page leaves out what its user may
+        not see."""
+        return self.operator or self.speaks
 
     def refusal(self) -> ErrorReply:
         """The answer to what only an operator may ask."""

@@ -19,6 +19,7 @@ from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.wire.accounting_rows import AccountingRow
+from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -114,6 +115,16 @@ class StatusCall(Message, frozen=True, kw_only=True, tag="status"):
     """Asks how the federation as a whole stands."""
 
 
+class PassesCall(Message, frozen=True, kw_only=True, tag="passes"):
+    """Asks for the last scheduling passes."""
+
+
+class HoldingsCall(Message, frozen=True, kw_only=True, tag="holdings"):
+    """Asks what the federation's workloads hold of each node, and what claims want of it."""
+
+    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
+
+
 class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
     """Drains or cordons a site, or nodes of it; for operators."""
 
@@ -169,6 +180,13 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 
+class SpokenCall(Message, frozen=True, kw_only=True, tag="spoken"):
+    """An act of a user whom another process has identified: it is the web page's account."""
+
+    user: str
+    call: CancelCall | ControlCall | DrainCall | ResumeCall
+
+
 Call = (
     SubmitCall
     | QueueCall
@@ -187,6 +205,9 @@ Call = (
     | WriteOffCall
     | PlanCall
     | ReloadCall
+    | PassesCall
+    | HoldingsCall
+    | SpokenCall
 )
 
 
@@ -413,6 +434,16 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     lending: LendingRow = LendingRow(mode="off")
 
 
+class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
+    passes: tuple[PassRow, ...]  # oldest first
+    now_s: float
+
+
+class HoldingsReply(Message, frozen=True, kw_only=True, tag="holdings_are"):
+    sites: tuple[SiteHoldings, ...]
+    now_s: float
+
+
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
     """What one site says of its nodes; without ``nodes`` ``detail`` says why there are none."""
 
@@ -521,8 +552,11 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     WriteOffCall: DrainReply,
     PlanCall: PlanReply,
     ReloadCall: ReloadReply,
+    PassesCall: PassesReply,
+    HoldingsCall: HoldingsReply,
 }
-"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
+"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
+``SpokenCall`` as the call that it holds."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 
