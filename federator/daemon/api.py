@@ -132,7 +132,8 @@ class Api:
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""
-        speaks = user == self._config.web.account
+        account = self._config.web.account
+        speaks = bool(account) and user == account
         self._take(call, Caller(user, user in self._operators, speaks), answer)
 
     def _take(self, call: Call, caller: Caller, answer: GiveReply) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from federator.errors import InvalidRequest, SiteUnavailable
@@ -23,11 +21,10 @@ from federator.web.feed import Ask, Feed
 from federator.web.guard import Guard
 from federator.web.live import LiveStreams
 from federator.web.pages import NotThere, Pages
+from federator.web.static_files import StaticFilesInMemory
 from federator.web.tokens import FormProofs, Sessions, TokenFile
 from federator.web.visitors import Doorman
 from federator.web.watched_config import WatchedConfig
-
-STATIC_KEPT: Final = b"public, max-age=300"
 
 
 class WebPage:
@@ -103,11 +100,11 @@ class WebPage:
             Route("/logout", acts.logout, methods=["POST"]),
         ]
 
-    def _others(self) -> list[Route | Mount]:
+    def _others(self) -> list[Route]:
         return [
-            Route("/events", self.live),
+            Route("/events", self.live.events),
             Route("/healthz", self._endpoints.health),
-            Mount("/static", StaticFiles(packages=[("federator.web", "static")])),
+            Route("/static/{name}", StaticFilesInMemory().file),
         ]
 
     @asynccontextmanager

@@ -69,7 +69,7 @@ def pass_chart(passes: Sequence[PassRow]) -> Chart:
     top = max(0.001, *(row.ended_s - row.began_s for row in shown)) if shown else 1.0
     width = CHART_W // COLUMNS
     boxes = []
-    for k, row in enumerate(shown):
+    for k, row in enumerate(shown, COLUMNS - len(shown)):  # the newest at the right edge
         height = max(1, round((CHART_H - 2) * (row.ended_s - row.began_s) / top))
         boxes.append(rectangle(k * width, CHART_H - height, width - 1, height))
     return Chart(curves=(Curve(name="column", path="".join(boxes)),), top=top)

@@ -35,7 +35,7 @@ class LiveStreams:
         """Have all streams end at their next turn: the process wants to."""
         self._ending = True
 
-    async def __call__(self, request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """``/events?of=TOPIC``."""
         topic = request.query_params.get("of", "")
         if topic not in TOPICS:

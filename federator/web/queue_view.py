@@ -17,6 +17,7 @@ from federator.wire.client_protocol import QueueReply, QueueRow
 
 PAGE: Final = 100
 MOST_PAGE: Final = 1_000  # rows of one page
+MOST_CHOICES: Final = 500  # names that a filter offers
 MOST_WORD: Final = 256  # characters of a filter
 STATES: Final = tuple(
     state.value
@@ -145,7 +146,9 @@ def queue_view(reply: QueueReply, wanted: QueueFilter, viewer: Viewer | None) ->
 
 
 def _names(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({word for word in words if word})[:500])
+    """To choose from; what is no name of an account or the like is only in the rows."""
+    sound = {word for word in words if word and word.isprintable() and len(word) <= MOST_WORD}
+    return tuple(sorted(sound)[:MOST_CHOICES])
 
 
 def _selected(rows: Iterable[QueueRow], wanted: QueueFilter) -> Iterable[QueueRow]:

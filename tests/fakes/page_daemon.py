@@ -1,8 +1,9 @@
-"""Daemons for tests of the web page: one that decides over simulated sites, one that makes it up."""
+"""Daemons for tests of the web page: one decides over simulated sites, one makes it all up."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -155,23 +156,23 @@ class MadeUpDaemon:
         self.asked[type(call).__name__] += 1
         if self.fails:
             return ErrorReply(message=self.fails)
-        match call:
-            case StatusCall():
-                return self.status()
-            case QueueCall():
-                return self.queue(call)
-            case TenantsCall():
-                return self.tenants()
-            case PassesCall():
-                return self.passes()
-            case NodesCall():
-                return NodesReply(sites=tuple(map(self._listed, self._meant(call.clusters))))
-            case HoldingsCall():
-                held = tuple(map(self._held, self._meant(call.clusters)))
-                return HoldingsReply(sites=held, now_s=NOW_S)
-            case AccountingCall():
-                return AccountingReply(rows=(), now_s=NOW_S, federation="demo")
-        return ErrorReply(message="a made-up daemon does nothing")
+        answers: dict[type, Callable[[Any], Reply]] = {
+            StatusCall: lambda _: self.status(),
+            QueueCall: self.queue,
+            TenantsCall: lambda _: self.tenants(),
+            PassesCall: lambda _: self.passes(),
+            NodesCall: self.listed,
+            HoldingsCall: self.held,
+            AccountingCall: lambda _: AccountingReply(rows=(), now_s=NOW_S, federation="demo"),
+        }
+        answer = answers.get(type(call))
+        return ErrorReply(message="it is made up") if answer is None else answer(call)
+
+    def listed(self, call: NodesCall) -> NodesReply:
+        return NodesReply(sites=tuple(map(self._listed, self._meant(call.clusters))))
+
+    def held(self, call: HoldingsCall) -> HoldingsReply:
+        return HoldingsReply(sites=tuple(map(self._held, self._meant(call.clusters))), now_s=NOW_S)
 
     def name(self, k: int) -> str:
         return f"site{k:03}"

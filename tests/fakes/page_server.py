@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,14 +19,20 @@ from federator.web.tokens import TokenFile
 from federator.web.watched_config import WatchedConfig
 
 
-def page_of(ask: Ask, config: FederationConfig, tokens: Path | None = None) -> WebPage:
+def page_of(
+    ask: Ask,
+    config: FederationConfig,
+    tokens: Path | None = None,
+    clock: Callable[[], float] | None = None,
+) -> WebPage:
     """The page's application."""
+    ticks = time.monotonic if clock is None else clock
 
     def load(_path: Path) -> FederationConfig:
         return config
 
-    watched = WatchedConfig(config, None, load, time.monotonic)
-    return WebPage(watched, ask, TokenFile(tokens), time.monotonic, time.time)
+    watched = WatchedConfig(config, None, load, ticks)
+    return WebPage(watched, ask, TokenFile(tokens), ticks, time.time)
 
 
 @contextmanager
