@@ -51,6 +51,11 @@ T = TypeVar("T")
 BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.
 AGENT = "[^ ]*python3 -I /opt/federator/bin/federator agent .*"
+_AGENTS = f"""
+for pid in $(pgrep --exact --full '{AGENT}'); do
+  parent=$(awk '/^PPid/ {{ print $2 }}' /proc/$pid/status 2>/dev/null) && echo $pid $parent
+done; true
+"""
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
 _ENVIRONMENT = threading.Lock()
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
@@ -383,10 +388,12 @@ def fill(site: str, seconds: int = 300) -> None:
 
 
 def agents(site: str) -> list[int]:
-    """Process ids of the agents at a site."""
-    return [
-        int(pid) for pid in at(site, "sh", "-c", f"pgrep --exact --full '{AGENT}' || true").split()
-    ]
+    """Process ids of the agents at a site; what an agent has just forked looks like another."""
+    parents = {
+        int(pid): int(parent)
+        for pid, parent in (line.split() for line in at(site, "sh", "-c", _AGENTS).splitlines())
+    }
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def output_of(row: Row, user: str = "vision1") -> str:
