@@ -8,13 +8,11 @@ import socket as sockets
 import time
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import click
 
 from federator.errors import ConfigError, InvalidRequest
 
-MOST_AT_ONCE: Final = 1_000  # requests and open pages; who comes then is told to try again
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
 
 
@@ -80,7 +78,13 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
     asking = partial(ask, Path(os.environ.get("FEDERATOR_SOCKET") or config.socket))
     page = WebPage(watched, asking, tokens, time.monotonic, time.time)
     door = _door(config.web)
-    server = uvicorn.Server(
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[sockets.socket] | None = None) -> None:
+            page.live.end()  # or it would wait for open pages
+            await super().shutdown(sockets)
+
+    server = Server(
         uvicorn.Config(
             page.app,
             log_config=None,
@@ -88,7 +92,6 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
             proxy_headers=False,  # or what comes from 127.0.0.1 could name its own address
             server_header=False,
             ws="none",
-            limit_concurrency=MOST_AT_ONCE,
             backlog=1024,
             timeout_keep_alive=20,
             timeout_graceful_shutdown=3,

@@ -103,16 +103,18 @@ class Feed:
         if topic.is_fresh(self._clock()):
             assert topic.answer is not None
             return topic.answer
-        until_s = self._clock() + FIRST_S
-        self._wake.set()
-        asked_before = topic.took_s, topic.as_of_s, topic.trouble
-        while not topic.is_fresh(self._clock()) and self._clock() < until_s:
-            await self.news(until_s - self._clock())
-            if topic.trouble and (topic.took_s, topic.as_of_s, topic.trouble) != asked_before:
-                break
+        if not (topic.trouble and self._clock() < topic.due_s(self._clock())):
+            await self._once_asked(topic)
         if topic.answer is None:
             raise SiteUnavailable(topic.trouble or "the daemon has not answered yet")
         return topic.answer
+
+    async def _once_asked(self, topic: Topic[Any]) -> None:
+        """Wait until a topic has been asked once more, however it was answered."""
+        until_s, times = self._clock() + FIRST_S, topic.times_asked
+        self._wake.set()
+        while topic.times_asked == times and self._clock() < until_s:
+            await self.news(min(until_s - self._clock(), FIRST_S))
 
     async def news(self, patience_s: float) -> None:
         """Wait until some answer has come, or for so long."""

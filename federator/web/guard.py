@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from federator.web.visitors import is_own_host
 from federator.web.watched_config import WatchedConfig
 
+MOST_AT_ONCE: Final = 1_000  # requests, and open pages
 MOST_PATH_BYTES: Final = 512
 MOST_QUERY_BYTES: Final = 4096
 CSP: Final = (
@@ -37,11 +38,19 @@ class Guard:
 
     def __init__(self, app: ASGIApp, config: WatchedConfig) -> None:
         self._app, self._config = app, config
+        self._at_once = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._at_once += 1
+        try:
+            await self._guarded(scope, receive, send)
+        finally:
+            self._at_once -= 1
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -60,6 +69,8 @@ class Guard:
         await self._app(scope, receive, with_headers)
 
     def _why_not(self, scope: Scope) -> tuple[int, str] | None:
+        if self._at_once > MOST_AT_ONCE:
+            return 503, "too many requests at once; try again"
         if len(scope.get("raw_path") or b"") > MOST_PATH_BYTES:
             return 414, "the address is too long"
         if len(scope["query_string"]) > MOST_QUERY_BYTES:

@@ -5,17 +5,29 @@ All rectangles of one use are one path: a site of 1,000 nodes has a few hundred 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from federator.cli.text import printable
 from federator.web.fleet import USES, FleetNode, FleetRack, GpuUse, by_rack
 
 NODE_W: Final = 30
 NODE_H: Final = 16
 GAP: Final = 4
 IN_A_ROW: Final = 24  # nodes of one rack; more go on in the next row
+USE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "owner": "within quota",
+        "guest": "over quota (guest)",
+        "local": "local jobs",
+        "claimed": "kept for a claim",
+        "free": "free",
+        "out": "out of service",
+    }
+)
 LABEL_W: Final = 96
 STRIP_H: Final = 24
 BAR_W: Final = 1000
@@ -33,6 +45,8 @@ class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one node in a map."""
 
     node: FleetNode
+    kind: str  # class names
+    title: str
     x: int
     y: int
 
@@ -62,7 +76,13 @@ def node_map(nodes: Sequence[FleetNode]) -> NodeMap:
             row = among[first : first + IN_A_ROW]
             widest = max(widest, len(row))
             boxes += [
-                NodeBox(node=node, x=LABEL_W + k * (NODE_W + GAP), y=y)
+                NodeBox(
+                    node=node,
+                    kind=f"box {node.state}{' limping' * node.limping}",
+                    title=title(node),
+                    x=LABEL_W + k * (NODE_W + GAP),
+                    y=y,
+                )
                 for k, node in enumerate(row)
             ]
             y += NODE_H + GAP
@@ -72,6 +92,19 @@ def node_map(nodes: Sequence[FleetNode]) -> NodeMap:
     width = LABEL_W + widest * (NODE_W + GAP)
     drawing = Paths(width=width, height=max(y, NODE_H), paths=_joined(drawn))
     return NodeMap(drawing=drawing, boxes=tuple(boxes), labels=tuple(labels))
+
+
+def title(node: FleetNode) -> str:
+    """A node in one line."""
+    limping = ", limping" if node.limping else ""
+    reason = f"; {node.reason}" if node.reason else ""
+    return printable(f"{node.name}: {node.state}{limping}; {use_text(node.gpus)}{reason}")
+
+
+def use_text(use: GpuUse) -> str:
+    """What GPUs do, in words."""
+    parts = [f"{number:,} {USE_WORDS[name]}" for name, number in use.parts()]
+    return ", ".join(parts) or "no GPUs"
 
 
 def _draw(drawn: dict[str, list[str]], use: GpuUse, x: int, y: int) -> None:

@@ -29,11 +29,11 @@ class LiveStreams:
     def __init__(self, feed: Feed, clock: Callable[[], float]) -> None:
         self._feed, self._clock = feed, clock
         self._open = 0
-        self._ending = False
+        self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Have all streams end at their next turn: the process wants to."""
-        self._ending = True
+        """Have all streams end: the process wants to."""
+        self._ending.set()
 
     async def events(self, request: Request) -> Response:
         """``/events?of=TOPIC``."""
@@ -52,9 +52,10 @@ class LiveStreams:
             began_s = told_s = self._clock()
             told = self._version(topic)
             yield f"retry: 5000\nevent: news\ndata: {told}\n\n"
-            while not self._ending and self._clock() < began_s + LASTS_S:
+            while self._clock() < began_s + LASTS_S:
                 self._feed.want(topic)
-                await asyncio.sleep(NEWS_EVERY_S)
+                if await self._ends_within(NEWS_EVERY_S):
+                    return
                 version = self._version(topic)
                 if version != told:
                     told, told_s = version, self._clock()
@@ -64,6 +65,14 @@ class LiveStreams:
                     yield ": still here\n\n"
         finally:
             self._open -= 1
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _version(self, topic: str) -> int:
         return self._feed.version_of(topic) + self._feed.version_of("status")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from math import isfinite
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -21,6 +22,7 @@ from federator.web.fleet import USES
 MOST_WORD: Final = 80  # characters of a name that are shown; all of it is in its title
 
 
+@cache
 def environment() -> jinja2.Environment:
     """The templates, with what they may use."""
     made = jinja2.Environment(
@@ -52,19 +54,10 @@ def environment() -> jinja2.Environment:
         "pass_chart": charts.pass_chart,
         "life_of": charts.life,
         "USES": USES,
-        "USE_WORDS": _USE_WORDS,
+        "USE_WORDS": heat_map.USE_WORDS,
+        "use_text": heat_map.use_text,
     }
     return made
-
-
-_USE_WORDS: Final[Mapping[str, str]] = {
-    "owner": "within quota",
-    "guest": "over quota (guest)",
-    "local": "local jobs",
-    "claimed": "kept for a claim",
-    "free": "free",
-    "out": "out of service",
-}
 
 
 def word(text: object, most: int = MOST_WORD) -> Markup:

@@ -34,6 +34,7 @@ class Topic(Generic[R]):
         answer: the last one; None: none has come yet.
         as_of_s: when it came, by the loop's clock.
         version: another number whenever there is news.
+        times_asked: how often it was.
         trouble: why the last question was not answered; "": it was.
     """
 
@@ -53,6 +54,7 @@ class Topic(Generic[R]):
         self.version = 0
         self.trouble = ""
         self.took_s = 0.0
+        self.times_asked = 0
         self._asked_at_s = -inf
         self._wanted_until_s = -inf
         self._news_at_s = -inf
@@ -79,6 +81,7 @@ class Topic(Generic[R]):
     def take(self, reply: Reply | str, asked_at_s: float, now_s: float) -> bool:
         """Take in an answer, or why there is none; tell whether that is news."""
         self._asked_at_s, self.took_s = asked_at_s, now_s - asked_at_s
+        self.times_asked += 1
         if not isinstance(reply, self.kind):
             trouble = reply if isinstance(reply, str) else getattr(reply, "message", "no answer")
             is_news, self.trouble = self.trouble != trouble, str(trouble)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from federator.config import FederationConfig
+from federator.faults.clock import VirtualClock
 from federator.web.app import WebPage
 from federator.web.feed import Ask
 from tests.fakes.page_server import page_of
@@ -115,10 +116,11 @@ def visit(
     tokens: Path | None = None,
     clock: Callable[[], float] | None = None,
 ) -> T:
-    """What a visit to a page finds; the page asks the daemon meanwhile."""
+    """What a visit to a page finds, while time stands still; the page asks the daemon meanwhile."""
+    stands_still = VirtualClock()
 
     async def run() -> T:
-        page = page_of(ask, config, tokens, clock)
+        page = page_of(ask, config, tokens, clock or stands_still)
         asking = asyncio.create_task(page.feed.run())
         try:
             return await visiting(PageClient(page))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -185,7 +186,7 @@ def test_what_was_known_is_shown_on_while_the_daemon_is_away() -> None:
             await feed.news(5.0)
         return await client.get("/queue")
 
-    answer = visit(daemon.ask, config_of(), visiting)
+    answer = visit(daemon.ask, config_of(), visiting, clock=time.monotonic)
     assert answer.status == 200
     assert "it starts anew" in answer.text
     assert "4294967296" in answer.text
