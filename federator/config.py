@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -14,9 +14,7 @@ from typing import Annotated, Final
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -24,6 +22,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
+from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -36,27 +35,27 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_policy import PolicyConfig, Seconds
+from federator.config_services import (
+    AuditConfig,
+    HistoryConfig,
+    LogConfig,
+    RolesConfig,
+    Strict,
+)
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
-from federator.history.url import check_history_url, history_warnings
-from federator.model.lending import Lending
+from federator.history.url import history_warnings
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
-from federator.policies import ONCE_NAMED, POLICIES
-from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
-from federator.sched.queue.policy import Policy
-from federator.sched.state.credit import CreditWeights
+from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
-from federator.sched.state.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
-_Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 _Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
-_Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
 
 
 def _checked_name(name: str) -> str:
@@ -77,81 +76,7 @@ _RegionName = Annotated[str, AfterValidator(_checked_name)]
 _GpuName = Annotated[str, AfterValidator(_checked_name)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CreditConfig(_Strict):
-    """The terms of a workload's credit, and the time over which a tenant's usage counts.
-
-    Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
-    """
-
-    per_hour_waited: _Credit = 1.0
-    age_cap_h: _Hours = 168.0
-    fair_share: _Credit = 24.0
-    usage_window_h: _Hours = 168.0
-    usage_half_life_h: _Hours | None = None
-    per_nice: _Credit = 0.01  # credit lost by each unit of --nice
-    non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
-
-    @model_validator(mode="after")
-    def _one_average(self) -> CreditConfig:
-        if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
-            refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
-        return self
-
-    @property
-    def weights(self) -> CreditWeights:
-        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
-
-    @property
-    def usage(self) -> UsageMemory:
-        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
-
-
-class PreemptionConfig(_Strict):
-    """Limits of preemption: how long victims have, and how many there may be.
-
-    At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
-    For tenants with ``start_within_s``, ``beyond_budget_frac`` more.
-    """
-
-    grace_s: _Seconds = 120.0
-    cooldown_s: _Seconds = 3600.0
-    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
-    beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
-    budget_window_s: _Seconds = 600.0
-    min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
-
-
-class PolicyConfig(_Strict):
-    """The order of the queue, and the federation's patience."""
-
-    name: str = "mast"
-    credit: CreditConfig = CreditConfig()
-    preemption: PreemptionConfig = PreemptionConfig()
-    pass_interval_s: _Seconds = 300.0
-    launch_lease_s: _Seconds = 60.0
-    bid_timeout_s: _Seconds = 5.0
-    forecast_ends: bool = False
-    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        name = ONCE_NAMED.get(name, name)
-        if name not in POLICIES:
-            raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
-        return name
-
-    @property
-    def order(self) -> Policy:
-        """The policy that ranks the queue."""
-        return POLICIES[self.name](self.credit.weights)
-
-
-class RegionConfig(_Strict):
+class RegionConfig(Strict):
     """Sites that share storage."""
 
     shared: Path
@@ -165,7 +90,7 @@ class RegionConfig(_Strict):
         return path
 
 
-class GpuConfig(_Strict):
+class GpuConfig(Strict):
     """One gres type: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
@@ -173,7 +98,7 @@ class GpuConfig(_Strict):
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
 
 
-class SshConfig(_Strict):
+class SshConfig(Strict):
     """The way to reach a site's agent: one account, one key, one pinned host key."""
 
     host: str
@@ -183,14 +108,15 @@ class SshConfig(_Strict):
     known_hosts: Path
 
 
-class SiteConfig(_Strict):
+class SiteConfig(Strict):
     """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
 
     region: str
     ssh: SshConfig | None = None
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
-    poll_interval_s: _Seconds = 10.0
+    poll_interval_s: Seconds = 10.0
+    users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -199,12 +125,12 @@ class SiteConfig(_Strict):
         return self
 
 
-class LimitConfig(_Strict):
+class LimitConfig(Strict):
     """The most of each resource in simultaneous use; what is left out is not limited."""
 
     gpus: _Count | None = None
     cpus: _Count | None = None
-    gpu_types: dict[str, _Count] = {}  # of ``gpus``
+    gpu_types: dict[str, _Count] = Field(default={})  # of ``gpus``
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -241,7 +167,7 @@ class QuotaConfig(LimitConfig):
         return self
 
 
-class TenantConfig(_Strict):
+class TenantConfig(Strict):
     """A Slurm account of the federation."""
 
     priority: Annotated[int, Field(ge=1, le=7)] = 7
@@ -251,6 +177,7 @@ class TenantConfig(_Strict):
     start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
     limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
+    admin_groups: tuple[str, ...] = ()  # Unix groups that may hold, requeue and cancel its work
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
 
     @property
@@ -259,29 +186,7 @@ class TenantConfig(_Strict):
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
 
 
-class LogConfig(_Strict):
-    """The event log; docs/reliability.md, "Snapshots and restarts"."""
-
-    keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
-
-
-class HistoryConfig(_Strict):
-    """The history of what has ended; docs/history.md."""
-
-    url: str = ""  # "": beside the log
-    keep_days: Annotated[float, Field(ge=1, le=100 * 365)] = 1095.0
-
-    @field_validator("url")
-    @classmethod
-    def _known(cls, url: str) -> str:
-        try:
-            check_history_url(url)
-        except ValueError as error:  # as of the store's
-            refuse([((), str(error))])
-        return url
-
-
-class FederationConfig(_Strict):
+class FederationConfig(Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, AfterValidator(_federation_name)]
@@ -289,13 +194,16 @@ class FederationConfig(_Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     web: WebConfig = WebConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
-    regions: dict[_RegionName, RegionConfig] = {}
-    gpus: dict[_GpuName, GpuConfig] = {}
+    audit: AuditConfig = AuditConfig()
+    roles: RolesConfig = RolesConfig()
+    regions: dict[_RegionName, RegionConfig] = Field(default={})
+    gpus: dict[_GpuName, GpuConfig] = Field(default={})
     sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[_TenantName, TenantConfig] = {}
+    tenants: dict[_TenantName, TenantConfig] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -317,6 +225,11 @@ class FederationConfig(_Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            for k, user in enumerate(site.users or ()):
+                tenant = user.removeprefix("@")
+                if user.startswith("@") and tenant not in self.tenants:
+                    message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
+                    yield ("sites", name, "users", str(k)), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
@@ -373,12 +286,21 @@ class FederationConfig(_Strict):
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
-    def viewer(self, user: str, *, operator: bool) -> Viewer | None:
+    def speaks_for(self, site: SiteName, user: str) -> bool:
+        """Whether a site's agent is believed that a call is by this user."""
+        users = self.sites[site].users if site in self.sites else None
+        if users is None or user in users:
+            return True
+        return any(f"@{tenant}" in users for tenant in self.tenants_of(user))
+
+    def viewer(
+        self, user: str, *, operator: bool, administers: Collection[TenantName] = ()
+    ) -> Viewer | None:
         """What of the queue and the history a user sees; None: all of it."""
         if operator or self.privacy is Privacy.OPEN:
             return None
         own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
-        return Viewer(user=user, tenants=frozenset(own))
+        return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""
@@ -409,6 +331,7 @@ class FederationConfig(_Strict):
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
             *self.web.warnings(),
+            *self.metrics.warnings,
             *self._broken_promises(),
         ]
         if not self.tenants:

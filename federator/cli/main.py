@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
             "agent",
             "The service at a site, beside its slurmctld.",
         ),
+        "audit": ("federator.cli.audit", "audit", "Who did what, and is that as it was written."),
         "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
         "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
         "completion": (

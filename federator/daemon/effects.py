@@ -13,6 +13,7 @@ import structlog
 from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
+from federator.model.decision import SeenDecision
 from federator.model.message import (
     Answer,
     AnswerCancelled,
@@ -26,6 +27,7 @@ from federator.model.message import (
     AnswerTested,
     AskAbout,
     Command,
+    Decided,
     LaunchAt,
     Note,
     PreemptAt,
@@ -74,6 +76,7 @@ class Effects:
         wake: Callable[[float], None],
         shared: Mapping[SiteName, Path],
     ) -> None:
+        self.keep: Callable[[SeenDecision], None] = lambda _seen: None  # decisions
         self.know_folders(shared)
         self._federation = federation
         self._links = links
@@ -92,6 +95,8 @@ class Effects:
                 pass
             case Wake():
                 self._wake(command.at_s)
+            case Decided():
+                self.keep(command.seen)
             case Note():
                 log.info(command.event, **command.fields)
             case AskAbout():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.round import PassSummary
-from federator.sched.state.evictions import since
+from federator.sched.state.evictions import charged, since
 from federator.wire.client_protocol import (
     BudgetRow,
     ClaimRow,
@@ -73,13 +73,15 @@ def _pass_row(summary: PassSummary) -> PassRow:
 def _budget(federation: Federation, now_s: float) -> BudgetRow:
     window_s = federation.rules.preempt_window_s
     evictions = federation.ledger.evictions
-    within = since(evictions.within, now_s - window_s)
-    beyond = since(evictions.beyond, now_s - window_s)
     gpus, left_gpus = federation.eviction_budget(now_s)
+    counted = charged(evictions.within, gpus, window_s, now_s)
+    within = [each for each, _ in counted]
+    beyond = since(evictions.beyond, now_s - window_s)
     return BudgetRow(
         window_s=window_s,
         gpus=gpus,
         left_gpus=left_gpus,
+        whole_in_s=max((until_s - now_s for _, until_s in counted), default=0.0),
         evicted_gpus=sum(eviction.gpus for eviction in within),
         evictions=len(within),
         beyond_gpus=sum(eviction.gpus for eviction in beyond),

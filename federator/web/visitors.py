@@ -14,7 +14,9 @@ from starlette.requests import HTTPConnection
 
 from federator.config import FederationConfig
 from federator.config_web import UNIX, is_user_name
+from federator.daemon.roles import Roles
 from federator.model.viewer import Privacy, Viewer
+from federator.model.workload import TenantName
 from federator.web.tokens import Sessions, TokenFile
 
 COOKIE: Final = "federator_session"
@@ -28,12 +30,15 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     is_operator: bool = False
     by: str = ""  # proxy, token or session
+    sees_all: bool = False
+    administers: frozenset[TenantName] = frozenset()
 
     def viewer(self, config: FederationConfig) -> Viewer | None:
         """What of the queue is shown; None: all of it."""
         if not self.user:
             return None if config.privacy is Privacy.OPEN else _NOBODY
-        return config.viewer(self.user, operator=self.is_operator)
+        sees_all = self.is_operator or self.sees_all
+        return config.viewer(self.user, operator=sees_all, administers=self.administers)
 
     def may_act(self, config: FederationConfig) -> bool:
         """Whether the page can act for this user at all; the daemon decides on each act."""
@@ -50,6 +55,7 @@ class Doorman:
 
     def __init__(self, tokens: TokenFile, sessions: Sessions) -> None:
         self.tokens, self.sessions = tokens, sessions
+        self._roles: tuple[FederationConfig, Roles] | None = None
 
     def visitor(self, request: HTTPConnection, config: FederationConfig) -> Visitor:
         """Who asks."""
@@ -60,7 +66,16 @@ class Doorman:
             by, user = "session", self.sessions.user_of(request.cookies.get(COOKIE, ""))
         if not user:
             return Visitor()
-        return Visitor(user=user, is_operator=user in config.web.operators, by=by)
+        if self._roles is None or self._roles[0] is not config:
+            self._roles = config, Roles(config)
+        role = self._roles[1].caller(user, None)
+        return Visitor(
+            user=user,
+            is_operator=user in config.web.operators,
+            by=by,
+            sees_all=role.viewer,
+            administers=role.administers,
+        )
 
 
 def _named_by_proxy(request: HTTPConnection, config: FederationConfig) -> str:

@@ -18,6 +18,7 @@ from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
+from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
@@ -367,6 +368,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     down_since_s: float = 0.0
     partitions: tuple[PartitionSummary, ...] = ()
     drains: tuple[DrainRow, ...] = ()
+    windows: tuple[SiteWindow, ...] = ()  # in which its Slurm keeps nodes for others
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
@@ -388,7 +390,8 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float
     gpus: float = 0.0  # that may be evicted in any window; 0: nobody is evicted
     left_gpus: float = 0.0  # of those, now
-    evicted_gpus: int = 0  # in the last window
+    whole_in_s: float = 0.0  # until all of it is left again, if nobody is evicted
+    evicted_gpus: int = 0  # in the last window; a large victim counts longer
     evictions: int = 0  # likewise
     beyond_gpus: int = 0  # evicted besides in the last window, for start objectives
 

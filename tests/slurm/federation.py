@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -251,14 +251,15 @@ class Running:
         """Local users take every GPU node of these sites, and the federation has seen it."""
         for site in sites:
             fill(site)
+        within(90, lambda: all(has and taken == has for has, taken in self._gpus(sites)), SOON_S)
 
-        def seen() -> bool:
-            rooms = {site.name: site.partitions for site in self.sites()}
-            gpus = [(p.gpus, p.gpus_alloc) for site in sites for p in rooms[site]]
-            full = sum(there > 0 for there, _ in gpus) >= len(sites)
-            return full and all(there == taken for there, taken in gpus)
-
-        within(90, seen, SOON_S)
+    def _gpus(self, sites: Sequence[str]) -> list[tuple[int, int]]:
+        """The GPUs of each site, and those that are taken, as the daemon has seen it last."""
+        rooms = {site.name: site.partitions for site in self.sites()}
+        return [
+            (sum(p.gpus for p in rooms[site]), sum(p.gpus_alloc for p in rooms[site]))
+            for site in sites
+        ]
 
     @contextmanager
     def only_room_at(self, site: str) -> Iterator[None]:
@@ -271,6 +272,8 @@ class Running:
         finally:
             for name in before:
                 at(name, "scancel", "--partition=local")
+        # Else the next test finds that site full yet, and its job goes elsewhere.
+        within(90, lambda: all(taken < has for has, taken in self._gpus(before)), SOON_S)
 
     # ---- afterwards ----
 

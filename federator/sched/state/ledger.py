@@ -50,7 +50,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
-from federator.sched.state.requeue import forgive, mark_progress, set_back
+from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
 from federator.sched.state.save_times import SaveTimes, family_of
 from federator.sched.state.shrink import gpus_of, without
 from federator.sched.state.snapshot import restore
@@ -67,10 +67,6 @@ _ON_NODES = frozenset(
         WorkloadState.CANCELLING,
     }
 )
-_WITHOUT_NOTICE = frozenset({
-    WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
-    WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
-})  # fmt: skip  # of those too that were to leave, but were not told in time
 
 
 class Ledger:
@@ -291,8 +287,7 @@ class Ledger:
 
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
-        if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
-            entry.saved_at = entry.site
+        left_unasked(entry, event)
         if event.happening is WorkloadEvent.ACCEPTED:
             entry.lease_from_s = event.at_s
         elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):

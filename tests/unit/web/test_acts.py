@@ -227,7 +227,7 @@ def test_the_page_changes_jobs_in_no_other_way_than_hold_and_release(verb: str) 
     call = ControlCall(verb=verb, ids=("1",), fields={"nice": "-100"})
     reply = asked_as("federator-web", SpokenCall(user="zoe", call=call))
     assert isinstance(reply, ErrorReply)
-    assert "no act of the page" in reply.message
+    assert "may not speak for users" in reply.message
 
 
 # ---- who asks ----

