@@ -1,4 +1,4 @@
-"""Addresses at which the daemon may be asked to listen, as federation.yaml writes them."""
+"""The key ``metrics`` of federation.yaml, and addresses to listen at as it writes them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, field_validator
 
 _UNIX: Final = "unix:"
 _UNIX_MOST: Final = 107  # bytes of a path that the kernel takes
@@ -46,3 +48,25 @@ def listen_address(text: str) -> ListenAddress:
     if found is None or not 0 < int(found[2]) < 65536:
         raise ValueError(EXPECTED)
     return ListenAddress(host=found[1].strip("[]"), port=int(found[2]))
+
+
+class MetricsConfig(BaseModel):
+    """What Prometheus may scrape; docs/metrics.md."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: str = ""  # "": nowhere
+
+    @field_validator("listen")
+    @classmethod
+    def _an_address(cls, listen: str) -> str:
+        if listen:
+            listen_address(listen)
+        return listen
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line if others than this host's processes reach it."""
+        if not self.listen or listen_address(self.listen).is_local:
+            return ()
+        return (f"metrics.listen {self.listen}: whoever reaches it reads the metrics",)

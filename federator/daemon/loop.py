@@ -97,21 +97,23 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
-        self._metrics = TermMetrics(
-            federation,
-            own.now,
-            links,
-            history,
-            elapsed=asyncio.get_running_loop().time,
-            wall=edges.wall,
-        )
+        self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
-
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
             federation.tell_decisions()
+
+    def _new_metrics(self) -> TermMetrics:
+        return TermMetrics(
+            self._federation,
+            self._own.now,
+            self._links.by_site,
+            self._edges.history,
+            elapsed=asyncio.get_running_loop().time,
+            wall=self._edges.wall,
+        )
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from federator.config import PolicyConfig
+from federator.config_policy import PolicyConfig
 from federator.errors import InvalidRequest
 from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys

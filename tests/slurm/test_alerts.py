@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.daemon.metrics.catalogue import CATALOGUE, Kind
+from federator.daemon.metrics.catalogue import CATALOGUE, MetricType
 from federator.testbed import layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
@@ -69,8 +69,8 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
     (row,) = running.await_end(done)
     within(30, lambda: prometheus.value("sum(federator_starts_total)") == 1)
     assert prometheus.value(f'federator_starts_total{{site="{row["site"]}"}}') == 1
-    wanted = {m.name for m in CATALOGUE if m.kind is not Kind.HISTOGRAM}
-    wanted |= {f"{m.name}_bucket" for m in CATALOGUE if m.kind is Kind.HISTOGRAM}
+    wanted = {m.name for m in CATALOGUE if m.kind is not MetricType.HISTOGRAM}
+    wanted |= {f"{m.name}_bucket" for m in CATALOGUE if m.kind is MetricType.HISTOGRAM}
     assert wanted - prometheus.names() == {"federator_standby_up_to_date"}
     gpus = layout.GPU_NODES.gpus * layout.GPU_NODES.count
     for site in SITES:
@@ -161,13 +161,16 @@ def test_nodes_that_go_down_under_their_jobs_fire_that_nodes_fail(watched: Watch
     running = watched.running
     ids = [running.submit("#!/bin/sh\nsleep 300\n", *ONE_GPU) for _ in range(7)]
     for id_ in ids:
-        assert running.await_state(id_, "RUNNING")["site"] == "alpine"
-    nodes = layout.GPU_NODES.hostlist("alpine")
-    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
+        running.await_state(id_, "RUNNING")
     try:
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=down", "reason=test")
         watched.prometheus.await_firing("FederatorNodesFail")
     finally:
-        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=resume")
     running.cancel_all()
     watched.prometheus.await_clear("FederatorNodesFail")
 

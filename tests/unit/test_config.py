@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.config import CreditConfig, FederationConfig, load_config
+from federator.config import FederationConfig, load_config
+from federator.config_policy import CreditConfig
 from federator.errors import ConfigError
 from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName

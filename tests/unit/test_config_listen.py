@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federator.config import MetricsConfig
-from federator.config_listen import ListenAddress, listen_address
+from federator.config_listen import ListenAddress, MetricsConfig, listen_address
 from federator.errors import ConfigError
 from tests.unit.test_config import load
 

@@ -25,7 +25,7 @@ LONG_S: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86_400.
 LEAVING_S: Final = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """The types of Prometheus that are used."""
 
     COUNTER = "counter"
@@ -37,7 +37,7 @@ class MetricSpec(NamedTuple):
     """One metric; of a histogram ``buckets`` are upper bounds, without the infinite one."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     about: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -56,15 +56,15 @@ class Distribution:
 
 
 def _counter(name: str, about: str, *labels: str) -> MetricSpec:
-    return MetricSpec(f"federator_{name}", Kind.COUNTER, about, labels)
+    return MetricSpec(f"federator_{name}", MetricType.COUNTER, about, labels)
 
 
 def _gauge(name: str, about: str, *labels: str, of_standby: bool = False) -> MetricSpec:
-    return MetricSpec(f"federator_{name}", Kind.GAUGE, about, labels, of_standby=of_standby)
+    return MetricSpec(f"federator_{name}", MetricType.GAUGE, about, labels, of_standby=of_standby)
 
 
 def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> MetricSpec:
-    return MetricSpec(f"federator_{name}", Kind.HISTOGRAM, about, labels, buckets)
+    return MetricSpec(f"federator_{name}", MetricType.HISTOGRAM, about, labels, buckets)
 
 
 CATALOGUE: Final = (
@@ -236,9 +236,9 @@ def as_metrics(found: Iterable[Collected]) -> list[Metric]:
 
 def _as_metric(spec: MetricSpec, found: Collected) -> Metric:
     made: CounterMetricFamily | GaugeMetricFamily
-    if spec.kind is Kind.HISTOGRAM:
+    if spec.kind is MetricType.HISTOGRAM:
         return _as_histogram(spec, found)
-    if spec.kind is Kind.COUNTER:
+    if spec.kind is MetricType.COUNTER:
         made = CounterMetricFamily(spec.name, spec.about, labels=spec.labels)
     else:
         made = GaugeMetricFamily(spec.name, spec.about, labels=spec.labels)

@@ -15,7 +15,7 @@ from federator.daemon.metrics.catalogue import (
     CATALOGUE,
     Collected,
     Distribution,
-    Kind,
+    MetricType,
     family,
     histogram,
 )
@@ -83,10 +83,10 @@ class Counts:
         self._bounds: dict[str, tuple[float, ...]] = {}
         for spec in CATALOGUE:
             name = spec.name.removeprefix("federator_")
-            if spec.kind is Kind.COUNTER:
+            if spec.kind is MetricType.COUNTER:
                 name = name.removesuffix("_total")
                 self._counters[name] = {} if spec.labels else {(): 0.0}
-            elif spec.kind is Kind.HISTOGRAM:
+            elif spec.kind is MetricType.HISTOGRAM:
                 name = name.removesuffix("_seconds")
                 self._bounds[name] = spec.buckets
                 series = self._seconds[name] = {}

@@ -58,6 +58,8 @@ class MetricsEndpoint:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._open = 0
         self._kept: tuple[float, list[Collected]] | None = None  # and until when
+        self._texts_of: list[Collected] | None = None
+        self._texts: dict[str, tuple[bytes, str]] = {}  # by MIME type
         self._collecting: asyncio.Task[list[Collected]] | None = None
 
     def start(self) -> None:
@@ -140,11 +142,24 @@ class MetricsEndpoint:
         if path != b"/metrics":
             return _response("404 Not Found", b"see /metrics\n")
         try:
-            found = await self._collected()
+            body, kind = await self._text(_accept(rest))
         except TimeoutError:
             return _response("503 Service Unavailable", b"the daemon is busy\n")
-        body, kind = text_of(found, _accept(rest))
         return _response("200 OK", b"" if method == b"HEAD" else body, kind)
+
+    async def _text(self, accept: str) -> tuple[bytes, str]:
+        """Written once for all who ask for the same format within ``KEPT_S``.
+
+        Raises:
+            TimeoutError: as ``_collected``.
+        """
+        found = await self._collected()
+        _, kind = choose_encoder(accept)
+        if self._texts_of is not found:
+            self._texts_of, self._texts = found, {}
+        if kind not in self._texts:
+            self._texts[kind] = text_of(found, accept)
+        return self._texts[kind]
 
     async def _collected(self) -> list[Collected]:
         """The metrics of now, or those of a moment ago.

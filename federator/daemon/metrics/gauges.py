@@ -86,8 +86,8 @@ class Gauges:
     def _of_term(self, config: FederationConfig) -> Iterator[Collected]:
         ledger, last = self._federation.ledger, self._federation.last_pass
         store = config.store.partition(":")[0].partition("+")[0].removesuffix("s")
-        told = (config.federation, config.policy.name, store)
-        yield family("federator_federation_info", ((told, 1),))
+        labels = (config.federation, config.policy.name, store)
+        yield family("federator_federation_info", ((labels, 1),))
         yield gauge("federator_epoch", ledger.epoch)
         yield gauge("federator_term_start_timestamp_seconds", self._began_s)
         yield gauge("federator_collect_seconds", self._took_s)
@@ -196,8 +196,7 @@ def process_metrics(*, leads: bool) -> list[Collected]:
 
 def standby_metrics(*, up_to_date: bool) -> list[Collected]:
     """All that a standby tells."""
-    told = gauge("federator_standby_up_to_date", up_to_date)
-    return [*process_metrics(leads=False), told]
+    return [*process_metrics(leads=False), gauge("federator_standby_up_to_date", up_to_date)]
 
 
 def _by_tenant(name: str, tenants: Sequence[str], values: Iterable[float]) -> Collected:

@@ -38,7 +38,7 @@ def held_gpus(federation: Federation) -> HeldGpus:
         standing = statuses.get(entry.workload.id)
         is_owner = standing is not None and standing.within_quota
         (owner if is_owner else guest)[entry.site] += entry.held_gpus
-    borrowed, lent = borrowed_and_lent(federation)
+    borrowed, lent = borrowed_and_lent(federation, statuses)
     names = [tenant.name for tenant in ledger.tenancy.tenants]
     return HeldGpus(
         owner=owner,

@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from fedbuild.dashboards import BOARDS, FOLDER, Board, dashboard, metrics_in, text_of
+from fedbuild.boards import BOARDS, Board
+from fedbuild.dashboards import FOLDER, dashboard, metrics_in, text_of
 
-from federator.daemon.metrics.catalogue import BY_NAME, CATALOGUE, Kind
+from federator.daemon.metrics.catalogue import BY_NAME, CATALOGUE, MetricType
 from federator.daemon.metrics.endpoint import text_of as text_of_metrics
 from federator.daemon.metrics.gauges import standby_metrics
 from federator.testbed.layout import REPOSITORY
@@ -47,10 +48,10 @@ def test_promtool_would_say_something() -> None:
 def test_names_follow_the_rules_of_prometheus() -> None:
     for spec in CATALOGUE:
         assert re.fullmatch(r"federator_[a-z]+(_[a-z]+)*", spec.name)
-        assert spec.name.endswith("_total") == (spec.kind is Kind.COUNTER), spec.name
-        assert bool(spec.buckets) == (spec.kind is Kind.HISTOGRAM)
+        assert spec.name.endswith("_total") == (spec.kind is MetricType.COUNTER), spec.name
+        assert bool(spec.buckets) == (spec.kind is MetricType.HISTOGRAM)
         assert list(spec.buckets) == sorted(spec.buckets)
-        if spec.kind is Kind.HISTOGRAM:
+        if spec.kind is MetricType.HISTOGRAM:
             assert spec.name.endswith("_seconds")
 
 
@@ -120,7 +121,7 @@ def test_a_dashboard_names_metrics_that_exist_and_rates_its_counters(board: Boar
         assert found
         assert found <= set(BY_NAME) | OF_PROCESS, expr
         counters = {name for name in found if name.endswith("_total")}
-        counters |= {n for n in found if n in BY_NAME and BY_NAME[n].kind is Kind.HISTOGRAM}
+        counters |= {n for n in found if n in BY_NAME and BY_NAME[n].kind is MetricType.HISTOGRAM}
         assert not counters or "[$__rate_interval]" in expr, expr
         assert expr.count('job="$job"') == len(re.findall(r"\b(?:federator|process)_\w+", expr))
 

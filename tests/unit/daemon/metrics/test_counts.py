@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federator.daemon.metrics.catalogue import CATALOGUE, Kind
+from federator.daemon.metrics.catalogue import CATALOGUE, MetricType
 from federator.model.message import SiteDown, SubmitAsked
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName
@@ -156,7 +156,7 @@ def test_every_series_with_words_of_a_list_is_there_before_anything_happens() ->
     found = fleet().collected()
     names = {metric.name for metric in found}
     for spec in CATALOGUE:
-        name = spec.name.removesuffix("_total") if spec.kind is Kind.COUNTER else spec.name
+        name = spec.name.removesuffix("_total") if spec.kind is MetricType.COUNTER else spec.name
         assert name in names or spec.of_standby, spec.name
     assert len(values_of(found, "federator_refusals_total")) == len(ReasonCode)
     assert set(values_of(found, "federator_bids_total")) == {("alpine",), ("baker",)}

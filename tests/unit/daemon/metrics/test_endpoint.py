@@ -7,6 +7,7 @@ import socket
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -157,12 +158,22 @@ async def test_only_metrics_are_served_and_only_by_get(
 
 
 @pytest.mark.asyncio
-async def test_however_many_ask_at_once_the_loop_is_asked_once_a_second(port: int) -> None:
-    source = Source()
+async def test_however_many_ask_at_once_the_loop_is_asked_once_a_second(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, written = Source(), Counter[str]()
+    text_of = endpoint.text_of
+
+    def counted(found: list[Collected], accept: str) -> tuple[bytes, str]:
+        written["texts"] += 1
+        return text_of(found, accept)
+
+    monkeypatch.setattr(endpoint, "text_of", counted)
     async with served(at(port), source):
         answers = await asyncio.gather(*(ask(at(port)) for _ in range(30)))
         assert all(head.startswith("HTTP/1.1 200") for head, _ in answers)
         assert source.asked <= 3
+        assert written["texts"] == source.asked
 
 
 @pytest.mark.asyncio
