@@ -6,7 +6,7 @@ has the reason, and start with ``Fed`` where the federation adds one.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ class RefusalKind(Enum):
     REJECT = "reject"  # not ever, with the site as it is built
 
 
+@unique  # two names of one code would be one reason
 class ReasonCode(Enum):
     """Each names what is missing; see ``Reason`` for the numbers."""
 
@@ -25,7 +26,7 @@ class ReasonCode(Enum):
     NO_GPU_TYPE = "FedGpuType"  # no node carries an accepted type
     NO_FEATURE = "FedFeature"
     NO_NODE = "FedNodeName"  # no node of a name in --nodelist or --exclude: ``detail``
-    NODES_ASKED = "ReqNodeNotAvail"  # nodes of --nodelist (``detail``) take no jobs, or do not suit
+    NODES_ASKED = "FedNodesAsked"  # nodes of --nodelist (``detail``) take no jobs, or do not suit
     NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
