@@ -85,14 +85,29 @@ asked = st.builds(
 )
 questions = st.lists(asked, min_size=1, max_size=8)
 gangs = st.builds(gang, st.integers(1, 3), st.sampled_from([0, 1, 4, 8]))
+picky = st.builds(
+    lambda job, nodelist, exclude, constraint: replace(
+        job, nodelist=nodelist, exclude=exclude, constraint=constraint
+    ),
+    gangs,
+    st.sampled_from([(), ("a1",), ("a1", "b1")]),
+    st.sampled_from([(), ("a1",), ("b2",)]),
+    st.sampled_from(["", "[ib|x]", "ib*1", "ib|x"]),
+)
 shapes = st.lists(
     st.one_of(
-        st.tuples(gangs), st.tuples(gangs), st.tuples(gangs, gangs), st.tuples(jobs(), jobs())
+        st.tuples(picky),
+        st.tuples(gangs),
+        st.tuples(gangs),
+        st.tuples(gangs, gangs),
+        st.tuples(jobs(), jobs()),
     ),
     min_size=1,
     max_size=5,
 )
-racks = st.builds(lambda few, more: rack("a", few) + rack("b", more), *[st.integers(1, 2)] * 2)
+racks = st.builds(
+    lambda few, more: rack("a", few, features=("ib",)) + rack("b", more), *[st.integers(1, 2)] * 2
+)
 
 
 class World:
