@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+        "data": ("federator.cli.data", "data", "Where data sets are, and where they should be."),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
         "experiment": (
             "federator.cli.experiment",
@@ -66,6 +67,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "web": ("federator.web.command", "web", "The web page: fleet, queue, jobs, tenants."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
         "write-off": ("federator.cli.drain", "write_off", "Give up a site that is gone."),
     }
@@ -113,6 +115,8 @@ def _elsewhere(asked: Sequence[str], missing: str | None) -> str:
     where = "runs on the daemon's host; elsewhere install federator[daemon]"
     if name == "testbed":
         where = "needs its extra: install federator[testbed]"
+    if name == "web":
+        where = "runs on the daemon's host and needs its extra: install federator[daemon,web]"
     return (
         f"'federator {name}' {where}; here is a site's part, "
         f"without {missing}, for {', '.join(AT_SITES)}"

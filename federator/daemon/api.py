@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.ids_asked import own_ids
-from federator.daemon.job_update import updates_of
+from federator.daemon.job_top import put_first
+from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
@@ -31,10 +32,12 @@ from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
+from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
     ControlAsked,
+    ControlRefusal,
     ControlVerb,
     Observation,
     SubmitAsked,
@@ -43,29 +46,37 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
-    AccountingCall,
     Call,
     CancelCall,
     ControlCall,
     DrainCall,
     ErrorKind,
     ErrorReply,
+    NodesCall,
     PlanCall,
-    QueueCall,
     ReloadCall,
     ResumeCall,
-    SitesCall,
-    StatusCall,
+    SignalCall,
+    SnapshotCall,
+    SpokenCall,
     SubmitCall,
-    TenantsCall,
+    VerifyCall,
     WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
 
 MAX_CANCELS: Final = 20_000  # of one request
+VIA_PAGE: Final = "web page"
+OF_THE_PAGE: Final = frozenset({ControlVerb.HOLD.value, ControlVerb.RELEASE.value})
 
 log = structlog.get_logger()
+
+
+def is_of_the_page(call: SpokenCall) -> bool:
+    """Whether an act is one that the web page may bring for a user."""
+    act = call.call
+    return not isinstance(act, ControlCall) or act.verb in OF_THE_PAGE
 
 
 _Reload = Callable[[ReloadCall, str, GiveReply], None]
@@ -112,7 +123,7 @@ class Api:
         self.site_calls = SiteCalls(config, federation)
         self._config = config
         self.reload: _Reload = _nobody_reloads
-        self.audit: Callable[[Act], None] = lambda _act: None
+        self.audit: Callable[[AuditAct], None] = lambda _act: None
         self._clients = WaitingClients()
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -137,36 +148,51 @@ class Api:
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""
-        self._take(call, self.roles.caller(user, None), answer)
+        account = self._config.web.account
+        speaks = bool(account) and user == account
+        if speaks and isinstance(call, SpokenCall) and is_of_the_page(call):
+            log.info("page_call", user=call.user, by=user, call=type(call.call).__name__)
+            self._take(call.call, self._page_user(call.user), answer)
+        else:
+            self._take(call, self.roles.caller(user, None)._replace(speaks=speaks), answer)
+
+    def _page_user(self, user: str) -> Caller:
+        """A user whom the web page names: its operators are those of federation.yaml alone."""
+        is_operator = user in self._config.web.operators
+        return self.roles.caller(user, None)._replace(operator=is_operator, via=VIA_PAGE)
 
     def _take(self, call: Call, caller: Caller, answer: GiveReply) -> None:
         if not self._leads():
             return
         replied, answer = answer, partial(self._note_refusal, caller, call, answer)
         try:
-            match call:
-                case SubmitCall():
-                    self._submit(call, caller, answer)
-                case CancelCall():
-                    self._cancel(call, caller, answer)
-                case ControlCall():
-                    self._control(call, caller, answer)
-                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
-                    viewer = self._config.viewer(
-                        caller.user, operator=caller.sees_all, administers=caller.administers
-                    )
-                    self._views.take(call, viewer, answer)
-                case StatusCall():
-                    answer(self._views.status())
-                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
-                    self._operate(call, caller, answer)
-                case _:
-                    self.site_calls.take(call, caller, answer)
+            self._dispatch(call, caller, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=caller.user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _dispatch(self, call: Call, caller: Caller, answer: GiveReply) -> None:
+        match call:
+            case SubmitCall():
+                self._submit(call, caller, answer)
+            case CancelCall():
+                self._cancel(call, caller, answer)
+            case ControlCall():
+                self._control(call, caller, answer)
+            case SpokenCall():
+                message = f"{caller.user} may not speak for users so: see web.account"
+                answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
+                self._operate(call, caller, answer)
+            case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
+                self.site_calls.take(call, caller, answer)
+            case _:
+                viewer = self._config.viewer(
+                    caller.user, operator=caller.sees_all, administers=caller.administers
+                )
+                self._views.take(call, viewer, answer)
 
     def _operate(self, call: OperatorCall | ReloadCall, caller: Caller, answer: GiveReply) -> None:
         if not caller.operator:
@@ -225,13 +251,12 @@ class Api:
     def _control(self, call: ControlCall, caller: Caller, answer: GiveReply) -> None:
         verb = verb_of(call.verb)
         call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
-        may = caller.may_change if verb is ControlVerb.UPDATE else caller.may_end
+        amends = verb in (ControlVerb.UPDATE, ControlVerb.TOP)
+        may = caller.may_change if amends else caller.may_end
         ids, errors = jobs_meant(self._federation.ledger, call, may)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
-        amended = (
-            updates_of(self._federation, ids, call.fields) if verb is ControlVerb.UPDATE else ()
-        )
+        amended = self._amended(verb, ids, call, caller)
         client = self._clients.add(answer, errors)
         self._observe(
             ControlAsked(
@@ -243,6 +268,21 @@ class Api:
                 amended=amended,
             )
         )
+
+    def _amended(
+        self, verb: ControlVerb, ids: tuple[WorkloadId, ...], call: ControlCall, caller: Caller
+    ) -> tuple[Amended, ...]:
+        """What is changed of workloads, where that is more than whether they are held."""
+        if verb is ControlVerb.UPDATE:
+            asker = Asker(self._config, caller.operator)
+            return updates_of(self._federation, ids, call.fields, asker)
+        if verb is ControlVerb.TOP and ids:
+            if not (caller.operator or self._config.policy.enable_user_top):
+                raise InvalidRequest(ControlRefusal.DENIED.value)
+            policy = self._config.policy
+            weights = policy.credit.weights if policy.order.by_quota else None
+            return put_first(self._federation.ledger, ids, weights, self._clock())
+        return ()
 
     def _all_of(self, call: CancelCall, caller: Caller) -> list[WorkloadId]:
         """Every live workload of the users named that the caller may end."""
@@ -274,7 +314,7 @@ class Api:
             )
             if reply.kind is ErrorKind.DENIED:
                 self.audit(
-                    Act(
+                    AuditAct(
                         at_s=self._clock(),
                         act=str(type(call).__struct_config__.tag),
                         by=caller.user,
