@@ -414,6 +414,7 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     budget: BudgetRow
     claims: tuple[ClaimRow, ...] = ()
     lending: LendingRow = LendingRow(mode="off")
+    keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
 
 
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):

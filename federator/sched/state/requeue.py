@@ -23,7 +23,7 @@ _NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRI
 
 
 def left_unasked(entry: WorkloadRecord, event: Changed) -> None:
-    """Note what one has saved that left its nodes without notice, and whether its site wanted it."""
+    """Note what one has saved that left without notice, and whether its site preempted it."""
     if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
         entry.saved_at = entry.site
     code = event.reason.code if event.reason is not None else None
