@@ -5,8 +5,10 @@ What a pass decides is in ``cycle`` and ``auction``; here is what comes when, an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from federator.model.event import Claimed
 from federator.model.lending import Lending
@@ -46,6 +48,8 @@ from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
+PASSES_KEPT: Final = 256  # in numbers, for people to look at
+
 
 class Rounds:
     """The open pass and the trials of clients, each with the round that it waits for.
@@ -62,6 +66,7 @@ class Rounds:
 
     Attributes:
         last_pass: the present one, or the last; None: none was made since the start.
+        recent_passes: the last ones, oldest first.
         pending: attempts that may be at a site though their workload waits.
         tells_decisions: whether what each award was decided on is told.
     """
@@ -90,6 +95,7 @@ class Rounds:
         self._begin_anew()
         self._pass: SchedulingPass | None = None
         self.last_pass: PassSummary | None = None
+        self.recent_passes: deque[PassSummary] = deque(maxlen=PASSES_KEPT)
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
@@ -227,6 +233,7 @@ class Rounds:
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
         self.last_pass = PassSummary(began_s=turn.now_s)
+        self.recent_passes.append(self.last_pass)
         self._pass = SchedulingPass(
             ranking,
             self._ledger,
