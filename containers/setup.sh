@@ -56,6 +56,23 @@ need_redis() {
   fi
 }
 
+# need_prometheus — Prometheus and its checker promtool, for tests that start and end their own. They
+# are skipped where it cannot be installed. As above, what Debian starts of it is ended.
+need_prometheus() {
+  command -v promtool >/dev/null 2>&1 && command -v prometheus >/dev/null 2>&1 && return 0
+  apt_install prometheus || {
+    say "going on without Prometheus"
+    return 0
+  }
+  # Some releases have the checker in a package of its own.
+  command -v promtool >/dev/null 2>&1 || apt_install promtool || say "going on without promtool"
+  if [ -d /run/systemd/system ]; then
+    as_root systemctl disable --now prometheus >&2
+  elif [ -x /etc/init.d/prometheus ]; then
+    as_root /etc/init.d/prometheus stop >&2
+  fi
+}
+
 # need_postgresql — PostgreSQL, for tests that start and end their own. They go without where it
 # cannot be installed, and say so. As above, what Debian starts of it is ended.
 need_postgresql() {
@@ -69,6 +86,19 @@ need_postgresql() {
   elif [ -x /etc/init.d/postgresql ]; then
     as_root /etc/init.d/postgresql stop >&2
   fi
+}
+
+# need_browser — Debian's chromium and what drives it, for the tests of the web page. They go without
+# where it cannot be had, and say so.
+need_browser() {
+  command -v chromium >/dev/null 2>&1 || apt_install chromium || {
+    say "going on without chromium: the page is not tried in a browser"
+    return 0
+  }
+  .venv/bin/python -c 'import axe_playwright_python, playwright' 2>/dev/null && return 0
+  say "installing what drives the browser"
+  .venv/bin/pip install -q --disable-pip-version-check -c requirements.lock -e '.[browser]' >&2 ||
+    say "going on without playwright: the page is not tried in a browser"
 }
 
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -14,9 +14,7 @@ from typing import Annotated, Final
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -24,6 +22,7 @@ from pydantic import (
 )
 
 from federator.config_files import ssh_mistakes
+from federator.config_listen import MetricsConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -36,32 +35,20 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_policy import PolicyConfig, Seconds
+from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
+from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_web import WebConfig
 from federator.errors import ConfigError
-from federator.history.url import check_history_url, history_warnings
-from federator.model.lending import Lending
-from federator.model.tenant import Allowance, Tenancy, Tenant
+from federator.history.url import history_warnings
+from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
-from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
-from federator.policies import ONCE_NAMED, POLICIES
-from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
-from federator.sched.queue.policy import Policy
-from federator.sched.state.credit import CreditWeights
+from federator.model.workload import SiteName, TenantName
+from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
-from federator.sched.state.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
-_Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
-_Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
-_Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first no . _ -")
-    return name
 
 
 def _federation_name(name: str) -> str:
@@ -70,87 +57,11 @@ def _federation_name(name: str) -> str:
     return name
 
 
-_TenantName = Annotated[TenantName, AfterValidator(_checked_name)]
-_SiteName = Annotated[SiteName, AfterValidator(_checked_name)]
-_RegionName = Annotated[str, AfterValidator(_checked_name)]
-_GpuName = Annotated[str, AfterValidator(_checked_name)]
+_RegionName = Annotated[str, AfterValidator(checked_name)]
+_GpuName = Annotated[str, AfterValidator(checked_name)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CreditConfig(_Strict):
-    """The terms of a workload's credit, and the time over which a tenant's usage counts.
-
-    Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
-    """
-
-    per_hour_waited: _Credit = 1.0
-    age_cap_h: _Hours = 168.0
-    fair_share: _Credit = 24.0
-    usage_window_h: _Hours = 168.0
-    usage_half_life_h: _Hours | None = None
-    per_nice: _Credit = 0.01  # credit lost by each unit of --nice
-    non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
-
-    @model_validator(mode="after")
-    def _one_average(self) -> CreditConfig:
-        if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
-            refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
-        return self
-
-    @property
-    def weights(self) -> CreditWeights:
-        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
-
-    @property
-    def usage(self) -> UsageMemory:
-        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
-
-
-class PreemptionConfig(_Strict):
-    """Limits of preemption: how long victims have, and how many there may be.
-
-    At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
-    For tenants with ``start_within_s``, ``beyond_budget_frac`` more.
-    """
-
-    grace_s: _Seconds = 120.0
-    cooldown_s: _Seconds = 3600.0
-    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
-    beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
-    budget_window_s: _Seconds = 600.0
-    min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
-
-
-class PolicyConfig(_Strict):
-    """The order of the queue, and the federation's patience."""
-
-    name: str = "mast"
-    credit: CreditConfig = CreditConfig()
-    preemption: PreemptionConfig = PreemptionConfig()
-    pass_interval_s: _Seconds = 300.0
-    launch_lease_s: _Seconds = 60.0
-    bid_timeout_s: _Seconds = 5.0
-    forecast_ends: bool = False
-    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        name = ONCE_NAMED.get(name, name)
-        if name not in POLICIES:
-            raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
-        return name
-
-    @property
-    def order(self) -> Policy:
-        """The policy that ranks the queue."""
-        return POLICIES[self.name](self.credit.weights)
-
-
-class RegionConfig(_Strict):
+class RegionConfig(Strict):
     """Sites that share storage."""
 
     shared: Path
@@ -164,7 +75,7 @@ class RegionConfig(_Strict):
         return path
 
 
-class GpuConfig(_Strict):
+class GpuConfig(Strict):
     """One gres type: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
@@ -172,7 +83,7 @@ class GpuConfig(_Strict):
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
 
 
-class SshConfig(_Strict):
+class SshConfig(Strict):
     """The way to reach a site's agent: one account, one key, one pinned host key."""
 
     host: str
@@ -182,14 +93,15 @@ class SshConfig(_Strict):
     known_hosts: Path
 
 
-class SiteConfig(_Strict):
+class SiteConfig(Strict):
     """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
 
     region: str
     ssh: SshConfig | None = None
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
-    poll_interval_s: _Seconds = 10.0
+    poll_interval_s: Seconds = 10.0
+    users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -198,89 +110,7 @@ class SiteConfig(_Strict):
         return self
 
 
-class LimitConfig(_Strict):
-    """The most of each resource in simultaneous use; what is left out is not limited."""
-
-    gpus: _Count | None = None
-    cpus: _Count | None = None
-    gpu_types: dict[str, _Count] = {}  # of ``gpus``
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        """The amounts that are bounded, by their key."""
-        plain = {"gpus": self.gpus, "cpus": self.cpus}
-        typed = {f"gpu_types.{name}": amount for name, amount in self.gpu_types.items()}
-        return {key: amount for key, amount in plain.items() if amount is not None} | typed
-
-    @property
-    def allowance(self) -> Allowance:
-        bounds = self.bounds
-        return Allowance(
-            gpus=bounds.get("gpus", inf), cpus=bounds.get("cpus", inf), gpu_types=self.gpu_types
-        )
-
-
-class QuotaConfig(LimitConfig):
-    """The amounts that a tenant is guaranteed in simultaneous use.
-
-    GPUs are what a federation shares, so CPUs count only where the admin says so, and GPUs always:
-    ``quota: {gpus: 64}`` guarantees 64 GPUs with whatever CPUs they need, and
-    ``quota: {cpus: 1024}`` guarantees 1024 CPUs and no GPU. A tenant without the key ``quota`` is
-    guaranteed nothing of its own.
-    """
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        return {"gpus": 0} | super().bounds
-
-    @model_validator(mode="after")
-    def _says_something(self) -> QuotaConfig:
-        if self.gpus is None and self.cpus is None and not self.gpu_types:
-            raise ValueError("give 'gpus' or 'cpus'; a tenant without a quota has no such key")
-        return self
-
-
-class TenantConfig(_Strict):
-    """A Slurm account of the federation."""
-
-    priority: Annotated[int, Field(ge=1, le=7)] = 7
-    parent: _TenantName | None = None
-    quota: QuotaConfig | None = None
-    home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
-    start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
-    limit: LimitConfig = LimitConfig()
-    users: tuple[str, ...] = ()
-    require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
-
-    @property
-    def amounts(self) -> dict[str, LimitConfig]:
-        """Quota and limit, by their key."""
-        return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
-
-
-class LogConfig(_Strict):
-    """The event log; docs/reliability.md, "Snapshots and restarts"."""
-
-    keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
-
-
-class HistoryConfig(_Strict):
-    """The history of what has ended; docs/history.md."""
-
-    url: str = ""  # "": beside the log
-    keep_days: Annotated[float, Field(ge=1, le=100 * 365)] = 1095.0
-
-    @field_validator("url")
-    @classmethod
-    def _known(cls, url: str) -> str:
-        try:
-            check_history_url(url)
-        except ValueError as error:  # as of the store's
-            refuse([((), str(error))])
-        return url
-
-
-class FederationConfig(_Strict):
+class FederationConfig(Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, AfterValidator(_federation_name)]
@@ -288,12 +118,16 @@ class FederationConfig(_Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
+    web: WebConfig = WebConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
-    regions: dict[_RegionName, RegionConfig] = {}
-    gpus: dict[_GpuName, GpuConfig] = {}
-    sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[_TenantName, TenantConfig] = {}
+    audit: AuditConfig = AuditConfig()
+    roles: RolesConfig = RolesConfig()
+    regions: dict[_RegionName, RegionConfig] = Field(default={})
+    gpus: dict[_GpuName, GpuConfig] = Field(default={})
+    sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
+    tenants: dict[TenantKey, TenantConfig] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -315,6 +149,11 @@ class FederationConfig(_Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            for k, user in enumerate(site.users or ()):
+                tenant = user.removeprefix("@")
+                if user.startswith("@") and tenant not in self.tenants:
+                    message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
+                    yield ("sites", name, "users", str(k)), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
@@ -371,12 +210,21 @@ class FederationConfig(_Strict):
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
-    def viewer(self, user: str, *, operator: bool) -> Viewer | None:
+    def speaks_for(self, site: SiteName, user: str) -> bool:
+        """Whether a site's agent is believed that a call is by this user."""
+        users = self.sites[site].users if site in self.sites else None
+        if users is None or user in users:
+            return True
+        return any(f"@{tenant}" in users for tenant in self.tenants_of(user))
+
+    def viewer(
+        self, user: str, *, operator: bool, administers: Collection[TenantName] = ()
+    ) -> Viewer | None:
         """What of the queue and the history a user sees; None: all of it."""
         if operator or self.privacy is Privacy.OPEN:
             return None
         own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
-        return Viewer(user=user, tenants=frozenset(own))
+        return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""
@@ -389,6 +237,7 @@ class FederationConfig(_Strict):
                 parent=tenant.parent,
                 home=tenant.home,
                 start_within_s=tenant.start_within_s,
+                jobs=tenant.job_limits,
             )
             for name, tenant in self.tenants.items()
         ]
@@ -406,6 +255,8 @@ class FederationConfig(_Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.web.warnings(),
+            *self.metrics.warnings,
             *self._broken_promises(),
         ]
         if not self.tenants:

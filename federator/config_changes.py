@@ -9,7 +9,11 @@ from typing import Any, Final
 from federator.config import FederationConfig
 from federator.wire.client_protocol import KeyChange
 
-AT_RESTART: Final = ("federation", "store", "socket", "history.url", "history.keep_days")
+AT_RESTART: Final = (
+    *("federation", "store", "socket", "history.url", "history.keep_days"),
+    "metrics.listen",
+    *("audit.dir", "audit.max_mib", "audit.decisions_mib"),
+)
 """Keys that a running daemon does not change."""
 
 

@@ -20,6 +20,8 @@ TREES: Final[Mapping[str, str]] = MappingProxyType(
         "slurm_plugins": "slurm_plugins",  # C, compiled against the site's Slurm
         "prolog_epilog": "prolog_epilog",  # the hooks of compute nodes
         "systemd": "packaging/systemd",  # units
+        "prometheus": "packaging/prometheus",  # rules and alerts
+        "grafana": "packaging/grafana",  # dashboards
         "docs": "docs",  # sources of the man pages
     }
 )

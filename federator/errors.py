@@ -57,3 +57,11 @@ class NotCompacted(StoreError):
 
 class DamagedLog(StoreError):
     """The log is not what was written: put a copy back, or rebuild it from the sites."""
+
+
+class AuditError(FederatorError):
+    """The audit cannot be written; the daemon goes on, and tries again."""
+
+
+class DamagedAudit(FederatorError):
+    """The audit is not what was written: find out who changed it."""

@@ -8,6 +8,7 @@ anything imports ``federator.testbed``, which reads these variables once.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,8 @@ if _IS_SIDE:
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
 _LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
 _LAST = ("test_weather",)  # it takes all that the machine has
+_LONG_RUN_S = 300.0  # of tests; a shorter run says nothing of its times
+_SLOWEST = 25
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,11 +78,37 @@ def _waited(pressure: Path) -> str:
     return dict(word.split("=") for word in some.split()[1:]).get("avg60", "unknown") + " %"
 
 
+class _Times:
+    """Says at the end where the time of a run went: by tier, and the files that took longest."""
+
+    def __init__(self) -> None:
+        self._by_file: dict[str, float] = {}
+        self._ends: dict[str, float] = {}  # of tiers, in the order in which they end
+        self._began_s = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.split("::")[0]
+        self._by_file[file] = self._by_file.get(file, 0.0) + report.duration
+        tier = file.removeprefix("tests/").split("/")[0]
+        self._ends.pop(tier, None)
+        self._ends[tier] = time.monotonic() - self._began_s
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if sum(self._by_file.values()) < _LONG_RUN_S:
+            return
+        ends = ", ".join(f"{tier} at {end:.0f} s" for tier, end in self._ends.items())
+        terminalreporter.section("where the time went")
+        terminalreporter.write_line(f"last test of {ends}")
+        for file, took in sorted(self._by_file.items(), key=lambda each: -each[1])[:_SLOWEST]:
+            terminalreporter.write_line(f"{took:7.0f} s {file}")
+
+
 @pytest.hookimpl(trylast=True)  # the terminal is there then
 def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(terminal.write_line))
+        config.pluginmanager.register(_Times())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

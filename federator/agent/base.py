@@ -11,6 +11,7 @@ from federator.errors import SiteRefused
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
@@ -103,6 +104,7 @@ class Sweep:
     attempts: tuple[AttemptReport, ...]  # of the federation, live or ended not long ago
     holders: tuple[Holder, ...] = ()  # all that runs on these nodes, federated or not
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
+    windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had, by start
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
 
@@ -240,6 +242,10 @@ class SiteDriver(Protocol):
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         """Look at all of it, and at ``own`` jobs wherever they are and whatever they are called."""
+        ...
+
+    async def settings_changed(self) -> bool:
+        """Tell whether partitions or reservations have changed since the last sweep; cheap."""
         ...
 
     async def launch(

@@ -18,10 +18,15 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     consume_lease: Literal["gate", "wrapper"] = (
         "gate"  # the site's prolog, or ``agent.lease_wrapper``
     )
+    settings_interval_s: float = 1.0  # between two looks at partitions and reservations
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
 
     def __post_init__(self) -> None:
         if self.consume_lease == "wrapper" and not self.spool_dir:
             raise ValueError("consume_lease: wrapper needs a spool_dir, which has the leases")
+        if not 0.5 <= self.settings_interval_s <= 60:
+            raise ValueError(
+                f"settings_interval_s: expected 0.5 to 60, got {self.settings_interval_s}"
+            )
         if self.spool_dir and not Path(self.spool_dir).is_absolute():
             raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")

@@ -49,6 +49,7 @@ from federator.agent.observations import (
     NotDone,
     Now,
     Ordered,
+    SettingsChanged,
     Started,
     Woken,
 )
@@ -139,6 +140,8 @@ class AgentCore:
                 self._obey(observation)
             case Done() | NotDone():
                 self._take(observation)
+            case SettingsChanged():
+                self._sweeper.want()
             case HungUp():
                 self.memory.ending = True
             case Started() | Woken():
@@ -172,7 +175,7 @@ class AgentCore:
 
     def _orders(self) -> Mapping[type[Message], Callable[[Any], None]]:
         return {
-            Ping: lambda _: self.memory.send(Pong()),
+            Ping: lambda _: self.memory.send(Pong(sweep_age_s=self._sweeper.age_s)),
             SnapshotAsk: self._bidding.show,
             LaunchOrder: self._attempts.launch,
             CancelOrder: self._attempts.cancel,

@@ -49,6 +49,10 @@ class Woken(AgentObservation, frozen=True, kw_only=True, tag="woken"):
     """The time of the last ``WakeAt`` has come."""
 
 
+class SettingsChanged(AgentObservation, frozen=True, kw_only=True, tag="settings_changed"):
+    """Partitions or reservations of the site are others than the last sweep shows."""
+
+
 class Started(AgentObservation, frozen=True, kw_only=True, tag="started"):
     """The daemon was accepted: begin."""
 

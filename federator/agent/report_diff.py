@@ -8,6 +8,7 @@ from federator.agent.base import Sweep
 from federator.model.partition import PartitionSummary
 from federator.model.site import AttemptReport, Capacity, SiteJobState
 from federator.model.site_message import Report
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 
 MOST_PROBLEMS = 20  # of one report, each cut to 300 characters
@@ -22,6 +23,7 @@ class ReportDiff:
         self._partitions: tuple[PartitionSummary, ...] = ()
         self._problems: tuple[str, ...] = ()
         self._freed = 0
+        self._windows: tuple[SiteWindow, ...] = ()
 
     def reset(self) -> None:
         """The next report is complete."""
@@ -54,18 +56,18 @@ class ReportDiff:
                 for a, (user, j) in accepted.items()
                 if a not in known
             ]
-        old = {} if reported is None else reported
-        gone = [a for a, r in old.items() if a not in known and not r.state.ended]
+        gone = [a for a, r in (reported or {}).items() if a not in known and not r.state.ended]
         new_capacity = None
         if sweep.nodes_complete and (capacity != self._capacity or reported is None):
             new_capacity = capacity
         changed = partitions != self._partitions or reported is None
+        windows = self._new_windows(sweep, reported is None)
         has_freed = freed != self._freed
         new_problems = sweep.problems != self._problems
         self._problems, self._freed = sweep.problems, freed
         self._attempts, self._capacity, self._partitions = dict(known), capacity, partitions
         something = fresh or gone or new_capacity is not None or changed or new_problems
-        if reported is not None and not something and not has_freed:
+        if reported is not None and not (something or windows is not None or has_freed):
             return None
         return Report(
             attempts=tuple(fresh),
@@ -75,4 +77,9 @@ class ReportDiff:
             partitions=partitions if changed else (),
             problems=tuple(p[:300] for p in sweep.problems[:MOST_PROBLEMS]),
             freed=freed,
+            windows=windows,
         )
+
+    def _new_windows(self, sweep: Sweep, first: bool) -> tuple[SiteWindow, ...] | None:
+        known, self._windows = self._windows, sweep.windows
+        return sweep.windows if first or sweep.windows != known else None

@@ -22,12 +22,21 @@ from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
 from federator.agent.journal import Journal
-from federator.agent.observations import AgentObservation, HungUp, Now, Ordered, Started, Woken
+from federator.agent.observations import (
+    AgentObservation,
+    HungUp,
+    Now,
+    Ordered,
+    SettingsChanged,
+    Started,
+    Woken,
+)
 from federator.agent.order_archive import OrderArchive
 from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.agent.services.client_relay import Relay
 from federator.agent.services.handshake import SILENCE_S, term_of
 from federator.agent.services.measurements import Measurements
+from federator.agent.services.settings_watch import SettingsWatch
 from federator.agent.services.site_check import Verifier
 from federator.agent.services.user_questions import ANSWERS, UserQuestions
 from federator.agent.spool import Acting, Spool
@@ -95,6 +104,9 @@ class Agent:
         self._measurements = Measurements(driver, self._spool, self._send)
         self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
+        self._settings = SettingsWatch(
+            driver, config.settings_interval_s, lambda: self._observe(SettingsChanged())
+        )
         self._acts = SiteActs(
             driver,
             journal,
@@ -137,6 +149,7 @@ class Agent:
         waking = asyncio.create_task(self._wake_in_time())
         waking.add_done_callback(self._finished)
         self._observe(Started())
+        self._start(self._settings.run())
         try:
             await asyncio.wait([obeying, self._failure], return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -107,6 +107,12 @@ class Sweeper:
         """Of the first sweep that sees all that has happened so far."""
         return self._number + 1
 
+    @property
+    def age_s(self) -> float:
+        """Time since Slurm last answered; -1: it has not answered yet."""
+        age_s = self._memory.now.elapsed_s - self.swept_at_s
+        return age_s if age_s < inf else -1.0
+
     def want(self) -> None:
         """Sweep as soon as the one under way is over."""
         self._wanted = True
@@ -203,6 +209,7 @@ class Sweeper:
             switches=sweep.switches,
             running=self._followers.running(running),
             local=local,
+            windows=sweep.windows,
         )
         memory.emit(SettleLeases(number=memory.number()))
 
@@ -246,7 +253,8 @@ class Sweeper:
         gone = report.gone
         located = memory.index.located(report.attempts)
         report = msgspec.structs.replace(report, gone=(), attempts=located)
-        if report.attempts or report.complete or report.capacity or report.partitions or not gone:
+        tells = report.attempts or report.complete or report.capacity or report.partitions
+        if tells or report.windows is not None or not gone:
             memory.send(report)
         if gone:
             self._followers.vanished(gone)

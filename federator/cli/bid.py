@@ -50,6 +50,7 @@ def answer_of(snapshot: Snapshot, request: BidRequest) -> SiteAnswer:
         switches=snapshot.switches,
         running=snapshot.running,
         local=snapshot.local,
+        windows=snapshot.windows,
     )
     (answer,) = scheduler.bid([request], snapshot.now_s)
     return answer

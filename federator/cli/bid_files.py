@@ -24,6 +24,7 @@ from federator.model.site import (
     Snapshot,
 )
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from federator.model.window import SiteWindow
 from federator.model.workload import MAX_AMOUNT, Job, SiteName, WorkloadId
 
 _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -58,6 +59,7 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     gres: _Gres = ()
     gres_alloc: _Gres = ()
     gres_shared: tuple[str, ...] = ()
+    reserved: bool = False
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +99,18 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     components: dict[_Count, dict[str, ShareFields]] = {}
 
 
+class WindowFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``windows``."""
+
+    name: str
+    starts_at_s: _Number
+    ends_at_s: _Number
+    nodes: tuple[str, ...]
+    cpus: dict[str, _Count] = {}
+    maintenance: bool = False
+    again_s: _Number = 0.0
+
+
 class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
     """All of snapshot.json."""
 
@@ -106,6 +120,7 @@ class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
     running: list[OccupantFields] = []
     local: list[LocalFields] = []
     switches: dict[str, str] = {}
+    windows: list[WindowFields] = []
 
 
 class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,9 +196,11 @@ def read_snapshot(path: Path) -> Snapshot:
             raise file.refusal(f"running[{k}].nodes", f"unknown node '{brief(name)}'")
         for name in {name for held in job.components.values() for name in held} - job.nodes.keys():
             raise file.refusal(f"running[{k}].components", f"'{brief(name)}' is not in nodes")
-    for k, local in enumerate(fields.local):
-        for name in set(local.nodes) - names:
-            raise file.refusal(f"local[{k}].nodes", f"unknown node '{brief(name)}'")
+    named = [(f"local[{k}]", local.nodes) for k, local in enumerate(fields.local)]
+    named += [(f"windows[{k}]", window.nodes) for k, window in enumerate(fields.windows)]
+    for place, nodes in named:
+        for name in set(nodes) - names:
+            raise file.refusal(f"{place}.nodes", f"unknown node '{brief(name)}'")
     return Snapshot(
         site=SiteName(fields.site),
         now_s=fields.now_s,
@@ -194,6 +211,10 @@ def read_snapshot(path: Path) -> Snapshot:
             for j in fields.local
         ),
         switches=fields.switches,
+        windows=tuple(
+            SiteWindow(**_values(window))
+            for window in sorted(fields.windows, key=lambda window: window.starts_at_s)
+        ),
     )
 
 

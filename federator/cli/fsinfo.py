@@ -14,9 +14,10 @@ import msgspec
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, printable, unexpected
+from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
+from federator.model.window import SiteWindow
 from federator.wire.client_protocol import DrainRow, ErrorReply, SiteRow, SitesCall, SitesReply
 
 PROGRAM: Final = Program(
@@ -158,6 +159,7 @@ def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:
 
 def _lines(site: SiteRow) -> list[str]:
     drained = [f"  {drain_line(drain)}" for drain in site.drains]
+    drained += [f"  {window_line(window)}" for window in site.windows]
     if not site.up:
         state = f"{site.name:<10} {site.region:<8} down  {site.slurm_version or '-':<9}"
         since = int(time.time() - site.down_since_s) if site.down_since_s else 0
@@ -187,17 +189,24 @@ def drain_line(drain: DrainRow) -> str:
     if drain.written_off:
         left = f"{drain.left} attempt{'' if drain.left == 1 else 's'} to be ended there"
         why = f"{left}: {drain.reason or 'no reason given'}"
-        return f"written off since {_clock(drain.since_s)} by {drain.by}; {why}"
+        return f"written off since {clock(drain.since_s)} by {drain.by}; {why}"
     nodes = f"{folded(drain.nodes)} " if drain.nodes else ""
-    until = f", empty by {_clock(drain.deadline_s)}" if drain.deadline_s else ""
+    until = f", empty by {clock(drain.deadline_s)}" if drain.deadline_s else ""
     moves = ", workloads move" if drain.migrate else ""
     left = f"{drain.left} workload{'' if drain.left == 1 else 's'} left"
     why = f"{left}: {drain.reason or 'no reason given'}"
-    return f"{nodes}{what} since {_clock(drain.since_s)} by {drain.by}{until}{moves}; {why}"
+    return f"{nodes}{what} since {clock(drain.since_s)} by {drain.by}{until}{moves}; {why}"
 
 
-def _clock(at_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
+def window_line(window: SiteWindow) -> str:
+    """One window of a site's own reservations in words."""
+    from federator.cli.node_lists import folded  # noqa: PLC0415  # only few tables need it
+
+    what = "maintenance" if window.maintenance else "reservation"
+    part = "part of " if window.cpus else ""
+    times = f"{clock(window.starts_at_s)} until {clock(window.ends_at_s)}"
+    again = ", and again" if window.again_s else ""
+    return f"{what} {window.name}: {part}{folded(window.nodes)} from {times}{again}"
 
 
 def _partition(p: PartitionSummary) -> str:

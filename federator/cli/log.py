@@ -107,6 +107,32 @@ def replay(url: str | None, config: Path | None, until: int | None, as_json: boo
     print(render(list(rows), now_s, header=True, why=False))
 
 
+@log.command()
+@_log_options
+@click.argument("award", metavar="N")
+@click.option("--dir", "folder", type=_PATH, help="The audit's folder, if not beside the log.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
+def decide(
+    award: str, url: str | None, config: Path | None, folder: Path | None, as_json: bool
+) -> None:
+    """Make an award again from what was seen then, and say which term decided.
+
+    N is a workload (its last award), an attempt (fed:4294967300:2), or the number of a record
+    of the log. What was decided is compared with the log's record, bit for bit; status 65 says that
+    they differ.
+
+    Example: federator log decide 4294967300 --config /etc/federator/federation.yaml
+    """
+    from federator.cli.log_decide import show_decision  # noqa: PLC0415
+    from federator.config import load_config  # noqa: PLC0415
+
+    named = load_config(config).audit.dir if config is not None else ""
+    where, store = _opened(url, config)
+    show_decision(
+        award, store, str(folder) if folder is not None else named, where, as_json=as_json
+    )
+
+
 def _opened(url: str | None, config: Path | None) -> tuple[str, Store]:
     """The log that the options name, and what to call it."""
     from federator.config import load_config  # noqa: PLC0415

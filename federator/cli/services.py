@@ -56,6 +56,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
+    from federator.audit.service import open_audit  # noqa: PLC0415
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
     from federator.daemon.daemon import Daemon  # noqa: PLC0415
     from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
@@ -76,6 +77,9 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
         DaemonEdges(
             beside=in_a_thread,
             history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
+            audit=open_audit(
+                loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
+            ),
         ),
         displaces=displace,
         source=ConfigFile(config),

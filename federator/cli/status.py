@@ -124,6 +124,8 @@ def _evictions(budget: BudgetRow) -> str:
         f"{budget.evictions} with {counted(budget.evicted_gpus, 'GPU')} in the last "
         f"{span(budget.window_s)}; {budget.left_gpus:g} of {budget.gpus:g} GPUs of the budget left"
     )
+    if budget.whole_in_s > budget.window_s:  # for a victim larger than the budget
+        text = f"{text}, all in {span(budget.whole_in_s)}"
     if not budget.beyond_gpus:
         return text
     return f"{text}; {counted(budget.beyond_gpus, 'GPU')} beyond it for start objectives"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -97,6 +98,18 @@ def _reserved(reason: Reason) -> str:
     )
 
 
+def _site_reservation(reason: Reason) -> str:
+    """``Slurm reservation maint keeps 2 nodes from … until …, before it would be over``."""
+    nodes = counted(reason.needed, "node") if reason.needed else "nodes"
+    times = f"{clock(reason.from_s)} until {clock(reason.until_s)}"
+    return f"Slurm reservation {reason.detail} keeps {nodes} from {times}, before it would be over"
+
+
+def clock(at_s: float) -> str:
+    """A Unix time as Slurm prints it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
+
+
 def _named(text: str) -> Callable[[Reason], str]:
     """``text``, followed by the detail when there is one."""
     return lambda reason: f"{text}: {reason.detail}" if reason.detail else text
@@ -138,6 +151,10 @@ def _budget(reason: Reason) -> str:
     )
 
 
+def _saves(reason: Reason) -> str:
+    return f"{reason.needed} victims would save at the same time, {reason.free} may now"
+
+
 def _claim(reason: Reason) -> str:
     left = _amount(reason.free, reason.unit)
     of_all = _amount(reason.needed, reason.unit)
@@ -167,6 +184,17 @@ def _beyond_forecast(reason: Reason) -> str:
     )
 
 
+def _jobs_at_once(whose: str) -> Callable[[Reason], str]:
+    return lambda r: f"tenant {r.detail} may run {counted(r.needed, 'job')} {whose} at once"
+
+
+def _jobs_left(whose: str) -> Callable[[Reason], str]:
+    return lambda r: (
+        f"{counted(r.needed, 'job')} more, the limit of {whose} in tenant {r.detail} leaves "
+        f"{r.free}"
+    )
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -190,6 +218,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
     ReasonCode.RESERVED: _reserved,
+    ReasonCode.SITE_RESERVATION: _site_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
@@ -197,6 +226,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
+    ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),
+    ReasonCode.SAVES: _saves,
     ReasonCode.CLAIM: _claim,
     ReasonCode.UNKNOWN: _named("for a reason that this release does not know"),
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
@@ -211,6 +242,10 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,
     ReasonCode.LIMIT: _limit,
+    ReasonCode.USER_JOBS: _jobs_at_once("of a user"),
+    ReasonCode.TENANT_JOBS: _jobs_at_once("of all its users"),
+    ReasonCode.USER_SUBMIT: _jobs_left("each user"),
+    ReasonCode.TENANT_SUBMIT: _jobs_left("all users"),
     ReasonCode.NOT_TRIED: _named("waits for the next scheduling pass"),
 }
 

@@ -10,7 +10,9 @@ import click
 
 from federator.cli import pipe
 from federator.errors import (
+    AuditError,
     ConfigError,
+    DamagedAudit,
     DamagedLog,
     FederatorError,
     InvalidRequest,
@@ -29,6 +31,8 @@ _STATUSES: Final[tuple[tuple[type[FederatorError], int], ...]] = (
     (SiteUnavailable, os.EX_UNAVAILABLE),
     (LeadershipLost, os.EX_TEMPFAIL),  # a kind of StoreError, as the next: so before it
     (DamagedLog, os.EX_DATAERR),
+    (DamagedAudit, os.EX_DATAERR),
+    (AuditError, os.EX_IOERR),
     (StoreError, os.EX_IOERR),
 )
 

@@ -1,15 +1,14 @@
 """Answers users' calls: checks who may ask for what, and makes observations of the calls.
 
-A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
-from a process on the daemon's host. There root and the daemon's own user are operators: they may
+A call comes from the agent of a site, which vouches for the user by the peer of its socket, and is
+believed about the users of its own map; or from a process on the daemon's host. There operators may
 act for others (``--uid``), cancel anything, see what a site bids on, have a site verified, and
-drain sites.
+drain sites. ``roles`` says who is what.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,22 +17,27 @@ from typing import Final
 import msgspec
 import structlog
 
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.ids_asked import own_ids
-from federator.daemon.job_update import updates_of
+from federator.daemon.job_top import put_first
+from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
+from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
+from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
     ControlAsked,
+    ControlRefusal,
     ControlVerb,
     Observation,
     SubmitAsked,
@@ -42,28 +46,37 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
-    AccountingCall,
     Call,
     CancelCall,
     ControlCall,
     DrainCall,
+    ErrorKind,
     ErrorReply,
+    NodesCall,
     PlanCall,
-    QueueCall,
     ReloadCall,
     ResumeCall,
-    SitesCall,
-    StatusCall,
+    SignalCall,
+    SnapshotCall,
+    SpokenCall,
     SubmitCall,
-    TenantsCall,
+    VerifyCall,
     WriteOffCall,
 )
-from federator.wire.client_socket import ClientSocket, OpenSocket, user_of
+from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
 
 MAX_CANCELS: Final = 20_000  # of one request
+VIA_PAGE: Final = "web page"
+OF_THE_PAGE: Final = frozenset({ControlVerb.HOLD.value, ControlVerb.RELEASE.value})
 
 log = structlog.get_logger()
+
+
+def is_of_the_page(call: SpokenCall) -> bool:
+    """Whether an act is one that the web page may bring for a user."""
+    act = call.call
+    return not isinstance(act, ControlCall) or act.verb in OF_THE_PAGE
 
 
 _Reload = Callable[[ReloadCall, str, GiveReply], None]
@@ -71,11 +84,6 @@ _Reload = Callable[[ReloadCall, str, GiveReply], None]
 
 def _nobody_reloads(_call: ReloadCall, _user: str, answer: GiveReply) -> None:
     answer(ErrorReply(message="this daemon cannot reload"))
-
-
-def operators() -> frozenset[str]:
-    """The users that may act for others: root, and the account that the daemon really runs as."""
-    return frozenset({"root", user_of(os.geteuid())})
 
 
 class Api:
@@ -93,6 +101,8 @@ class Api:
     Attributes:
         site_calls: those that sites' agents answer; the daemon sets its links.
         reload: takes an operator's wish to reload, and whom to answer; the daemon sets it.
+        roles: says who a caller is.
+        audit: notes what was denied; the daemon sets it.
     """
 
     def __init__(
@@ -108,16 +118,18 @@ class Api:
         self._observe = observe
         self._clock = clock
         self._leads = leads
-        self._operators = operators()
+        self.roles = Roles(config)
         self._views = ViewCalls(config, federation, clock, history)
         self.site_calls = SiteCalls(config, federation)
         self._config = config
         self.reload: _Reload = _nobody_reloads
+        self.audit: Callable[[AuditAct], None] = lambda _act: None
         self._clients = WaitingClients()
 
     def reconfigure(self, config: FederationConfig) -> None:
         """Answer by this configuration from now on."""
         self._config = config
+        self.roles = self.roles.by(config)
         self._views.reconfigure(config)
         self.site_calls.reconfigure(config)
 
@@ -126,38 +138,61 @@ class Api:
     def take(self, call: ClientCall, origin: SiteName, answer: GiveReply) -> None:
         """Take a call made at a site; the answer may come later."""
         log.debug("call", user=call.user, site=origin, call=type(call.call).__name__)
-        self._take(call.call, Caller(call.user, operator=False), answer)
+        caller = self.roles.caller(call.user, origin)
+        if self._config.speaks_for(origin, call.user):
+            self._take(call.call, caller, answer)
+            return
+        message = f"site {origin} may not speak for {call.user}: sites.{origin}.users says for whom"
+        refusal = ErrorReply(message=message, kind=ErrorKind.DENIED)
+        self._note_refusal(caller, call.call, answer, refusal)
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""
-        self._take(call, Caller(user, user in self._operators), answer)
+        account = self._config.web.account
+        speaks = bool(account) and user == account
+        if speaks and isinstance(call, SpokenCall) and is_of_the_page(call):
+            log.info("page_call", user=call.user, by=user, call=type(call.call).__name__)
+            self._take(call.call, self._page_user(call.user), answer)
+        else:
+            self._take(call, self.roles.caller(user, None)._replace(speaks=speaks), answer)
+
+    def _page_user(self, user: str) -> Caller:
+        """A user whom the web page names: its operators are those of federation.yaml alone."""
+        is_operator = user in self._config.web.operators
+        return self.roles.caller(user, None)._replace(operator=is_operator, via=VIA_PAGE)
 
     def _take(self, call: Call, caller: Caller, answer: GiveReply) -> None:
         if not self._leads():
             return
-        replied, answer = answer, partial(_note_refusal, caller.user, call, answer)
+        replied, answer = answer, partial(self._note_refusal, caller, call, answer)
         try:
-            match call:
-                case SubmitCall():
-                    self._submit(call, caller.acting_as(call.as_user), answer)
-                case CancelCall():
-                    self._cancel(call, caller, answer)
-                case ControlCall():
-                    self._control(call, caller, answer)
-                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
-                    viewer = self._config.viewer(caller.user, operator=caller.operator)
-                    self._views.take(call, viewer, answer)
-                case StatusCall():
-                    answer(self._views.status())
-                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
-                    self._operate(call, caller, answer)
-                case _:
-                    self.site_calls.take(call, caller, answer)
+            self._dispatch(call, caller, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=caller.user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _dispatch(self, call: Call, caller: Caller, answer: GiveReply) -> None:
+        match call:
+            case SubmitCall():
+                self._submit(call, caller, answer)
+            case CancelCall():
+                self._cancel(call, caller, answer)
+            case ControlCall():
+                self._control(call, caller, answer)
+            case SpokenCall():
+                message = f"{caller.user} may not speak for users so: see web.account"
+                answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
+                self._operate(call, caller, answer)
+            case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
+                self.site_calls.take(call, caller, answer)
+            case _:
+                viewer = self._config.viewer(
+                    caller.user, operator=caller.sees_all, administers=caller.administers
+                )
+                self._views.take(call, viewer, answer)
 
     def _operate(self, call: OperatorCall | ReloadCall, caller: Caller, answer: GiveReply) -> None:
         if not caller.operator:
@@ -177,11 +212,15 @@ class Api:
 
     # ---- submissions ----
 
-    def _submit(self, call: SubmitCall, user: str, answer: GiveReply) -> None:
+    def _submit(self, call: SubmitCall, caller: Caller, answer: GiveReply) -> None:
+        user = caller.acting_as(call.as_user)
         draft = draft_of(call, user, self._config, self._federation.ledger)
         client = self._clients.add(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
-        self._observe(SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only))
+        by = "" if user == caller.user else caller.user
+        self._observe(
+            SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only, by=by)
+        )
 
     # ---- cancels ----
 
@@ -198,7 +237,7 @@ class Api:
                 entry = self._federation.ledger.entries[id_]
                 if call.users and entry.workload.user not in call.users:
                     continue
-                if caller.owner not in (None, entry.workload.user):
+                if not caller.may_end(entry.workload):
                     errors.append(f"Access/permission denied: {wanted} belongs to another user")
                     break
                 if entry.state not in TERMINAL:
@@ -212,12 +251,12 @@ class Api:
     def _control(self, call: ControlCall, caller: Caller, answer: GiveReply) -> None:
         verb = verb_of(call.verb)
         call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
-        ids, errors = jobs_meant(self._federation.ledger, call, caller.owner)
+        amends = verb in (ControlVerb.UPDATE, ControlVerb.TOP)
+        may = caller.may_change if amends else caller.may_end
+        ids, errors = jobs_meant(self._federation.ledger, call, may)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
-        amended = (
-            updates_of(self._federation, ids, call.fields) if verb is ControlVerb.UPDATE else ()
-        )
+        amended = self._amended(verb, ids, call, caller)
         client = self._clients.add(answer, errors)
         self._observe(
             ControlAsked(
@@ -230,14 +269,31 @@ class Api:
             )
         )
 
+    def _amended(
+        self, verb: ControlVerb, ids: tuple[WorkloadId, ...], call: ControlCall, caller: Caller
+    ) -> tuple[Amended, ...]:
+        """What is changed of workloads, where that is more than whether they are held."""
+        if verb is ControlVerb.UPDATE:
+            asker = Asker(self._config, caller.operator)
+            return updates_of(self._federation, ids, call.fields, asker)
+        if verb is ControlVerb.TOP and ids:
+            if not (caller.operator or self._config.policy.enable_user_top):
+                raise InvalidRequest(ControlRefusal.DENIED.value)
+            policy = self._config.policy
+            weights = policy.credit.weights if policy.order.by_quota else None
+            return put_first(self._federation.ledger, ids, weights, self._clock())
+        return ()
+
     def _all_of(self, call: CancelCall, caller: Caller) -> list[WorkloadId]:
-        """Every live workload of the users named; others' only for an operator."""
+        """Every live workload of the users named that the caller may end."""
         users = set(call.users)
-        if not caller.operator and users != {caller.user}:
+        if not caller.operator and not caller.administers and users != {caller.user}:
             raise InvalidRequest(f"{caller.user} may cancel only workloads of {caller.user}")
         entries = self._federation.ledger.entries.values()
         return [
-            e.workload.id for e in entries if e.state not in TERMINAL and e.workload.user in users
+            e.workload.id
+            for e in entries
+            if e.state not in TERMINAL and e.workload.user in users and caller.may_end(e.workload)
         ]
 
     # ---- processes on the daemon's host ----
@@ -250,6 +306,24 @@ class Api:
         """
         return await ClientSocket(self._answered).listen(path)
 
+    def _note_refusal(self, caller: Caller, call: Call, answer: GiveReply, reply: Reply) -> None:
+        """Pass an answer on, and say in the log if it is a refusal; in the audit, if denied."""
+        if isinstance(reply, ErrorReply):
+            log.info(
+                "call_refused", user=caller.user, call=type(call).__name__, detail=reply.message
+            )
+            if reply.kind is ErrorKind.DENIED:
+                self.audit(
+                    AuditAct(
+                        at_s=self._clock(),
+                        act=str(type(call).__struct_config__.tag),
+                        by=caller.user,
+                        via=caller.via,
+                        refused=reply.message[:500],
+                    )
+                )
+        answer(reply)
+
     async def _answered(self, user: str, call: Call) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -259,10 +333,3 @@ class Api:
 
         self.take_here(user, call, answer)
         return await future
-
-
-def _note_refusal(user: str, call: Call, answer: GiveReply, reply: Reply) -> None:
-    """Pass an answer on, and say in the log if it is a refusal."""
-    if isinstance(reply, ErrorReply):
-        log.info("call_refused", user=user, call=type(call).__name__, detail=reply.message)
-    answer(reply)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.workload import TenantName, Workload
 from federator.wire.client_protocol import CancelReply, ControlReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 
@@ -15,15 +16,22 @@ GiveReply = Callable[[Reply], None]
 
 
 class Caller(NamedTuple):
-    """The user who asks, and whether as an operator."""
+    """The user who asks, and what they may beside what every user may."""
 
     user: str
     operator: bool
+    via: str = ""  # the site that vouches for the name; "": the daemon's host does
+    viewer: bool = False  # sees everything
+    administers: frozenset[TenantName] = frozenset()
+    speaks: bool = False  # for users whom it has identified: it is the web page
 
-    @property
-    def owner(self) -> str | None:
-        """Whose workloads it may act on; None: everybody's."""
-        return None if self.operator else self.user
+    def may_change(self, workload: Workload) -> bool:
+        """Whether it may change what a workload asks for, and send it signals."""
+        return self.operator or workload.user == self.user
+
+    def may_end(self, workload: Workload) -> bool:
+        """Whether it may hold, requeue and cancel a workload."""
+        return self.may_change(workload) or workload.tenant in self.administers
 
     def acting_as(self, as_user: str) -> str:
         """The user for whom it acts, who is another only for an operator.
@@ -36,6 +44,12 @@ class Caller(NamedTuple):
         if not self.operator:
             raise InvalidRequest(f"--uid: {self.user} may not act for {as_user}")
         return as_user
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is shown everybody's workloads; the web page leaves out what its user may
+        not see."""
+        return self.operator or self.viewer or self.speaks
 
     def refusal(self) -> ErrorReply:
         """The answer to what only an operator may ask."""

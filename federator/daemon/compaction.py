@@ -7,7 +7,7 @@ taken meanwhile, but the event loop runs on: sites hear pings, and questions are
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -47,7 +47,7 @@ class Compaction:
         store: where the log is, led by this process.
         act: calls what blocks, without blocking.
         now_s: Unix time.
-        follower: must have all of the log first; None: there is none.
+        followers: must have all of the log first.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Compaction:
         store: Store,
         act: Callable[..., Awaitable[Any]],
         now_s: float,
-        follower: LogFollower | None = None,
+        followers: Sequence[LogFollower] = (),
     ) -> None:
-        self._follower = follower
+        self._followers = followers
         self._ledger = ledger
         self._store = store
         self._act = act
@@ -115,15 +115,14 @@ class Compaction:
         )
 
     def _is_followed(self) -> bool:
-        """Whether the history has all of the log; raises ``NotCompacted`` while it is waited for.
+        """Whether all followers have all of it; raises ``NotCompacted`` while one is waited for.
 
         Not for ever: a log that grows and grows ends the daemon. What the history lacks then it
-        takes from the snapshot.
+        takes from the snapshot; the audit says what it lacks.
         """
-        if self._follower is None:
-            return True
         try:
-            self._follower.take_all()
+            for follower in self._followers:
+                follower.take_all()
         except NotCompacted:
             if self._came < WAITS * self._enough:
                 raise

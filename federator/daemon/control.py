@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import ControlRefusal, ControlVerb
-from federator.model.workload import WorkloadId
+from federator.model.workload import Workload, WorkloadId
 from federator.sched.state.expiry import LIVE
 from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import ControlCall
@@ -29,7 +29,7 @@ def verb_of(text: str) -> ControlVerb:
 
 
 def jobs_meant(
-    ledger: Ledger, call: ControlCall, owner: str | None
+    ledger: Ledger, call: ControlCall, may: Callable[[Workload], bool]
 ) -> tuple[tuple[WorkloadId, ...], tuple[str, ...]]:
     """The workloads that a call names and may change, and a line for each that it may not.
 
@@ -38,7 +38,7 @@ def jobs_meant(
     Args:
         ledger: as it is now.
         call: its ids are without the federation's name.
-        owner: whose workloads may be changed; None: everybody's.
+        may: whether a workload may be changed.
     """
     ids: dict[WorkloadId, None] = {}
     errors: list[str] = []
@@ -46,7 +46,7 @@ def jobs_meant(
         found = _live(ledger, find(ledger, name))
         if not found:
             errors.append(f"Invalid job id specified for job {name}")
-        elif owner is not None and ledger.entries[found[0]].workload.user != owner:
+        elif not may(ledger.entries[found[0]].workload):
             errors.append(f"{ControlRefusal.DENIED.value} for job {name}")
         else:
             ids.update(dict.fromkeys(found))
@@ -54,7 +54,7 @@ def jobs_meant(
         called = [
             entry.workload.id
             for entry in ledger.in_state(*LIVE)
-            if entry.workload.name == name and owner in (None, entry.workload.user)
+            if entry.workload.name == name and may(entry.workload)
         ]
         ids.update(dict.fromkeys(called))
         if not called:

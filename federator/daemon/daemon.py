@@ -10,10 +10,14 @@ from typing import Final
 import structlog
 
 from federator.config import FederationConfig
+from federator.config_listen import listen_address
 from federator.daemon.edges import REAL_EDGES, DaemonEdges, Listening
 from federator.daemon.leader import Leadership
 from federator.daemon.log_tailer import LogTailer
 from federator.daemon.loop import Term
+from federator.daemon.metrics.catalogue import Collected
+from federator.daemon.metrics.endpoint import MetricsEndpoint
+from federator.daemon.metrics.gauges import standby_metrics
 from federator.daemon.own_config import ConfigSource, OwnConfig, new_federation
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
@@ -60,6 +64,7 @@ class Daemon:
         self._standby = StandbyDesk()
         self._standby_socket: Listening | None = None
         self._stands_by = False
+        self._is_up_to_date = False
         self._is_warm = False  # it has taken the log in, once
         self.term: Term | None = None
         """Its term as leader, once it is that."""
@@ -86,6 +91,7 @@ class Daemon:
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
         alive = asyncio.create_task(self._say_alive())
+        serving = self._serve_metrics()
         in_order = True
         try:
             epoch = await self._leadership.gain(
@@ -101,8 +107,24 @@ class Daemon:
             self._supervisor.tell(STOPPING)
             self._hang_up()
             alive.cancel()
+            if serving is not None:
+                serving.stop()
             if in_order:  # else it may hang, and the lead ends with the process or its lease
                 self._store.close()
+
+    def _serve_metrics(self) -> MetricsEndpoint | None:
+        listen = self._own.now.metrics.listen
+        if not listen:
+            return None
+        endpoint = MetricsEndpoint(listen_address(listen), self.metrics)
+        endpoint.start()
+        return endpoint
+
+    def metrics(self) -> list[Collected]:
+        """The metrics of the leader, or those of a standby."""
+        if self.term is not None and self._leadership.holds:
+            return self.term.metrics()
+        return standby_metrics(up_to_date=self._is_up_to_date)
 
     async def _stand_by(self) -> bool:
         """Say so, to everybody and to whoever asks, and read along; True when up to date."""
@@ -118,6 +140,7 @@ class Daemon:
         if self._is_stale:
             await self._reload_standby()
         up_to_date: bool = await self._edges.act(self._follower.tail)
+        self._is_up_to_date = up_to_date
         if up_to_date and not self._is_warm:
             self._is_warm = True
             log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from federator.audit.service import Audit
 from federator.config import SiteConfig
 from federator.daemon.leader import Work
 from federator.history.service import JobHistory
@@ -67,6 +68,7 @@ class DaemonEdges:
     beside: Callable[[Work], Coroutine[Any, Any, None]] = here
     """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
     history: JobHistory | None = None  # followed while it leads
+    audit: Audit | None = None  # written while it leads
 
 
 REAL_EDGES: Final = DaemonEdges()

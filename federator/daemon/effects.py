@@ -12,7 +12,9 @@ import structlog
 
 from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
+from federator.daemon.submissions import BEYOND_POLICY
 from federator.errors import InvalidRequest
+from federator.model.decision import SeenDecision
 from federator.model.message import (
     Answer,
     AnswerCancelled,
@@ -26,6 +28,7 @@ from federator.model.message import (
     AnswerTested,
     AskAbout,
     Command,
+    Decided,
     LaunchAt,
     Note,
     PreemptAt,
@@ -33,7 +36,7 @@ from federator.model.message import (
     SendTo,
     Wake,
 )
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.reason import SUBMIT_LIMITS, ReasonCode, Refusal
 from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
@@ -74,6 +77,7 @@ class Effects:
         wake: Callable[[float], None],
         shared: Mapping[SiteName, Path],
     ) -> None:
+        self.keep: Callable[[SeenDecision], None] = lambda _seen: None  # decisions
         self.know_folders(shared)
         self._federation = federation
         self._links = links
@@ -92,6 +96,8 @@ class Effects:
                 pass
             case Wake():
                 self._wake(command.at_s)
+            case Decided():
+                self.keep(command.seen)
             case Note():
                 log.info(command.event, **command.fields)
             case AskAbout():
@@ -201,6 +207,8 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
         return ErrorReply(message=_key_used(command))
     reasons = {str(site): refusal for site, refusal in command.refusals.items()}
     message = "no site can ever run this job"
+    if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
+        return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
     if "" in reasons:
         message = _never_for_the_tenant(reasons[""])
     return ErrorReply(message=message, reasons=reasons)

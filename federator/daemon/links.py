@@ -117,6 +117,8 @@ class SiteLink:
         self._reported = False
         self._stopping = False
         self.questions = SiteQuestions(site, self.send)
+        self.connections = 0  # that came up
+        self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
         self._about: set[AttemptId] = set()  # it was asked about these, and has not told
         self.admission: Admission | None = None
         """What its admission rules are told when it comes up."""
@@ -157,6 +159,10 @@ class SiteLink:
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
         return self.questions.connected and "usage" in self.questions.answers
+
+    def sweep_age_s(self) -> float:
+        """Time since its agent last read its Slurm; if it never said so, since this was made."""
+        return asyncio.get_running_loop().time() - self._swept_at_s
 
     def send(self, message: Message) -> None:
         """Send if the channel is up; else the message is dropped (a reconnect repeats orders).
@@ -204,6 +210,7 @@ class SiteLink:
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         self._out = FrameWriter(self._write)
+        self.connections += 1
         self.questions.connected, self.questions.answers = True, hello.answers
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._last_epoch = _last_of_ours(hello, self._welcome)
@@ -241,6 +248,9 @@ class SiteLink:
 
     def _take(self, message: FromAgent) -> None:
         match message:
+            case Pong() if message.sweep_age_s >= 0:
+                now_s = asyncio.get_running_loop().time()
+                self._swept_at_s = now_s - message.sweep_age_s
             case Pong() | Hello():
                 pass
             case ClientCall():

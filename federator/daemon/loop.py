@@ -22,9 +22,18 @@ from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.measuring import Measuring
+from federator.daemon.metrics.catalogue import Collected
+from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.pass_throttle import PassThrottle
-from federator.daemon.reload import AskedReload, ReloadQueue, changed_links, refuse, report
+from federator.daemon.reload import (
+    AskedReload,
+    ReloadQueue,
+    changed_links,
+    refuse,
+    reload_act,
+    report,
+)
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
@@ -85,10 +94,25 @@ class Term:
         self._tidying = CheckpointCleanup(own.now, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
         history, links = edges.history, self._links.by_site
-        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), history)
+        followers = [each for each in (history, edges.audit) if each is not None]
+        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
+        )
+        if edges.audit is not None:
+            self._effects.keep = edges.audit.keep
+            federation.tell_decisions()
+
+    def _new_metrics(self) -> TermMetrics:
+        return TermMetrics(
+            self._federation,
+            self._own.now,
+            self._links.by_site,
+            self._edges.history,
+            elapsed=asyncio.get_running_loop().time,
+            wall=self._edges.wall,
         )
 
     def _new_api(self) -> Api:
@@ -96,12 +120,18 @@ class Term:
         taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
+        if self._edges.audit is not None:
+            api.audit = self._edges.audit.note
         return api
 
     @property
     def federation(self) -> Federation:
         """The daemon's federation; not to be changed."""
         return self._federation
+
+    def metrics(self) -> list[Collected]:
+        """The metrics of this term, as they are now."""
+        return self._metrics.collect(self._own.now)
 
     @property
     def turn_began_s(self) -> float:
@@ -138,16 +168,17 @@ class Term:
             socket=str(self._own.now.socket),
         )
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
-        if self._edges.history is not None:
-            self._edges.history.start()
+        followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
+        for follower in followers:
+            follower.start()
         measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
         try:
             while not self._stopping:
                 await self._turn()
                 await self._keep_log_short()
         finally:
-            if self._edges.history is not None:
-                self._edges.history.stop()
+            for follower in followers:
+                follower.stop()
             server.close()
             self._links.stop()
             if measuring is not None:
@@ -191,7 +222,8 @@ class Term:
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out, send at once."""
         observations = await self._gather()
-        self._turn_began_s = asyncio.get_running_loop().time()
+        began_s = self._turn_began_s = asyncio.get_running_loop().time()
+        self._metrics.counts.turn_begins(began_s)
         now_s = self.clock()
         commands = self._decided(observations, now_s)
         woke = any(isinstance(o, Tick) for o in observations)
@@ -204,11 +236,14 @@ class Term:
             await self._reload(asked)
         self._links.flush()
         self._turn_began_s = inf
+        self._metrics.counts.turn_took(self._metrics.elapsed() - began_s)
 
     def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         commands: list[Command] = []
         for observation in observations:
-            commands += self._federation.handle(observation, now_s)
+            decided = self._federation.handle(observation, now_s)
+            self._metrics.counts.decided(observation, decided, self._federation.last_pass)
+            commands += decided
         return commands
 
     async def _reload(self, asked: AskedReload) -> None:
@@ -230,6 +265,7 @@ class Term:
         else:
             if found and not asked.dry_run:
                 commands += self._go_by(config, now_s)
+                self._api.audit(reload_act(asked, found, now_s))
             report(asked, self._own.source.name, found, config)
         await self._carry_out(commands)
 
@@ -247,6 +283,7 @@ class Term:
             now_s,
         )
         self._api.reconfigure(config)
+        self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)
@@ -303,7 +340,9 @@ class Term:
         if events:
             # The log first: an order that leaves before its record is durable could be given twice
             # by the next daemon.
+            began_s = self._metrics.elapsed()
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
+            self._metrics.counts.recorded(events, self._metrics.elapsed() - began_s)
         try:
             for command in commands:
                 self._leadership.check()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.model.workload import SiteName
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
@@ -70,6 +71,12 @@ def _terms_of_link(config: FederationConfig, name: SiteName) -> object:
         return None
     gpus = {kind: gpu.model_dump() for kind, gpu in config.gpus.items()}
     return site.model_dump(exclude={"region"}), gpus
+
+
+def reload_act(asked: AskedReload, changes: Sequence[KeyChange], now_s: float) -> AuditAct:
+    """A reload, for the audit; ``by`` "": a signal."""
+    effect = {each.key: [each.before, each.after] for each in changes}
+    return AuditAct(at_s=now_s, act="reload", by=asked.by, effect=effect)
 
 
 def refuse(asked: AskedReload, error: Exception) -> None:

@@ -94,7 +94,7 @@ class SiteCalls:
             ask_nodes(self._config, self._federation, self.links, sites, answer)
         elif isinstance(call, SignalCall):
             call = replace(call, ids=own_ids(call.ids, self._config.federation))
-            send_signals(self._federation, self.links, call, caller.owner, answer)
+            send_signals(self._federation, self.links, call, caller, answer)
         elif not caller.operator:
             answer(caller.refusal())
         else:
@@ -191,7 +191,7 @@ def send_signals(
     federation: Federation,
     links: Mapping[SiteName, SiteLink],
     call: SignalCall,
-    user: str | None,
+    caller: Caller,
     answer: Callable[[SignalReply], None],
 ) -> None:
     """Have the sites send a signal to jobs.
@@ -200,7 +200,7 @@ def send_signals(
         federation: knows the jobs.
         links: to the sites' agents.
         call: ids are without the federation's name.
-        user: who may only signal jobs of their own; None: an operator.
+        caller: who but an operator may only signal jobs of their own.
         answer: called once, with an error for each job that was not signalled.
 
     Raises:
@@ -215,13 +215,14 @@ def send_signals(
     jobs: list[WorkloadRecord] = []
     for id_ in dict.fromkeys(call.ids):
         found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
-        refusal = _why_not(id_, found, user)
+        refusal = _why_not(id_, found, caller)
         errors += [refusal] if refusal else []
         jobs += [] if refusal else [entry for entry in found if entry.state in _RUNS]
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
 
-    log.info("signal_asked", user=user, signal=call.signal, workloads=[e.workload.id for e in jobs])
+    known = [entry.workload.id for entry in jobs]
+    log.info("signal_asked", user=caller.user, signal=call.signal, workloads=known)
 
     def finish(replies: list[Reply]) -> None:
         wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]
@@ -241,10 +242,10 @@ def send_signals(
             link.questions.ask_signal(job, call.signal, to, taken)
 
 
-def _why_not(id_: str, found: list[WorkloadRecord], user: str | None) -> str:
+def _why_not(id_: str, found: list[WorkloadRecord], caller: Caller) -> str:
     if not found:
         return f"Invalid job id specified: {id_}"
-    if user is not None and any(entry.workload.user != user for entry in found):
+    if not all(caller.may_change(entry.workload) for entry in found):
         return f"Access/permission denied: {id_} belongs to another user"
     if not any(entry.state in _RUNS for entry in found):
         return f"Job is pending execution, or has ended: {id_}"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
-from federator.sched.state.evictions import since
+from federator.sched.passes.round import PassSummary
+from federator.sched.state.evictions import charged, since
 from federator.wire.client_protocol import (
     BudgetRow,
     ClaimRow,
@@ -18,7 +19,12 @@ from federator.wire.client_protocol import (
 
 
 def status_reply(
-    name: str, policy: str, federation: Federation, sites: Sequence[SiteRow], now_s: float
+    name: str,
+    policy: str,
+    federation: Federation,
+    sites: Sequence[SiteRow],
+    now_s: float,
+    keep_ended_s: float = 0.0,
 ) -> StatusReply:
     """How the federation stands.
 
@@ -28,6 +34,7 @@ def status_reply(
         federation: read only.
         sites: their rows, as fsinfo shows them.
         now_s: Unix time.
+        keep_ended_s: so long what has ended stays in the log.
     """
     ledger, last = federation.ledger, federation.last_pass
     live = (state for state in WorkloadState if state not in TERMINAL)
@@ -39,11 +46,7 @@ def status_reply(
         sites=tuple(sites),
         queue={state.value: ledger.count_in(state) for state in live},
         gpus_held=sum(entry.held_gpus for entry in ledger.in_state(*AT_SITE)),
-        last_pass=None
-        if last is None
-        else PassRow(
-            began_s=last.began_s, ended_s=last.ended_s, rounds=last.rounds, awarded=last.awarded
-        ),
+        last_pass=None if last is None else _pass_row(last),
         budget=_budget(federation, now_s),
         claims=tuple(
             ClaimRow(
@@ -56,19 +59,36 @@ def status_reply(
             for claim, gpus in federation.claims()
         ),
         lending=_lending(federation, now_s),
+        keep_ended_s=keep_ended_s,
+    )
+
+
+def pass_rows(federation: Federation) -> tuple[PassRow, ...]:
+    """The last passes, oldest first."""
+    return tuple(map(_pass_row, federation.recent_passes))
+
+
+def _pass_row(summary: PassSummary) -> PassRow:
+    return PassRow(
+        began_s=summary.began_s,
+        ended_s=summary.ended_s,
+        rounds=summary.rounds,
+        awarded=summary.awarded,
     )
 
 
 def _budget(federation: Federation, now_s: float) -> BudgetRow:
     window_s = federation.rules.preempt_window_s
     evictions = federation.ledger.evictions
-    within = since(evictions.within, now_s - window_s)
-    beyond = since(evictions.beyond, now_s - window_s)
     gpus, left_gpus = federation.eviction_budget(now_s)
+    counted = charged(evictions.within, gpus, window_s, now_s)
+    within = [each for each, _ in counted]
+    beyond = since(evictions.beyond, now_s - window_s)
     return BudgetRow(
         window_s=window_s,
         gpus=gpus,
         left_gpus=left_gpus,
+        whole_in_s=max((until_s - now_s for _, until_s in counted), default=0.0),
         evicted_gpus=sum(eviction.gpus for eviction in within),
         evictions=len(within),
         beyond_gpus=sum(eviction.gpus for eviction in beyond),

@@ -18,9 +18,9 @@ from math import inf, isfinite
 
 from federator.daemon.views import RankSnapshot
 from federator.model.tenant import Tenancy
-from federator.model.workload import TenantName
+from federator.model.workload import TenantName, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.queue.quota_status import quota_statuses
+from federator.sched.queue.quota_status import QuotaStatus, quota_statuses
 from federator.sched.state.credit import CreditWeights, fair_share_terms, usage_shares
 from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import TenantRow
@@ -49,7 +49,11 @@ def tenant_rows(
     tenancy, holdings = ledger.tenancy, ledger.holdings
     averages = holdings.averages(now_s)
     shares, fair_share = usage_shares(averages), fair_share_terms(averages, weights)
-    lent = _lent(ledger, borrowed := _borrowed(ledger), _capacity(federation, tenancy))
+    lent = _lent(
+        ledger,
+        borrowed := _borrowed(ledger, quota_statuses(ledger)),
+        _capacity(federation, tenancy),
+    )
 
     def row_of(row: int) -> TenantRow:
         tenant, quota = tenancy.tenants[row], tenancy.quotas[row]
@@ -82,6 +86,15 @@ def tenant_rows(
     return tuple(row_of(row) for row in _family_order(tenancy))
 
 
+def borrowed_and_lent(
+    federation: Federation, statuses: Mapping[WorkloadId, QuotaStatus]
+) -> tuple[Table, Table]:
+    """The amounts that each tenant borrows, and those that it lends; ``statuses`` are of now."""
+    ledger = federation.ledger
+    borrowed = _borrowed(ledger, statuses)
+    return borrowed, _lent(ledger, borrowed, _capacity(federation, ledger.tenancy))
+
+
 def _by_resource(tenancy: Tenancy, amounts: Sequence[int]) -> dict[str, int]:
     return dict(zip(tenancy.resources.names, amounts, strict=True))
 
@@ -106,9 +119,9 @@ def _family_order(tenancy: Tenancy) -> Iterator[int]:
         stack += children.get(tenancy.tenants[row].name, [])[::-1]
 
 
-def _borrowed(ledger: Ledger) -> Table:
+def _borrowed(ledger: Ledger, statuses: Mapping[WorkloadId, QuotaStatus]) -> Table:
     found = [[0] * len(ledger.tenancy.resources) for _ in ledger.tenancy.tenants]
-    for id_, standing in quota_statuses(ledger).items():
+    for id_, standing in statuses.items():
         charge = ledger.entries[id_].charge
         if charge is not None and not standing.within_quota:
             sums = found[charge.row]

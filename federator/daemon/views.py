@@ -304,7 +304,7 @@ def _row(  # one field a line
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
         exit_code=exit_code_of(entry),
         signal=entry.signal,
-        reason=_reason(entry, refusals),
+        reason=main_reason(entry, refusals),
         refusals={} if brief else {str(s): r for s, r in refusals.items()},
         offers={} if brief else entry.offers,
         lending=None if brief or entry.award is None else entry.award.lending,
@@ -370,7 +370,7 @@ def exit_code_of(entry: WorkloadRecord) -> int | None:
     return entry.exit_code
 
 
-def _reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:
+def main_reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:
     """The main reason for its state; the sites' own are in ``refusals``."""
     if entry.state is WorkloadState.INELIGIBLE:
         return ineligible_reason(entry)
@@ -394,6 +394,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             down_since_s=0.0 if site.ready else site.since_s,
             partitions=site.summary,
             drains=drain_rows(federation, name),
+            windows=site.windows,
         )
         for name, site in federation.sites.items()
     )

@@ -88,6 +88,10 @@ class FaultyDriver:
         self._process.point("sweep after")
         return Sweep(nodes=nodes, attempts=attempts, holders=holders, nodes_complete=complete)
 
+    async def settings_changed(self) -> bool:
+        """Never: a simulated site is set up once."""
+        return False
+
     # ---- sbatch ----
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:

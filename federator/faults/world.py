@@ -44,6 +44,7 @@ HELD_S: Final = 5000.0  # more, if something was held: it is tried again after a
 SETTLES_S: Final = 5.0  # the last append of a slow log
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
+THRIFTY_SAVES: Final = 2  # at a time, in those
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
@@ -114,6 +115,7 @@ class World:
         self.config = config_of(names, 0.0 if lends else evicts, lends=lends)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
+        self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
         self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
@@ -336,6 +338,7 @@ def config_of(
                     "grace_s": 8.0,
                     "cooldown_s": 10.0,
                     "budget_frac": budget_frac,
+                    "max_saves_per_region": 0 if budget_frac == 1.0 else THRIFTY_SAVES,
                     "budget_window_s": 30.0,
                 },
             },

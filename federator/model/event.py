@@ -126,6 +126,7 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     first_id: WorkloadId  # the others follow in order
     key: str  # the client's submit key
     array_id: WorkloadId | None = None  # of a task whose array's other tasks stand elsewhere
+    by: str = ""  # the operator who submitted it for its user; "": the user did
 
     def workloads(self) -> tuple[Workload, ...]:
         """The queued workloads; all of them share the draft's submission."""
@@ -265,6 +266,7 @@ class Changed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="changed
     work_dir: str | None = None  # as of ``AttemptReport``; None: nothing new is said of it
     winner: WorkloadId | None = None  # of one that leaves, or shrinks, for a claim: whose
     beyond_budget: bool = False  # it does so for a start objective, and not within the budget
+    counts_gpus: int = 0  # of the budget, if that is more than it holds: for work that is lost
 
 
 class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended"):
@@ -280,11 +282,15 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     waits_for: Dependency | None = None  # with nobody in ``by``: what is left of it
     options: tuple[Option, ...] = ()  # of sbatch, set anew in every component
     without: tuple[str, ...] = ()  # options that are not given any more
-    name: str | None = None  # this and the next four as the options say now
+    name: str | None = None  # this and the next six as the options say now
     time_limit_s: float | None = None
     nice: int | None = None
     requeue: bool | None = None
     jobs: tuple[Job, ...] | None = None
+    tenant: TenantName | None = None
+    asked_priority: int | None = None
+    priority: int | None = None  # as of ``Workload``, by the tenant's and what is asked
+    array_max_running: int | None = None  # of the array, all of whose tasks are among these
     try_anew: bool = False  # what sites have refused before is forgotten
 
 
@@ -376,6 +382,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     begin_at_s: float = 0.0
     eligible_at_s: float = 0.0
     waits_for: Dependency = NO_DEPENDENCY
+    site_evicted_at_s: float = 0.0
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

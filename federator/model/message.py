@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from federator.model.decision import SeenDecision
 from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
 from federator.model.lending import LendingPlan
@@ -31,6 +32,7 @@ class SubmitAsked:
     key: str
     draft: Draft
     test_only: bool = False
+    by: str = ""  # the operator who submits it for its user; "": the user does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class ControlVerb(Enum):
     REQUEUE = "requeue"
     REQUEUE_HOLD = "requeuehold"
     UPDATE = "update"
+    TOP = "top"  # in ``amended``: what puts them before others of their user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +325,7 @@ class ControlRefusal(Enum):
     STARTED = "Job is no longer pending execution"
     PENDING = "Job is pending execution"
     NO_REQUEUE = "Requested operation is presently disabled"
+    HELD = "Job is in held state, pending scheduler release"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +385,13 @@ class Note:
     fields: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Keep the grounds of an award."""
+
+    seen: SeenDecision
+
+
 Answer = (
     AnswerSubmitted
     | AnswerTested
@@ -394,4 +405,4 @@ Answer = (
 )
 """Commands that give a client the reply for which it waits."""
 
-Command = Record | SendTo | LaunchAt | PreemptAt | AskAbout | Answer | Wake | Note
+Command = Record | SendTo | LaunchAt | PreemptAt | AskAbout | Answer | Wake | Decided | Note

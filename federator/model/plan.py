@@ -29,7 +29,6 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     time_limit_s: float  # it may stand in for a reserved gang only if it ends before
     preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted.
     # Victims without GPUs are not bounded by it.
-    largest_victim_gpus: float = 0.0  # that one victim may hold, at most; 0: no bound of its own
     in_time: bool = False  # also those may be named who are spared for a while yet: it is a claim
     predicted_run_s: float = inf  # nine of ten of its like are over by then; inf: not known
 
@@ -39,7 +38,6 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
         workload: Workload,
         priority: int,
         preempt_gpus: float = 0.0,
-        largest_victim_gpus: float = 0.0,
         in_time: bool = False,
         predicted_run_s: float = inf,
     ) -> BidRequest:
@@ -52,7 +50,6 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
             jobs=workload.jobs,
             time_limit_s=workload.time_limit_s,
             preempt_gpus=preempt_gpus,
-            largest_victim_gpus=largest_victim_gpus,
             in_time=in_time,
             predicted_run_s=predicted_run_s,
         )

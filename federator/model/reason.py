@@ -7,6 +7,7 @@ has the reason, and start with ``Fed`` where the federation adds one.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from msgspec import Struct
 
@@ -41,6 +42,8 @@ class ReasonCode(Enum):
     NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
     BEGIN_TIME = "BeginTime"  # its begin time has not come
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
+    SITE_RESERVATION = "ReqNodeNotAvail"  # would run into a reservation of the site's Slurm: its
+    # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
@@ -49,6 +52,8 @@ class ReasonCode(Enum):
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
+    LOST_WORK = "FedLostWork"  # its victims would lose more work than may be lost now
+    SAVES = "FedSaves"  # its ``needed`` victims would save at once; ``free`` more may, in a region
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
     NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
@@ -60,6 +65,10 @@ class ReasonCode(Enum):
     RECLAIMED = "FedReclaimed"  # ended by its site's watch: it did not use its GPUs
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
+    USER_JOBS = "AssocMaxJobsLimit"  # so many jobs of the user in the tenant run at once
+    TENANT_JOBS = "AssocGrpJobsLimit"  # so many jobs of the tenant, or of an ancestor
+    USER_SUBMIT = "AssocMaxSubmitJobLimit"  # so many jobs of the user in the tenant may live
+    TENANT_SUBMIT = "AssocGrpSubmitJobsLimit"  # so many jobs of the tenant, or of an ancestor
     LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once
     NOT_TRIED = "FedNotTried"  # no pass has reached it yet
     UNKNOWN = "FedUnknown"  # of a later release, which this one cannot read
@@ -68,6 +77,10 @@ class ReasonCode(Enum):
     def _missing_(cls, _value: object) -> ReasonCode:
         """A code of a later release: the rest of its message is still of use."""
         return cls.UNKNOWN
+
+
+SUBMIT_LIMITS: Final = frozenset({ReasonCode.USER_SUBMIT, ReasonCode.TENANT_SUBMIT})
+"""Limits of how many jobs may wait or run: a submission beyond one is refused."""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -88,6 +101,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     largest_rack: int = 0  # the most of ``free`` under one leaf switch
     more: int = 0  # that are free after ``more_in_s`` seconds at the latest, by time limits
     more_in_s: float = 0.0
+    from_s: float = 0.0  # Unix time, as the next: of a window in which nodes are not to be had
+    until_s: float = 0.0
     apart: tuple[str, ...] = ()  # jobs that need the nodes, each those that no other one has
 
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.gres import Gres, plus, positive
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, SiteName
 
 START_UP_S: Final = 150.0
@@ -57,6 +58,7 @@ class Node:
     gres: Gres = ()  # beside GPUs
     gres_alloc: Gres = ()
     gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)
+    reserved: bool = False  # its site keeps it for a reservation of its own just now
 
     @property
     def gpu_worth(self) -> float:
@@ -158,6 +160,7 @@ class Snapshot:
     running: tuple[RunningJob, ...] = ()
     local: tuple[LocalJob, ...] = ()
     switches: dict[str, str] = field(default_factory=dict)  # the switch above each switch
+    windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had, by start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

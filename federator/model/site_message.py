@@ -15,6 +15,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, NodeShare, VictimTerms
 from federator.model.tagged import Message
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, WorkloadId
 
 # ---- to a site ----
@@ -136,6 +137,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
     problems: tuple[str, ...] = ()  # records of the sweep that could not be read; for the daemon
     freed: int = 0
+    windows: tuple[SiteWindow, ...] | None = None  # when they have changed
 
 
 SiteNews = BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report

@@ -18,6 +18,8 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "preempt_frac": "preemption.budget_frac",
         "beyond_budget_frac": "preemption.beyond_budget_frac",
         "preempt_window_s": "preemption.budget_window_s",
+        "preempt_lost_gpu_s": "preemption.budget_lost_gpu_s",
+        "max_saves_per_region": "preemption.max_saves_per_region",
         "grace_s": "preemption.grace_s",
         "cooldown_s": "preemption.cooldown_s",
         "min_run_s": "preemption.min_run_s",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from federator.config import PolicyConfig
+from federator.config_policy import PolicyConfig
 from federator.errors import InvalidRequest
 from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
@@ -77,7 +77,8 @@ def without_effect(changes: Collection[str], settings: Settings) -> Iterator[str
             "nobody is evicted; set preempt_frac or preempt_gpus",
             (
                 *("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
-                *("start_within_s", "beyond_budget_frac"),
+                *("start_within_s", "beyond_budget_frac", "max_saves_per_region"),
+                "preempt_lost_gpu_s",
             ),
         ),
         (

@@ -1,10 +1,11 @@
 """Runs Slurm's own commands at a site and reads their answers, over any ``Runner``.
 
 Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
-the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
-asked more than ``PARTITIONS_FRESH_S`` ago. A client of some partitions asks what holds nodes in the
-others, with one more squeue after nodes have changed. With ``layouts``, what jobs of the federation
-hold is looked up once they have started. What is done as a user: ``helper_client``.
+the nodes already show the jobs). `scontrol show partitions` and `scontrol show reservations` come
+before them when they were last asked more than ``SETTINGS_FRESH_S`` ago. A client of some
+partitions asks what holds nodes in the others, with one more squeue after nodes have changed. With
+``layouts``, what jobs of the federation hold is looked up once they have started. What is done as a
+user: ``helper_client``.
 
 Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
 (sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
@@ -26,13 +27,16 @@ from federator.agent.base import (
     Partition,
 )
 from federator.errors import SiteUnavailable
-from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
+from federator.model.site import AttemptReport, LocalJob, Node, NodeState, SiteJob
+from federator.model.slurm_reservation import SlurmReservation
+from federator.model.window import SiteWindow, windows_of
 from federator.model.workload import AttemptId
 from federator.slurm.helper_client import USER_NAME, HelperClient
 from federator.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
 from federator.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
+from federator.slurm.parse_reservations import parse_reservations
 from federator.slurm.parse_site import (
     SlurmConfig,
     parse_config,
@@ -57,7 +61,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 }
 READ_TIMEOUT_S: Final = 25.0
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
-PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
+SETTINGS_FRESH_S: Final = 0.5  # what admins change by hand is heard within 2 s
 
 NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
 ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
@@ -75,6 +79,7 @@ class SlurmSweep:
     jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
     others: tuple[LocalJob, ...] = ()  # that hold nodes, in whatever partition
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
+    windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had
     problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
     nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
     jobs_complete: bool = True  # the same of jobs
@@ -82,6 +87,22 @@ class SlurmSweep:
     @property
     def attempts(self) -> tuple[AttemptReport, ...]:
         return attempt_reports(self.jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """The part of a site that its admins change by hand."""
+
+    partitions: Reading[Partition]
+    reservations: Reading[SlurmReservation]
+    read_s: float
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self.partitions.problems + self.reservations.problems
+
+    def is_like(self, other: _Settings) -> bool:
+        return (self.partitions, self.reservations) == (other.partitions, other.reservations)
 
 
 class SlurmClient:
@@ -115,8 +136,8 @@ class SlurmClient:
         self._clock = clock
         self.helper = HelperClient(runner, self._environment, clock)
         self._shares = Shares(self._run) if layouts else None
-        self._partition_states: Reading[Partition] | None = None
-        self._partitions_read_s = 0.0
+        self._settings: _Settings | None = None
+        self._swept: _Settings | None = None  # that the last sweep shows
         self._others: Reading[LocalJob] | None = None
         self._others_on: tuple[Node, ...] = ()  # the nodes when they were read
         self._others_until_s = 0.0
@@ -140,6 +161,20 @@ class SlurmClient:
     async def partitions(self) -> Reading[Partition]:
         """Return every partition, also hidden ones."""
         return parse_partitions(await self._read("scontrol", "-a", "-o", "show", "partitions"))
+
+    async def reservations(self) -> Reading[SlurmReservation]:
+        """Return every reservation that this account may see; none where it may not ask."""
+        argv = ("scontrol", "-a", "-o", "show", "reservations")
+        done = await self._run(argv, may_fail=True)
+        if done.exit_status != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()[:200]
+            return Reading(records=(), problems=(f"reservations: {said}",), complete=False)
+        return parse_reservations(done.stdout.decode("utf-8", "replace"))
+
+    async def settings_changed(self) -> bool:
+        """Tell whether partitions or reservations are others than the last sweep shows."""
+        now = await self._recent_settings()
+        return self._swept is not None and not now.is_like(self._swept)
 
     async def topology(self) -> dict[str, str]:
         """Return the leaf switch of each node; later sweeps use it. Empty: no topology."""
@@ -292,27 +327,35 @@ class SlurmClient:
 
     async def sweep(self, own: KnownJobs = NOTHING) -> SlurmSweep:
         """Return jobs and nodes, as one look; ``own`` as of ``jobs``."""
-        partitions = await self._recent_partitions()
+        settings = self._swept = await self._recent_settings()
         jobs = await self.jobs(own)
         taken_at_s = self._clock()
         nodes = await self.nodes()
         others = await self.others(nodes.records)
+        cpus = {node.name: node.cpus for node in nodes.records if self._concerns(node)}
+        windows = windows_of(settings.reservations.records, cpus, taken_at_s)
+        shown = _without_closed(nodes.records, settings.partitions.records)
         return SlurmSweep(
             taken_at_s=taken_at_s,
-            nodes=_without_closed(nodes.records, partitions.records),
+            nodes=_with_reserved(shown, windows, taken_at_s),
             jobs=jobs.records,
             others=others.records,
             switches=self._switches,
-            problems=jobs.problems + nodes.problems + partitions.problems + others.problems,
+            windows=windows,
+            problems=jobs.problems + nodes.problems + settings.problems + others.problems,
             nodes_complete=nodes.complete,
             jobs_complete=jobs.complete,
         )
 
-    async def _recent_partitions(self) -> Reading[Partition]:
-        known, now_s = self._partition_states, self._clock()
-        if known is None or not 0 <= now_s - self._partitions_read_s < PARTITIONS_FRESH_S:
-            known = await self.partitions()
-            self._partition_states, self._partitions_read_s = known, now_s
+    def _concerns(self, node: Node) -> bool:
+        return not self._partitions or not set(self._partitions).isdisjoint(node.partitions)
+
+    async def _recent_settings(self) -> _Settings:
+        known, now_s = self._settings, self._clock()
+        if known is None or not 0 <= now_s - known.read_s < SETTINGS_FRESH_S:
+            partitions, reservations = await self.partitions(), await self.reservations()
+            known = _Settings(partitions=partitions, reservations=reservations, read_s=now_s)
+            self._settings = known
         return known
 
     # ---- commands ----
@@ -345,6 +388,26 @@ def _without_closed(nodes: tuple[Node, ...], partitions: tuple[Partition, ...]) 
         )
         for node in nodes
     )
+
+
+def _with_reserved(
+    nodes: tuple[Node, ...], windows: tuple[SiteWindow, ...], now_s: float
+) -> tuple[Node, ...]:
+    """Take out nodes that are reserved for whatever cannot be read, or is over but for its mark.
+
+    22.05 marks no node, so what is reserved as a whole is marked here.
+    """
+    known = {name for window in windows for name in window.nodes}
+    now = {n for w in windows if w.is_on(now_s) for n in w.nodes if n not in w.cpus}
+    found = []
+    for node in nodes:
+        if node.reserved and node.name not in known:
+            found.append(replace(node, state=NodeState.DRAINED))
+        elif node.name in now and not node.reserved:
+            found.append(replace(node, reserved=True))
+        else:
+            found.append(node)
+    return tuple(found)
 
 
 def _read_jobs(stdout: bytes) -> Reading[SiteJob]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from federator.agent.base import (
     NOTHING,
@@ -18,7 +19,7 @@ from federator.agent.base import (
     Tidying,
 )
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
-from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
+from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJob
 from federator.model.workload import AttemptId
 from federator.slurm.client import SlurmClient
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
@@ -64,9 +65,13 @@ class SlurmDriver:
             attempts=attempt_reports(jobs),
             holders=holders_of(jobs) + others,
             switches=found.switches,
+            windows=found.windows,
             problems=found.problems,
             nodes_complete=found.nodes_complete,
         )
+
+    async def settings_changed(self) -> bool:
+        return await self._client.settings_changed()
 
     async def launch(
         self, order: LaunchOrder, ticket: str = "", start_line: str = ""
@@ -127,7 +132,8 @@ class SlurmDriver:
         return (await self._client.partitions()).records
 
     async def nodes(self) -> Sequence[Node]:
-        return (await self._client.nodes()).records
+        nodes = (await self._client.nodes()).records
+        return [replace(n, state=NodeState.DRAINED) if n.reserved else n for n in nodes]
 
     async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
         return {job.job_id: job for job in await self._client.some_jobs(job_ids)}

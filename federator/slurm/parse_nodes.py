@@ -63,6 +63,7 @@ _DRAINING: Final = frozenset(
         "POWER_DOWN",
     }
 )
+_RESERVED: Final = frozenset({"RESERVED", "MAINTENANCE", "MAINT"})
 _GONE: Final = frozenset(
     {
         "NOT_RESPONDING",
@@ -135,11 +136,26 @@ def parse_state(text: str) -> NodeState:
     return state
 
 
+def parse_reserved(text: str) -> NodeState | None:
+    """Return what a node would take if it were not reserved; None: it is not, or nothing either.
+
+    Raises:
+        ValueError: as ``parse_state``.
+    """
+    words = [word.replace("$", "") for word in text.split("+")]
+    rest = "+".join(words[:1] + [w for w in words[1:] if w.rstrip("*~#!%@^-") not in _RESERVED])
+    if rest == text:
+        return None
+    state = parse_state(rest)
+    return state if state.takes_jobs else None
+
+
 def parse_nodes(text: str, switch_of: Mapping[str, str] | None = None) -> Reading[Node]:
     """Read `scontrol -d show nodes -o`; nodes come in the site's own order.
 
     A node of unknown state is kept as drained, with a problem: it takes no job, yet what runs
-    there is seen. Where a node has GPUs of several types, the most numerous type is reported.
+    there is seen. One that is kept for a reservation is ``reserved``, and its state that without
+    it. Where a node has GPUs of several types, the most numerous type is reported.
 
     Args:
         text: the command's stdout.
@@ -164,8 +180,10 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
     if match is None:
         raise ValueError("a field is missing")
     field = match.groupdict()
+    reserved = None
     try:
         state = parse_state(field["state"])
+        reserved = parse_reserved(field["state"])
     except ValueError as error:
         problems.append(problem("the state of node", field["name"], error))
         state = NodeState.DRAINED
@@ -177,7 +195,8 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         name=field["name"],
         partitions=_words(partitions),
         switch=switch_of.get(field["name"], ""),
-        state=state,
+        state=state if reserved is None else reserved,
+        reserved=reserved is not None,
         cpus=parse_count(field["cpus"]),
         cpus_alloc=parse_count(field["cpus_alloc"]),
         mem_mib=parse_count(field["mem"]),

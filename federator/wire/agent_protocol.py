@@ -361,7 +361,9 @@ class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
 
 
 class Pong(Message, frozen=True, kw_only=True, tag="pong"):
-    """Answer to a ``Ping``."""
+    """Answer to a ``Ping``; ``sweep_age_s``: since the last good sweep, -1: none, or not said."""
+
+    sweep_age_s: float = -1.0
 
 
 class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):

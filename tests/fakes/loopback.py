@@ -20,6 +20,7 @@ from federator.agent.requeue_causes import RequeueCauses
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
+from federator.model.decision import SeenDecision
 from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
@@ -31,6 +32,7 @@ from federator.model.message import (
     Command,
     ControlAsked,
     ControlVerb,
+    Decided,
     LaunchAt,
     Note,
     Observation,
@@ -275,6 +277,7 @@ class Loopback:
         self._leaving: set[AttemptId] = set()
         self._left_s: dict[WorkloadId, float] = {}  # work left, of those that have saved some
         self.log: list[LogRecord] = []
+        self.decided: list[SeenDecision] = []
         self.history: list[tuple[Observation | None, float]] = []  # None: the epoch began
         self.commands: list[Command] = []
         self.answers: dict[int, Answer] = {}
@@ -515,6 +518,8 @@ class Loopback:
                     self.log.append(command.event)
                 case Wake():
                     self._wake(max(self.clock.now_s, command.at_s))
+                case Decided():
+                    self.decided.append(command.seen)
                 case Note():
                     pass
                 case SendTo() | LaunchAt() | PreemptAt() | AskAbout():

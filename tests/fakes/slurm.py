@@ -21,6 +21,7 @@ from federator.agent.base import (
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.slurm.refusals import kind_of_refusal
 from federator.wire.accounting_rows import MeasuredUse
@@ -34,6 +35,9 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.windows: tuple[SiteWindow, ...] = ()
+        self.shown: tuple[SiteWindow, ...] = ()  # by the last sweep
+        self.settings_looks = 0  # at what admins change by hand
         self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
         self.keeps_accounts = False  # there is a slurmdbd
         self.renamed: set[int] = set()  # jobs by whose comments nobody knows them
@@ -74,10 +78,17 @@ class SimulatedSite:
                 if report.site_job_id not in self.renamed - own.launched.keys()
             ),
             holders=self.slurm.holders(),
+            windows=self.windows,
         )
+        self.shown = self.windows
         if self.sweep_takes_s:
             await asyncio.sleep(self.sweep_takes_s)
         return found
+
+    async def settings_changed(self) -> bool:
+        self._answer()
+        self.settings_looks += 1
+        return self.shown != self.windows
 
     async def launch(
         self, order: LaunchOrder, ticket: str = "", start_line: str = ""

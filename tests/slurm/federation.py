@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -51,6 +51,11 @@ T = TypeVar("T")
 BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.
 AGENT = "[^ ]*python3 -I /opt/federator/bin/federator agent .*"
+_AGENTS = f"""
+for pid in $(pgrep --exact --full '{AGENT}'); do
+  parent=$(awk '/^PPid/ {{ print $2 }}' /proc/$pid/status 2>/dev/null) && echo $pid $parent
+done; true
+"""
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
 _ENVIRONMENT = threading.Lock()
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
@@ -246,14 +251,15 @@ class Running:
         """Local users take every GPU node of these sites, and the federation has seen it."""
         for site in sites:
             fill(site)
+        within(90, lambda: all(has and taken == has for has, taken in self._gpus(sites)), SOON_S)
 
-        def seen() -> bool:
-            rooms = {site.name: site.partitions for site in self.sites()}
-            gpus = [(p.gpus, p.gpus_alloc) for site in sites for p in rooms[site]]
-            full = sum(there > 0 for there, _ in gpus) >= len(sites)
-            return full and all(there == taken for there, taken in gpus)
-
-        within(90, seen, SOON_S)
+    def _gpus(self, sites: Sequence[str]) -> list[tuple[int, int]]:
+        """The GPUs of each site, and those that are taken, as the daemon has seen it last."""
+        rooms = {site.name: site.partitions for site in self.sites()}
+        return [
+            (sum(p.gpus for p in rooms[site]), sum(p.gpus_alloc for p in rooms[site]))
+            for site in sites
+        ]
 
     @contextmanager
     def only_room_at(self, site: str) -> Iterator[None]:
@@ -266,6 +272,8 @@ class Running:
         finally:
             for name in before:
                 at(name, "scancel", "--partition=local")
+        # Else the next test finds that site full yet, and its job goes elsewhere.
+        within(90, lambda: all(taken < has for has, taken in self._gpus(before)), SOON_S)
 
     # ---- afterwards ----
 
@@ -383,10 +391,12 @@ def fill(site: str, seconds: int = 300) -> None:
 
 
 def agents(site: str) -> list[int]:
-    """Process ids of the agents at a site."""
-    return [
-        int(pid) for pid in at(site, "sh", "-c", f"pgrep --exact --full '{AGENT}' || true").split()
-    ]
+    """Process ids of the agents at a site; what an agent has just forked looks like another."""
+    parents = {
+        int(pid): int(parent)
+        for pid, parent in (line.split() for line in at(site, "sh", "-c", _AGENTS).splitlines())
+    }
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def output_of(row: Row, user: str = "vision1") -> str:

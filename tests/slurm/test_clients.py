@@ -95,7 +95,9 @@ def test_simple_slurm_chains_jobs_of_two_sites(client: Client, federation: Runni
         parts = [f"part {k} at boreal" for k in range(3)]
         assert within(60, lambda: client.read("whole.out")) == [*parts, "whole at alpine"]
         assert within(60, lambda: client.read("after.out")) == ["after"]
-        assert client.read("stopped.out") == []
+        assert "never" not in client.read(
+            "stopped.out"
+        )  # Slurm may say there that it was cancelled
 
 
 def test_psij_sees_its_jobs_end(client: Client) -> None:

@@ -335,6 +335,22 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
         resumed(id_)
 
 
+def test_a_guest_larger_than_the_budget_leaves_and_is_paid_for_in_the_windows_that_follow(
+    staged: Running,
+) -> None:
+    guest = staged.submit(saver(), "-N8", "--gres=gpu:h100:8", user="bio1")
+    staged.await_state(guest, "RUNNING")
+    within(60, lambda: len(steps_of(guest)) > 1)
+    gang = staged.submit("#!/bin/sh\nsleep 20\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    _, waited_s = start_of(staged, gang)
+    assert waited_s <= GRACE_S + 30.0
+    shown = staged.run("federator", "status").stdout
+    assert "1 with 64 GPUs" in shown
+    assert "0 of 17.28 GPUs of the budget left, all in" in shown
+    staged.await_state(guest, "RUNNING", timeout_s=90.0)
+    resumed(guest)
+
+
 @pytest.fixture
 def in_time(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     """The budget of ten minutes is two of cedar's nodes; nlp is to start within a minute."""

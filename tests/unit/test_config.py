@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.config import CreditConfig, FederationConfig, load_config
+from federator.config import FederationConfig, load_config
+from federator.config_policy import CreditConfig
 from federator.errors import ConfigError
 from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
@@ -186,7 +187,7 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
             "turbo: true\npolicy:",
             3,
             "turbo",
-            "unknown key; one of federation, store, socket, log, history, policy, ",
+            "unknown key; one of federation, store, socket, log, history, metrics, policy, ",
         ),
         (
             "  name: global-fifo",

@@ -19,6 +19,7 @@ from federator.model.event import (
     decode_event,
 )
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
+from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import may_not_start
@@ -38,6 +39,8 @@ class LogChecks:
         self._drains = DrainedSites()
         self.sizes: dict[str, Size] = {}  # of the sites
         self.lends = False  # nobody is evicted, and who is over quota is lent GPUs by a forecast
+        self.most_saves = 0  # at a time; 0: any number
+        self._saving: set[WorkloadId] = set()  # told to make room for others
         self._plans: dict[float, Planned] = {}  # by when each was made, the latest last
 
     def logged(self, records: Sequence[bytes]) -> None:
@@ -57,6 +60,7 @@ class LogChecks:
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")
+                self._saves(event)
                 if event.happening is WorkloadEvent.HELD:
                     self._held(event.workload)
             elif isinstance(event, Submitted):
@@ -137,6 +141,22 @@ class LogChecks:
             fits = truth.needs is None or size.holds(truth.needs)
             if fits and site not in truth.refused_at:
                 self._evidence.break_(f"{id_} is held, and {site} has not refused it")
+
+    def _saves(self, event: Changed) -> None:
+        """Of those who leave for others, no more save at a time than may."""
+        truths = self._evidence.truths
+        self._saving = {
+            id_ for id_ in self._saving if truths[id_].state is WorkloadState.PREEMPTING
+        }
+        reason = event.reason
+        for_another = reason is not None and reason.code is ReasonCode.PREEMPTED and reason.detail
+        if event.happening is not WorkloadEvent.EVICTED or not for_another:
+            return
+        self._saving.add(event.workload)
+        self._evidence.counts["evicted for others"] += 1
+        self._evidence.counts["evicted while others saved"] += len(self._saving) > 1
+        if self.most_saves and len(self._saving) > self.most_saves:
+            self._evidence.break_(f"{len(self._saving)} save at a time, {event.workload} the last")
 
     def _moves(self, id_: WorkloadId, event: WorkloadEvent) -> None:
         truth = self._evidence.truth(id_)

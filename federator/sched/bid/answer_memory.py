@@ -27,8 +27,8 @@ SITE: Final = 0
 SHAPES_KEPT: Final = 8_192
 ANSWERS_KEPT: Final = 65_536
 
-Question = tuple[int, int, float]
-"""State, number of the jobs, time limit."""
+Question = tuple[int, int, float, int]
+"""State, number of the jobs, time limit, and how many windows concern the request."""
 
 Extras = tuple[bool, bool]
 """Whether a refusal says when the workload could start, and what would start instead."""

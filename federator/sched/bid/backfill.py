@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.sched.bid.closed_windows import ClosedWindows
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.reservation import (
     Ending,
@@ -21,6 +22,7 @@ from federator.sched.bid.reservation import (
     KnownEndings,
     Reservation,
     ending_of,
+    lift,
     reserve,
 )
 
@@ -32,6 +34,7 @@ class Backfill:
         room: of the site.
         partitions: those the federation may use.
         endings: when what runs at the site comes free.
+        windows: that close nodes of it.
         now_s: Unix time.
         reserving: whether the first workload that finds no room gets the reservation.
 
@@ -45,6 +48,7 @@ class Backfill:
         room: FreeCapacity,
         partitions: Sequence[str],
         endings: KnownEndings,
+        windows: ClosedWindows,
         now_s: float,
         *,
         reserving: bool,
@@ -52,6 +56,7 @@ class Backfill:
         self._room = room
         self._partitions = partitions
         self._endings = endings
+        self._windows = windows
         self._now_s = now_s
         self._made_end: list[tuple[float, Bid]] = []  # of those with a time limit
         self._made_over: list[tuple[float, Bid]] = []  # of those of which it is predicted
@@ -124,17 +129,37 @@ class Backfill:
     def _earliest(self, asked: BidRequest) -> Reservation | None:
         """Room by the time limits of others; where these promise none, by predictions."""
         endings = self._and_made(self._endings.by_limits(), self._made_end)
-        found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+        found = self._outside_windows(asked, endings)
         return self._earliest_by_prediction(asked) if found is None else found
 
     def _earliest_by_prediction(self, asked: BidRequest) -> Reservation | None:
         if not (predicted := self._endings.by_prediction()):
             return None
         endings = self._and_made(predicted, self._made_over)
-        found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+        found = self._outside_windows(asked, endings)
         if found is not None:
             found.predicted = True
         return found
+
+    def _outside_windows(self, asked: BidRequest, endings: Sequence[Ending]) -> Reservation | None:
+        """Room by these endings, at a time from which on no window is in the way.
+
+        The later it starts the more windows it could run into; so from its start with these ones
+        closed all along it is looked whether there are more of them.
+        """
+        concerning = self._windows.concerning(self._now_s, asked)
+        while True:
+            opened = self._windows.endings(concerning, asked)
+            known = sorted([*endings, *opened], key=lambda e: e.at_s) if opened else endings
+            held = self._windows.fence(concerning, with_used=True)
+            found = reserve(asked.id, asked.jobs, self._room, self._partitions, known, self._now_s)
+            lift(held)
+            if found is None:
+                return None
+            more = self._windows.concerning(found.starts_at_s, asked)
+            if more <= concerning:
+                return found
+            concerning = more
 
     def _and_made(
         self, endings: Sequence[Ending], made: Sequence[tuple[float, Bid]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from federator.sched.bid.answer_memory import (
 )
 from federator.sched.bid.backfill import Backfill
 from federator.sched.bid.claimed_nodes import ClaimedNodes
+from federator.sched.bid.closed_windows import ClosedWindows
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.made_bids import MadeBids
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, renamed
@@ -30,6 +31,7 @@ from federator.sched.bid.preemption import EvictionRight, plan_with_victims, red
 from federator.sched.bid.refusal_details import RefusalDetails, only_at_s
 from federator.sched.bid.refused_before import RefusedBefore
 from federator.sched.bid.reservation import (
+    Held,
     KnownEndings,
     lift,
 )
@@ -54,6 +56,14 @@ class Premises:
     memory: AnswerMemory
     endings: KnownEndings
     claims: ClaimedNodes
+    windows: ClosedWindows
+
+
+class _Fences(NamedTuple):
+    """The room that a request may not have."""
+
+    late: bool = False  # it could still run when the reservation begins
+    windows: int = 0  # the first so many of the site's windows close nodes before it is over
 
 
 class Bidding:
@@ -74,16 +84,18 @@ class Bidding:
         self._memory = site.memory
         self._endings = site.endings
         self._claims = site.claims
+        self._windows = site.windows
         self._now_s = now_s
         self._backfill = Backfill(
-            site.room, site.partitions, site.endings, now_s, reserving=reserving
+            site.room, site.partitions, site.endings, site.windows, now_s, reserving=reserving
         )
         self._details = RefusalDetails(
             site.room, site.partitions, site.endings, self._backfill, now_s
         )
         self._made = MadeBids(site.room, site.occupants)
-        self._refused = RefusedBefore()
-        self._fenced_off: NegativeCache[Refusal] = NegativeCache()
+        # By how many windows concern a request: what fails outside of more may fit outside of less.
+        self._refused: defaultdict[int, RefusedBefore] = defaultdict(RefusedBefore)
+        self._fenced_off: defaultdict[int, NegativeCache[Refusal]] = defaultdict(NegativeCache)
         self._state: int | None = SITE  # None: one that never comes again
         self._retried = 0
 
@@ -111,31 +123,34 @@ class Bidding:
         if not self._claims.binds(asked):
             return self._answer_claimant(asked, number)
         rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
-        failed = self._refused.find(asked.jobs, number, rights)
+        windows = self._windows.concerning(self._now_s, asked)
+        failed = self._refused[windows].find(asked.jobs, number, rights)
         if failed is not None:
             return SiteAnswer(id=asked.id, refusal=failed)
         late = self._backfill.concerns(asked)
         question = None
         if self._state is not None and not late:
-            question = (self._state, number, asked.time_limit_s)
+            question = (self._state, number, asked.time_limit_s, windows)
             known = memory.get(question)
             if isinstance(known, KnownBid):
                 return self._bid_again(asked, known)
             if known is not None and not asked.preempt_gpus:
                 said = self._details.said_again(known)
                 if said is not None:
-                    self._refused.add(asked.jobs, number, rights, said)
+                    self._refused[windows].add(asked.jobs, number, rights, said)
                     return SiteAnswer(id=asked.id, refusal=said)
         self._made.take_remembered()
-        return self._work_out(asked, number, rights, question, late=late)
+        fences = _Fences(late=late, windows=windows)
+        return self._work_out(asked, number, rights, question, fences)
 
     def _answer_claimant(self, asked: BidRequest, number: int) -> SiteAnswer:
         """As ``_answer``, for one that some claim does not bind: nothing is remembered of it."""
         self._made.take_remembered()
         self._claims.open_for(asked)
         rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
-        late = self._backfill.concerns(asked)
-        answer = self._work_out(asked, number, rights, None, late=late)
+        windows = self._windows.concerning(self._now_s, asked)
+        fences = _Fences(late=self._backfill.concerns(asked), windows=windows)
+        answer = self._work_out(asked, number, rights, None, fences)
         self._claims.shut(asked, has_bid=answer.bid is not None)
         return answer
 
@@ -145,7 +160,8 @@ class Bidding:
             if known.held_back is None:
                 self._made.take_remembered()
                 redo(known.bid, self._room, self._occupants)
-                known.held_back = self._is_held_back(asked, known.bid, late=False)
+                windows = self._windows.concerning(self._now_s, asked)
+                known.held_back = self._is_held_back(asked, known.bid, _Fences(windows=windows))
                 undo(known.bid, self._room, self._occupants)
             else:
                 self._retried += 1
@@ -161,25 +177,25 @@ class Bidding:
         number: int,
         rights: Rights,
         question: Question | None,
-        *,
-        late: bool,
+        fences: _Fences,
     ) -> SiteAnswer:
         """The answer to a question that was not asked in this state before."""
-        fenced_off = self._fenced_off.find(asked.jobs, rights) if late else None
+        memory = self._fenced_off[fences.windows]
+        fenced_off = memory.find(asked.jobs, rights) if any(fences) else None
         if fenced_off is not None and fenced_off.jobs == asked.jobs:
             return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
         nothing: tuple[Bid | Reasons, bool] = ((), False)
-        result, at_once = nothing if fenced_off is not None else self._plan(asked, late=late)
+        result, at_once = nothing if fenced_off is not None else self._plan(asked, fences)
         if isinstance(result, Bid):
-            return self._bid(asked, result, question if at_once else None, late=late)
-        unfenced = self._try(asked) if late else result
-        if isinstance(unfenced, Bid):
-            refusal = self._backfill.refusal()
-            self._fenced_off.add(asked.jobs, rights, refusal)
+            return self._bid(asked, result, question if at_once else None, fences)
+        unfenced = self._in_the_way(asked, result, fences)
+        if isinstance(unfenced, Refusal):
+            refusal = unfenced
+            memory.add(asked.jobs, rights, refusal)
         else:
             extras, before = self._details.extras(), self._backfill.reservation
-            refusal = self._details.no_room(asked, unfenced, late=late)
-            self._refused.add(asked.jobs, number, rights, refusal)
+            refusal = self._details.no_room(asked, unfenced, self._fencing(fences))
+            self._refused[fences.windows].add(asked.jobs, number, rights, refusal)
             keeps = self._backfill.reservation is before
             keeps = keeps and not (extras[0] and self._endings.predicts)
             if question is not None and not asked.preempt_gpus and keeps:
@@ -188,7 +204,7 @@ class Bidding:
         return SiteAnswer(id=asked.id, refusal=refusal)
 
     def _bid(
-        self, asked: BidRequest, bid: Bid, question: Question | None, *, late: bool
+        self, asked: BidRequest, bid: Bid, question: Question | None, fences: _Fences
     ) -> SiteAnswer:
         """Answer with a bid that was taken from the room."""
         nodes = (self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes)
@@ -196,7 +212,7 @@ class Bidding:
         held_back, retried = False, self._retried
         retry = self._made.may_spoil(bid)
         if retry and self._retried < RETRIED:
-            held_back = self._is_held_back(asked, bid, late=late)
+            held_back = self._is_held_back(asked, bid, fences)
         self._made.add(bid, least_gpus)
         self._backfill.note(asked, bid)
         if question is None:
@@ -214,22 +230,30 @@ class Bidding:
 
     # ---- plans ----
 
-    def _plan(self, asked: BidRequest, *, late: bool) -> tuple[Bid | Reasons, bool]:
-        """A plan, taken from the room, and whether it was found without the right to evict.
+    def _fencing(self, fences: _Fences, *, evicting: bool = False) -> Callable[[], Held]:
+        """Puts up fences; undo it with ``lift``."""
 
-        ``late``: it could still run when the reservation begins.
-        """
-        held = self._backfill.fence() if late else []
+        def fence() -> Held:
+            held = self._windows.fence(fences.windows, with_used=evicting)
+            if not fences.late:
+                return held
+            backfill = self._backfill
+            return held + (backfill.fence_evicted() if evicting else backfill.fence())
+
+        return fence
+
+    def _plan(self, asked: BidRequest, fences: _Fences) -> tuple[Bid | Reasons, bool]:
+        """A plan, taken from the room, and whether it was found without the right to evict."""
+        held = self._fencing(fences)()
         result = place_all(asked.jobs, self._room, self._partitions)
         lift(held)
         at_once = isinstance(result, Bid)
         if not at_once and asked.preempt_gpus:
-            held = self._backfill.fence_evicted() if late else []
+            held = self._fencing(fences, evicting=True)()
             right = EvictionRight(
                 priority=asked.priority,
                 budget_gpus=asked.preempt_gpus,
                 now_s=self._now_s,
-                largest_gpus=asked.largest_victim_gpus or inf,
                 in_time=asked.in_time,
             )
             evicting = plan_with_victims(
@@ -237,22 +261,37 @@ class Bidding:
             )
             lift(held)
             result = result if evicting is None else evicting
-        if isinstance(result, Bid) and late:
+        if isinstance(result, Bid) and fences.late:
             self._backfill.use(result.jobs)
         return result, at_once
 
-    def _try(self, asked: BidRequest) -> Bid | Reasons:
-        """A plan as if nothing were reserved; the room is left as it was."""
-        result, _ = self._plan(asked, late=False)
+    def _in_the_way(
+        self, asked: BidRequest, found: Bid | Reasons, fences: _Fences
+    ) -> Refusal | Reasons:
+        """The refusal of one that a fence keeps out, or what it lacks without any fence."""
+        if fences.late:
+            found = self._try(asked, fences._replace(late=False))
+            if isinstance(found, Bid):
+                return self._backfill.refusal()
+        if fences.windows:
+            found = self._try(asked, _Fences())
+            if isinstance(found, Bid):
+                return self._windows.refusal(fences.windows)
+        assert not isinstance(found, Bid)
+        return found
+
+    def _try(self, asked: BidRequest, fences: _Fences) -> Bid | Reasons:
+        """A plan with these fences only; the room is left as it was."""
+        result, _ = self._plan(asked, fences)
         if isinstance(result, Bid):
             undo(result, self._room, self._occupants)
         return result
 
-    def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
+    def _is_held_back(self, asked: BidRequest, bid: Bid, fences: _Fences) -> bool:
         """Tell whether the bids made before are why this one is not better."""
         self._retried += 1
         self._made.give_back(bid)
-        held = self._backfill.fence() if late else []
+        held = self._fencing(fences)()
         alone = place_all(asked.jobs, self._room, self._partitions)
         if isinstance(alone, Bid):
             undo(alone, self._room, self._occupants)

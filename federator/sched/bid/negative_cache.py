@@ -237,6 +237,8 @@ def _of(reason: Reason, job: str, needed: int) -> Reason:
         largest_rack=reason.largest_rack,
         more=reason.more,
         more_in_s=reason.more_in_s,
+        from_s=reason.from_s,
+        until_s=reason.until_s,
         apart=reason.apart,
     )
 

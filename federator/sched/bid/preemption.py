@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from federator.model.gres import covers
 from federator.model.plan import Bid, Shrink
@@ -30,7 +29,6 @@ class EvictionRight:
     priority: int  # only strictly lower ones (larger numbers) may go
     budget_gpus: float  # held by all victims together, at most
     now_s: float
-    largest_gpus: float = inf  # held by one of them, at most
     own: tuple[Occupant, ...] = ()  # evicted for other jobs of the workload already
     in_time: bool = False  # also who is spared for a while yet
 
@@ -378,15 +376,8 @@ def _candidates(
     for victim in _below(occupants, right, gauge.partition):
         if victim.importance > most_important:
             return
-        if gauge.touches(victim) and _is_small_enough(victim, right):
+        if gauge.touches(victim):
             yield victim
-
-
-def _is_small_enough(victim: Occupant, right: EvictionRight) -> bool:
-    """Tell whether the budget of a whole window would do for one who goes, with all of it."""
-    if right.largest_gpus == inf:
-        return True
-    return sum(each.cost_gpus for each in (victim, *victim.parts)) <= right.largest_gpus
 
 
 def _affordable(candidates: Iterable[Occupant], right: EvictionRight) -> list[Occupant]:

@@ -5,7 +5,7 @@ Each of these costs more than the refusal itself, so only the first refusals of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from federator.sched.bid.alternatives import alternatives
 from federator.sched.bid.answer_memory import Extras, KnownRefusal
 from federator.sched.bid.backfill import Backfill
 from federator.sched.bid.free_capacity import FreeCapacity
-from federator.sched.bid.reservation import KnownEndings, lift, next_gpus
+from federator.sched.bid.reservation import Held, KnownEndings, lift, next_gpus
 from federator.sched.bid.workload_plan import Reasons
 
 STARTS_COMPUTED: Final = 3  # refusals of a message that say when the workload could start
@@ -66,8 +66,8 @@ class RefusalDetails:
         self._explained += extras[1]
         return refusal
 
-    def no_room(self, asked: BidRequest, reasons: Reasons, *, late: bool) -> Refusal:
-        """The refusal of one that finds no room; ``late``: nor may it use the reserved one."""
+    def no_room(self, asked: BidRequest, reasons: Reasons, fence: Callable[[], Held]) -> Refusal:
+        """The refusal of one that finds no room; ``fence`` takes what it may not use either."""
         found = tuple(map(_for_now, reasons)) + self._avoided(asked.jobs, reasons)
         refusal = Refusal(kind=RefusalKind.WAIT, reasons=found)
         if self._starts_computed < STARTS_COMPUTED:
@@ -76,7 +76,7 @@ class RefusalDetails:
         if self._explained >= EXPLAINED:
             return refusal
         self._explained += 1
-        held = self._backfill.fence() if late else []
+        held = fence()
         others = alternatives(asked.jobs, found, self._room, self._partitions)
         lift(held)
         return replace(refusal, reasons=self._with_next(asked.jobs, found), alternatives=others)

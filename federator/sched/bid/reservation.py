@@ -161,7 +161,8 @@ def _allocated(node: Node) -> NodeShare:
     )
 
 
-def _all_of(node: Node) -> NodeShare:
+def all_of(node: Node) -> NodeShare:
+    """All that a node has, used or not."""
     return NodeShare(gpus=node.gpus, cpus=node.cpus, mem_mib=node.mem_mib, gres=node.gres)
 
 
@@ -210,7 +211,7 @@ class Reservation:
         held: Held = []
         for name, spare in self._spare.items():
             f = room.by_name[name]
-            share = (_all_of(f.node) if evicting else f.left).less(spare)
+            share = (all_of(f.node) if evicting else f.left).less(spare)
             f.take(share)
             held.append((f, share))
         return held

@@ -25,10 +25,12 @@ from federator.model.site import (
     VictimTerms,
 )
 from federator.model.site_message import SiteAnswer, SiteClaim
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.claimed_nodes import ClaimedNodes
+from federator.sched.bid.closed_windows import ClosedWindows
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
@@ -52,6 +54,7 @@ def capacity_of(nodes: Iterable[Node]) -> Capacity:
             partitions=n.partitions + n.closed_partitions,
             closed_partitions=(),
             drain_reason="",
+            reserved=False,
             features=tuple(name for name in n.features if name != SINGLE_NODE),
         )
         for n in nodes
@@ -98,6 +101,7 @@ class SiteScheduler:
         self.freed = 1
         self._endings = KnownEndings(self._endings_by)  # of all of these
         self._claims: tuple[SiteClaim, ...] = ()  # of the last message
+        self.windows: tuple[SiteWindow, ...] = ()  # that were on, or to come, when last looked
 
     def update(
         self,
@@ -107,6 +111,7 @@ class SiteScheduler:
         switches: Mapping[str, str] | None = None,
         running: Iterable[RunningJob] | None = None,
         local: Iterable[LocalJob] = (),
+        windows: tuple[SiteWindow, ...] = (),
     ) -> None:
         """Take what a sweep has seen.
 
@@ -116,6 +121,7 @@ class SiteScheduler:
             switches: the switch above each switch; None: as before.
             running: all of the federation that runs here; None: as ``started`` and ``ended`` say.
             local: everything else that runs here.
+            windows: in which nodes are not to be had, in order of their starts.
         """
         before, self.nodes = self.nodes, tuple(nodes)
         shown = [a for a in self._holds if a in visible]
@@ -134,12 +140,18 @@ class SiteScheduler:
             self._renew(changed)
             # A hold that ends because its job is seen to run frees nothing.
             self.freed = freed + _is_more(_free_on(self._room, names), was_free)
+        self._close(windows)
         others = tuple(local)
         if others != self._local:
             self._local = others
             self._has_freed()
         if running is not None:
             self._replace_running(running)
+
+    def _close(self, windows: tuple[SiteWindow, ...]) -> None:
+        if windows != self.windows:
+            self.windows = windows
+            self._has_freed()
 
     def _has_changed(self) -> None:
         """Less is free than there was, or others will end when."""
@@ -295,6 +307,7 @@ class SiteScheduler:
         if claims != self._claims:  # with others, other answers
             self._claims = claims
             self._memory.forget()
+        self._close(tuple(w for w in self.windows if w.ends_at_s > now_s))
         premises = Premises(
             room=self._room,
             partitions=self.partitions,
@@ -302,6 +315,7 @@ class SiteScheduler:
             memory=self._memory,
             endings=self._endings,
             claims=ClaimedNodes(claims, self._room, self._occupants),
+            windows=ClosedWindows(self.windows, self._room),
         )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
         if reserve is not None:
@@ -347,6 +361,7 @@ class SiteScheduler:
             running=tuple(job for job in running if job.nodes),
             local=tuple(job for job in local if job.nodes),
             switches=self._fabric.parents,
+            windows=self.windows,
         )
 
     def _endings_by(self, predicted: Mapping[WorkloadId, float]) -> list[Ending]:
@@ -454,14 +469,16 @@ def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | N
 def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:
     """Count a site's nodes by partition, GPU type and state, for fsinfo.
 
-    In a partition that takes no jobs, nodes that would take some count as drained.
+    In a partition that takes no jobs, nodes that would take some count as drained, and so do those
+    that the site keeps for a reservation of its own.
     """
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for node in nodes:
         for partition in node.partitions + node.closed_partitions:
             if partition not in partitions:
                 continue
-            closed = partition in node.closed_partitions and node.state.takes_jobs
+            closed = node.reserved or partition in node.closed_partitions
+            closed = closed and node.state.takes_jobs
             state = NodeState.DRAINED if closed else node.state
             row = rows.setdefault((partition, node.gpu_type), {})
             for key, amount in (
@@ -471,6 +488,7 @@ def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[Partiti
                 ("gpus", node.gpus),
                 ("gpus_alloc", node.gpus_alloc),
                 ("gpus_out", 0 if state.takes_jobs else node.gpus - node.gpus_alloc),
+                ("gpus_down", node.gpus - node.gpus_alloc if state is NodeState.DOWN else 0),
             ):
                 row[key] = row.get(key, 0) + amount
     return tuple(

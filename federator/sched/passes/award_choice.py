@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from math import inf
 from typing import NamedTuple
 
+from federator.model.decision import OfferStanding, Preference
 from federator.model.lending import LendingDecision
 from federator.model.reason import Refusal
 from federator.model.workload import SiteName
 from federator.sched.passes.auction import Award
+from federator.sched.passes.decision import pick
 from federator.sched.passes.eviction import EvictionLimits, against
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.pass_budget import PassBudget
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.withheld import Withheld
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 
-class _Preference(IntEnum):
-    """For whom a workload within quota would be where it is offered a place."""
-
-    OVER = 0  # it would exceed the quota, or is over it
-    GUEST = 1  # away from home; or at home, and others are evicted for it
-    WITHIN = 2
-
-
-def _preference(offer: Award, home: frozenset[SiteName], *, fits: bool) -> _Preference:
+def _preference(offer: Award, home: frozenset[SiteName], *, fits: bool) -> Preference:
     if not fits:
-        return _Preference.OVER
+        return Preference.OVER
     evicts = bool(offer.bid.victims or offer.bid.shrinks)
     if home and (evicts or offer.site not in home):
-        return _Preference.GUEST
-    return _Preference.WITHIN
+        return Preference.GUEST
+    return Preference.WITHIN
 
 
 class Chosen(NamedTuple):
@@ -44,6 +38,7 @@ class Chosen(NamedTuple):
     award: Award
     within_quota: bool  # it is, there
     lending: LendingDecision | None  # the forecast on which it is taken
+    standings: tuple[OfferStanding, ...]  # of the offers, as far as they were looked at
 
 
 class AwardChoice:
@@ -87,29 +82,39 @@ class AwardChoice:
             now_s: Unix time.
             claim_gpus: that may be evicted at once for its claim; None: it has none.
         """
+        standings: list[OfferStanding] = []
+        best_rank = (Preference.WITHIN if ranked.within_quota else Preference.OVER, True)
+        for offer in offers:
+            standings.append(self._standing(offer, ranked, now_s, claim_gpus))
+            if standings[-1].refusal is None and standings[-1].rank == best_rank:
+                break  # none can be better
+        k = pick(standings)
+        if k is None:
+            return next(each.refusal for each in standings if each.refusal is not None)
+        taken = standings[k]
+        return Chosen(offers[k], taken.within_quota, taken.lending, tuple(standings))
+
+    def _standing(
+        self, offer: Award, ranked: Ranked, now_s: float, claim_gpus: float | None
+    ) -> OfferStanding:
         entry = self._ledger.entries[ranked.id]
         tenancy = self._ledger.tenancy
         row = tenancy.row(entry.workload.tenant)
-        refusal: Refusal | None = None
-        best: tuple[_Preference, bool] | None = None
-        chosen = Chosen(offers[0], within_quota=False, lending=None)
-        for offer in offers:
-            charge = self._ledger.holdings.charge_for(row, offer.bid.jobs)
-            fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
-            within = fits and tenancy.is_home(row, offer.site)
-            beyond = self._withheld.of_plan(entry.workload, charge, within=within)
-            lending = beyond if isinstance(beyond, LendingDecision) else None
-            if beyond is lending and (offer.bid.victims or offer.bid.shrinks):
-                beyond = self._spares(offer, ranked, now_s, claim_gpus, within_quota=within)
-            if isinstance(beyond, Refusal):
-                refusal = refusal or beyond
-                continue
-            found = (_preference(offer, tenancy.home(row), fits=fits), self._reads(entry, offer))
-            if best is None or found > best:
-                best, chosen = found, Chosen(offer, within, lending)
-                if best == (_Preference.WITHIN if ranked.within_quota else 0, True):
-                    break  # none can be better
-        return refusal if best is None and refusal is not None else chosen
+        charge = self._ledger.holdings.charge_for(row, offer.bid.jobs)
+        fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
+        within = fits and tenancy.is_home(row, offer.site)
+        beyond = self._withheld.of_plan(entry.workload, charge, within=within)
+        lending = beyond if isinstance(beyond, LendingDecision) else None
+        if beyond is lending and (offer.bid.victims or offer.bid.shrinks):
+            beyond = self._spares(offer, ranked, now_s, claim_gpus, within_quota=within)
+        if isinstance(beyond, Refusal):
+            return OfferStanding(refusal=beyond)
+        return OfferStanding(
+            preference=_preference(offer, tenancy.home(row), fits=fits),
+            within_quota=within,
+            reads=self._reads(entry, offer),
+            lending=lending,
+        )
 
     def _reads(self, entry: WorkloadRecord, offer: Award) -> bool:
         """Tell whether checkpoints of its last run could be read where it is offered a place."""
@@ -130,16 +135,26 @@ class AwardChoice:
         """
         if claim_gpus is None:
             claim_gpus = self._budget.gpus_for(ranked.priority)
-        return self._against(offer, ranked, claim_gpus if within_quota else 0.0, now_s)
+        left = saves_left(self._ledger, self._rules, offer.site)
+        gpus = claim_gpus if within_quota else 0.0
+        return self._against(offer, ranked, gpus, now_s, saves_left=left)
 
     def _against(
-        self, offer: Award, ranked: Ranked, budget_gpus: float, now_s: float
+        self,
+        offer: Award,
+        ranked: Ranked,
+        budget_gpus: float,
+        now_s: float,
+        *,
+        saves_left: float = inf,
     ) -> Refusal | None:
         limits = EvictionLimits(
             priority=ranked.priority,
             budget_gpus=budget_gpus,
+            prices=self._budget.prices,
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
+            saves_left=saves_left,
         )
         return against(offer, self._ledger, limits)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
 
 from federator.model.event import Claimed
 from federator.model.workload import WorkloadId
 from federator.sched.passes.claim_victims import ClaimVictims, Going
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction import budget_gpus, prices_of
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.evictions import since
+from federator.sched.state.evictions import Eviction, charged, charged_gpus, since
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 
@@ -43,18 +44,13 @@ class ClaimBudget:
         self._victims = victims
         self.whole_gpus = self.most_beyond_gpus = 0.0
 
-    def largest_victim_gpus(self, id_: WorkloadId) -> float:
-        """The GPUs that one victim of a claimant may hold: with more it is never evicted."""
-        if not self._within_s(id_):
-            return self.whole_gpus
-        return max(self.whole_gpus, self.most_beyond_gpus)
-
     def begin_pass(self, turn: Transaction) -> None:
         """Count the fleet again."""
-        self.whole_gpus = self._rules.preempt_gpus + self._rules.preempt_frac * turn.fleet_gpus
+        prices = prices_of(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        self._victims.prices, self.whole_gpus = prices, prices.whole_gpus
         self.most_beyond_gpus = self._rules.beyond_budget_frac * turn.fleet_gpus
 
-    def escrow_gpus(self, priority: int) -> int:
+    def escrow_gpus(self, priority: int) -> float:
         """The budget that is kept for claims of this priority or a higher one."""
         return sum(
             self._victims.wanted_gpus(claim)
@@ -68,7 +64,7 @@ class ClaimBudget:
 
     def tokens_for(self, turn: Transaction, id_: WorkloadId, priority: int) -> float:
         """The GPUs that may be evicted now for one claimant: what those before it leave."""
-        before = 0
+        before = 0.0
         for claim in in_order(self._ledger):
             if claim.workload == id_ or claim.priority > priority:
                 break
@@ -119,7 +115,10 @@ class ClaimBudget:
         """Who may be told to leave for a claim now: last those who are predicted to end before."""
         by_s = min(self.leave_by_s(claim), claim.starts_by_s - self._rules.grace_s)
         going = self._victims.going(claim)
-        return sorted(going, key=lambda each: self.ends_by(each, by_s, turn.now_s))
+        return sorted(
+            going,
+            key=lambda each: (self.ends_by(each, by_s, turn.now_s), each.gpus > self.whole_gpus),
+        )
 
     # ---- when ----
 
@@ -136,8 +135,12 @@ class ClaimBudget:
 
     def _next_tokens_s(self, now_s: float) -> float:
         window_s = self._rules.preempt_window_s
-        spent = since(self._ledger.evictions.within, now_s - window_s)
-        return spent[-1].at_s + window_s if spent else now_s + window_s
+        until = [until_s for _, until_s in self._charged(now_s)]
+        return min(until, default=now_s + window_s)
+
+    def _charged(self, now_s: float) -> list[tuple[Eviction, float]]:
+        within, window_s = self._ledger.evictions.within, self._rules.preempt_window_s
+        return charged(within, self.whole_gpus, window_s, now_s)
 
     def starts_by_s(self, turn: Transaction, claim: Claimed) -> float:
         """Unix time by which a claimant starts, if nobody of a higher priority comes before it.
@@ -150,14 +153,26 @@ class ClaimBudget:
         ahead = self._ahead_of(claim)
         rest = [each for c in (*ahead, claim) for each in self._victims.left(c)]
         windows = _windows([e.gpus for e in rest], self.tokens_gpus(turn), self.whole_gpus)
-        starts_s = turn.now_s + windows * self._rules.preempt_window_s
+        window_s = self._rules.preempt_window_s
+        starts_s = turn.now_s + windows * window_s
+        if windows:  # all of the budget is there again when what was evicted last is paid for
+            paid_s = max((until_s for _, until_s in self._charged(turn.now_s)), default=0.0)
+            starts_s += max(0.0, paid_s - turn.now_s - window_s)
         spared = [each for each in rest if each.spared_until_s > turn.now_s]
         if spared:  # by then the budget may just have been spent
             windows = _windows([each.gpus for each in spared], 0.0, self.whole_gpus)
             last_s = max(each.spared_until_s for each in spared)
             starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
-        starts_s += self._rules.grace_s
+        starts_s += self._rules.grace_s * self._batches(claim, rest)
         return starts_s if self.leave_by_s(claim) == inf else self._in_time_s(turn, claim, starts_s)
+
+    def _batches(self, claim: Claimed, rest: Sequence[Going]) -> int:
+        """In how many parts these save, if those of a region may not all save at a time."""
+        most = self._rules.max_saves_per_region
+        if not most:
+            return 1
+        free = saves_left(self._ledger, self._rules, claim.site)
+        return max(1, ceil((len(rest) + most - free) / most))
 
     def _in_time_s(self, turn: Transaction, claim: Claimed, starts_s: float) -> float:
         """When one with a start objective starts that would start later within the budget."""
@@ -165,7 +180,7 @@ class ClaimBudget:
         if self.beyond_left_gpus(turn.now_s) < sum(each.gpus for each in left):
             return starts_s
         last_s = max([turn.now_s, leave_by_s, *(each.spared_until_s for each in left)])
-        return min(starts_s, last_s + self._rules.grace_s)
+        return min(starts_s, last_s + self._rules.grace_s * self._batches(claim, left))
 
     def _ahead_of(self, claim: Claimed) -> list[Claimed]:
         """The claims that are served before one, which may be new."""
@@ -176,17 +191,18 @@ class ClaimBudget:
 
 def _windows(sizes: Sequence[int], tokens_gpus: float, whole_gpus: float) -> int:
     """The windows until the last of these may be told to leave; 0: all of them now."""
-    left, windows, rest = tokens_gpus, 0, list(sizes)
-    while rest:
-        kept = []
+    left, windows = tokens_gpus, 0
+    rest = sorted(sizes, key=lambda gpus: gpus > whole_gpus)  # stable
+    while rest and whole_gpus:
+        kept, paid_in = [], 1
         for gpus in rest:
-            if gpus <= left:
-                left -= gpus
+            cost_gpus = charged_gpus(gpus, whole_gpus)
+            if cost_gpus <= left:
+                left -= cost_gpus
+                paid_in = max(paid_in, ceil(gpus / whole_gpus))
             else:
                 kept.append(gpus)
-        if len(kept) == len(rest) and left >= whole_gpus:
-            return windows + len(rest)  # each alone is more than the budget
         rest = kept
         if rest:
-            windows, left = windows + 1, whole_gpus
+            windows, left = windows + paid_in, whole_gpus
     return windows

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
+from federator.sched.passes.eviction import prices_of
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.state.evictions import charged_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import LEAST_GPUS
-from federator.sched.state.shrink import gpus_of
+from federator.sched.state.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Going:
     entry: WorkloadRecord
     component: int | None
     gpus: int  # as the budget counts them
+    cost_gpus: float  # of the budget of a window
     spared_until_s: float
 
 
@@ -31,17 +33,17 @@ class ClaimVictims:
         terms: of whoever may be evicted, as of the last pass.
 
     Attributes:
-        now_s: Unix time of the pass.
+        prices: what evictions take of the budget, as of the pass.
     """
 
     def __init__(self, ledger: Ledger, terms: EvictionTerms) -> None:
         self._ledger = ledger
         self._terms = terms
-        self.now_s = 0.0
+        self.prices = prices_of(ledger, Rules(), 0, 0.0)
 
     def going(self, claim: Claimed) -> list[Going]:
         """Who may be told to leave for a claim now, in order."""
-        return [each for each in self.left(claim) if each.spared_until_s <= self.now_s]
+        return [each for each in self.left(claim) if each.spared_until_s <= self.prices.now_s]
 
     def left(self, claim: Claimed) -> list[Going]:
         """Who is still to be told to leave for a claim, in order; some are spared for a while."""
@@ -50,9 +52,10 @@ class ClaimVictims:
         for id_, k in (*named, *((WorkloadId(other), k) for other, k in claim.shrinks)):
             entry = self._ledger.entries.get(id_)
             if entry is not None and self._may_go(entry, claim, k or 0):
-                gpus = entry.held_gpus if k is None else gpus_of(entry.plan, (k,))
+                gpus = self.prices.counted_gpus(entry, None if k is None else (k,))
                 until_s = self._terms.by_id[id_].spared_until_s
-                found.append(Going(entry, k, max(LEAST_GPUS, gpus), until_s))
+                cost_gpus = charged_gpus(gpus, self.prices.whole_gpus)
+                found.append(Going(entry, k, gpus, cost_gpus, until_s))
         return found
 
     def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int) -> bool:
@@ -82,9 +85,9 @@ class ClaimVictims:
         ) or any(e is not None and e.leaving_jobs.get(k) == claim.workload for e, k in shrunk)
 
     def needed_gpus(self, claim: Claimed) -> int:
-        """The budget that a claim still needs."""
+        """The GPUs that are still to be evicted for a claim."""
         return sum(each.gpus for each in self.left(claim))
 
-    def wanted_gpus(self, claim: Claimed) -> int:
+    def wanted_gpus(self, claim: Claimed) -> float:
         """The budget that a claim could use now."""
-        return sum(each.gpus for each in self.going(claim))
+        return sum(each.cost_gpus for each in self.going(claim))

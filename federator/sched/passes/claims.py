@@ -33,6 +33,7 @@ from federator.sched.passes.claim_budget import ClaimBudget, in_order
 from federator.sched.passes.claim_victims import ClaimVictims, Going
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.holdings import fits
@@ -98,7 +99,7 @@ class Claims:
 
     def begin_pass(self, turn: Transaction) -> None:
         """End the claims that nobody is entitled to any more, and drop what has lapsed."""
-        self._now_s = self.victims.now_s = turn.now_s
+        self._now_s = turn.now_s
         self.budget.begin_pass(turn)
         for claim in list(self._ledger.claims.values()):
             if not self._is_within_quota(claim):
@@ -141,7 +142,9 @@ class Claims:
                     return claim
                 continue
             beyond = self.budget.beyond_gpus(turn, claim)
-            if tokens < min(each.gpus for each in going) and beyond <= 0:
+            has_tokens = tokens >= min(each.cost_gpus for each in going) or beyond > 0
+            saves = saves_left(self._ledger, self._rules, claim.site)
+            if not has_tokens or (saves < 1 and all(each.component is None for each in going)):
                 tokens, is_kept = 0.0, True
             elif not self.victims.is_clearing(claim):
                 return claim
@@ -157,7 +160,6 @@ class Claims:
             self._ledger.entries[id_].workload,
             priority,
             preempt_gpus=float(fleet_gpus),
-            largest_victim_gpus=self.budget.largest_victim_gpus(id_),
             in_time=True,
         )
 
@@ -196,8 +198,12 @@ class Claims:
         claim = self._ledger.claims[ranked.id]
         self.evict(turn, claim, self.budget.tokens_for(turn, claim.workload, claim.priority))
 
-    def are_free_to_go(self, offer: Award) -> bool:
-        """Tell whether nobody whom an offer evicts is spared for a while yet."""
+    def may_go_at_once(self, offer: Award, tokens_gpus: float) -> bool:
+        """Tell whether all whom an offer evicts may be told now: nobody is spared for a while."""
+        if self.victims.prices.of_bid(offer.bid) > tokens_gpus:
+            return False
+        if len(offer.bid.victims) > saves_left(self._ledger, self._rules, offer.site):
+            return False
         ids = {*offer.bid.victims, *(id_ for id_, _ in offer.bid.shrinks)}
         terms = [self._terms.by_id.get(WorkloadId(id_)) for id_ in ids]
         return all(each is not None and each.spared_until_s <= self._now_s for each in terms)
@@ -215,18 +221,21 @@ class Claims:
         """
         beyond = self.budget.beyond_gpus(turn, claim)
         most = self.budget.beyond_left_gpus(turn.now_s)
-        spent = spent_beyond = 0
+        spent, spent_beyond = 0.0, 0
+        slots = saves_left(self._ledger, self._rules, claim.site)
         for each in self.budget.in_turn(turn, claim):
-            if spent + each.gpus <= tokens_gpus:
-                spent += each.gpus
-                self._tell(turn, each, claim.workload, beyond_budget=False)
+            if each.component is None and slots < 1:
+                continue
+            if spent + each.cost_gpus <= tokens_gpus:
+                spent += each.cost_gpus
+                slots -= self._tell(turn, each, claim.workload, beyond_budget=False)
             elif spent_beyond < beyond and spent_beyond + each.gpus <= most:
                 spent_beyond += each.gpus
-                self._tell(turn, each, claim.workload, beyond_budget=True)
+                slots -= self._tell(turn, each, claim.workload, beyond_budget=True)
         return spent
 
-    def _tell(self, turn: Transaction, each: Going, to: WorkloadId, *, beyond_budget: bool) -> None:
-        """Tell one to leave, or to give up one of its jobs."""
+    def _tell(self, turn: Transaction, each: Going, to: WorkloadId, *, beyond_budget: bool) -> bool:
+        """Tell one to leave, or to give up one of its jobs; whether it saves before."""
         whole = each.component is None
         code = ReasonCode.PREEMPTED if whole else ReasonCode.SHRUNK
         turn.change(
@@ -237,6 +246,7 @@ class Claims:
             winner=to,
             beyond_budget=beyond_budget,
         )
+        return whole
 
     def refusals(self, entry: WorkloadRecord, now_s: float) -> dict[SiteName, Refusal]:
         """How a claim stands, for those who ask why its workload waits; and the sites' words."""

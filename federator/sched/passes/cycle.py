@@ -7,7 +7,9 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from itertools import zip_longest
 
+from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -20,7 +22,8 @@ from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.eviction import checkpoint_in_reach, evicted_gpus
+from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
+from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
@@ -45,6 +48,7 @@ class SchedulingPass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        prices: what evictions take of that.
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         guests: which work over quota may start; by default any.
         known: refusals that still hold; it learns those of this pass.
@@ -59,6 +63,7 @@ class SchedulingPass:
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
+        prices: EvictionPrices | None = None,
         terms: EvictionTerms | None = None,
         guests: Guests | None = None,
         known: KnownRefusals | None = None,
@@ -68,7 +73,9 @@ class SchedulingPass:
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
-        self._budget = PassBudget(budget_gpus, claims)
+        if prices is None:
+            prices = prices_of(ledger, self._rules, 0, 0.0)
+        self._budget = PassBudget(budget_gpus, prices, claims)
         self.guests = Guests(ledger) if guests is None else guests
         self._withheld = Withheld(ledger, unsure, self.guests)
         self.claims = claims
@@ -151,6 +158,8 @@ class SchedulingPass:
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self._kept.at.get(site)
+        if kept is not None and self.claimant is not None:
+            kept = kept if kept.priority < self.claimant.priority else None
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -210,8 +219,12 @@ class SchedulingPass:
                 if refusal is not None:
                     self.round.until_later.setdefault(site, {})[id_] = refusal
 
-    def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
+    def choose(
+        self, offers: Sequence[Award], now_s: float
+    ) -> tuple[Award, Awarded, tuple[OfferStanding, ...]] | Refusal:
         """The best offer that the tenant may take, or why it may take none.
+
+        With what was made of the offers, as far as they were looked at.
 
         Args:
             offers: for one workload, best first; at least one.
@@ -223,7 +236,7 @@ class SchedulingPass:
         if isinstance(chosen, Refusal):
             self._withheld.was_not_awarded(entry.workload)
             return chosen
-        award, kept, lending = chosen
+        award, kept, lending, standings = chosen
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -237,7 +250,45 @@ class SchedulingPass:
             shrinks=award.bid.shrinks,
             lending=lending,
         )
-        return award, awarded
+        return award, awarded, standings
+
+    def seen(
+        self,
+        offers: Sequence[Award],
+        awarded: Awarded,
+        standings: Sequence[OfferStanding],
+        sites: Sequence[SiteName],
+    ) -> SeenDecision:
+        """All that an award was decided on, so that it can be made again.
+
+        Args:
+            offers: best first.
+            awarded: what came of them.
+            standings: as of ``choose``.
+            sites: in the order that breaks ties.
+        """
+        id_ = offers[0].id
+        ranked, answers = self.candidates.ranked[id_], self.round.answers
+        said = {site: by_id[id_] for site, by_id in answers.items() if id_ in by_id}
+        victims = {WorkloadId(v) for offer in offers for v in offer.bid.victims}
+        terms = self._terms.by_id if self._terms is not None else {}
+        return SeenDecision(
+            at_s=awarded.at_s,
+            attempt=awarded.attempt,
+            pass_id=self.round.pass_id,
+            sites=tuple(sites),
+            answered=tuple(map(SiteName, awarded.offers)),
+            priority=ranked.priority,
+            within_quota=ranked.within_quota,
+            credit=ranked.credit,
+            offers=tuple(
+                SeenOffer(site=offer.site, bid=offer.bid, standing=standing)
+                for offer, standing in zip_longest(offers, standings)
+            ),
+            refusals={site: a.refusal for site, a in said.items() if a.refusal is not None},
+            terms={victim: terms[victim] for victim in victims if victim in terms},
+            chosen=SiteName(awarded.site),
+        )
 
     def claimable(self, offers: Sequence[Award]) -> list[Award]:
         """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
@@ -275,7 +326,7 @@ class SchedulingPass:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
         self._known.forget_predictions(award.site)
         self._kept.was_awarded(award.id)
-        self._budget.gpus -= evicted_gpus(award.bid, self._ledger)
+        self._budget.gpus -= self._budget.prices.of_bid(award.bid)
         workload = self._ledger.entries[award.id].workload
         row = self._ledger.tenancy.row(workload.tenant)
         self.guests.started(

@@ -25,8 +25,9 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName
 from federator.sched.passes.continuation import limit_at_s
-from federator.sched.passes.eviction import budget_gpus, spared_until_s
+from federator.sched.passes.eviction import budget_gpus, prices_of, spared_until_s
 from federator.sched.passes.rounds import Rounds
+from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -187,18 +188,20 @@ class Drains:
     ) -> None:
         """Evict as many of one drain's workloads as its deadline and the budget say."""
         rules = self.rules
-        window_gpus = rules.preempt_gpus + rules.preempt_frac * turn.fleet_gpus
+        prices = prices_of(self._ledger, rules, turn.fleet_gpus, turn.now_s)
+        window_gpus = prices.whole_gpus
         free_gpus = budget_gpus(self._ledger, rules, turn.fleet_gpus, turn.now_s)
         must_gpus = self._overdue_gpus(drain, entries, window_gpus, turn.now_s)
         for entry in sorted(entries, key=_leaves_last):
-            gpus = _gpus(entry)
+            gpus = prices.counted_gpus(entry)
             in_budget = gpus <= free_gpus or free_gpus >= window_gpus  # a large one leaves alone
             overdue = must_gpus == inf or (must_gpus > 0 and entry.workload.requeue)
             moves = drain.migrate and in_budget and self._may_move(entry, turn.now_s)
+            moves = moves and saves_left(self._ledger, rules, entry.site) >= 1
             if not (overdue or moves):
                 continue
             self._evict(turn, drain, entry)
-            must_gpus -= gpus
+            must_gpus -= _gpus(entry)
             free_gpus = max(0.0, free_gpus - gpus) if window_gpus else free_gpus
 
     def _overdue_gpus(

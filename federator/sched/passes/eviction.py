@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, inf
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
@@ -16,12 +17,24 @@ from federator.model.site import START_UP_S, VictimTerms
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.continuation import is_near_its_limit
+from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.queue.quota_status import quota_statuses
-from federator.sched.state.evictions import since
+from federator.sched.state.evictions import spent_gpus
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import LEAST_GPUS, Rules
+from federator.sched.state.rules import Rules
 from federator.sched.state.save_times import family_of
-from federator.sched.state.shrink import gpus_of, nodes_of
+from federator.sched.state.shrink import nodes_of
+
+
+def whole_budget_gpus(rules: Rules, fleet_gpus: int) -> float:
+    """The GPUs that may be evicted in a window, in the whole federation of so many GPUs."""
+    return rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+
+
+def prices_of(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> EvictionPrices:
+    """What evictions take of the budget of a federation of so many GPUs."""
+    whole_gpus = whole_budget_gpus(rules, fleet_gpus)
+    return EvictionPrices(ledger=ledger, rules=rules, whole_gpus=whole_gpus, now_s=now_s)
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
@@ -30,13 +43,14 @@ def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> 
     What awards were promised counts as if it had gone; not for ever, as the site of an award may
     be cut off.
     """
-    whole = rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+    prices = prices_of(ledger, rules, fleet_gpus, now_s)
+    whole = prices.whole_gpus
     if not whole:
         return 0.0
     since_s = now_s - rules.preempt_window_s
-    spent = sum(eviction.gpus for eviction in since(ledger.evictions.within, since_s))
+    spent = spent_gpus(ledger.evictions.within, whole, rules.preempt_window_s, now_s)
     promised = sum(
-        _promised_gpus(entry, ledger)
+        _promised_gpus(entry, prices)
         for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
         if entry.displaces and entry.award is not None and entry.award.at_s > since_s
     )
@@ -50,15 +64,16 @@ def exceeds_budget(
     award = winner.award
     if award is None or award.at_s > now_s - rules.preempt_window_s:
         return False
-    due = _promised_gpus(winner, ledger)
+    due = _promised_gpus(winner, prices_of(ledger, rules, fleet_gpus, now_s))
     return due > 0 and due > budget_gpus(ledger, rules, fleet_gpus, now_s)
 
 
-def _promised_gpus(winner: WorkloadRecord, ledger: Ledger) -> int:
-    """The GPUs of victims that were promised to a winner and have not been notified."""
-    wholes = (victim.held_gpus for victim in spared_yet(winner, ledger))
-    parts = (gpus_of(other.plan, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
-    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+def _promised_gpus(winner: WorkloadRecord, prices: EvictionPrices) -> float:
+    """What victims that were promised to a winner and have not been notified take of the budget."""
+    ledger = prices.ledger
+    wholes = (prices.charged_gpus(victim) for victim in spared_yet(winner, ledger))
+    parts = (prices.charged_gpus(other, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
+    return sum((*wholes, *parts))
 
 
 def spared_yet(winner: WorkloadRecord, ledger: Ledger) -> list[WorkloadRecord]:
@@ -84,13 +99,6 @@ def spared_jobs_yet(
     return found
 
 
-def evicted_gpus(bid: Bid, ledger: Ledger) -> int:
-    """The GPUs of those whom a bid evicts, whole or in part, as the budget counts them."""
-    wholes = (ledger.entries[WorkloadId(id_)].held_gpus for id_ in bid.victims)
-    parts = (gpus_of(ledger.entries[WorkloadId(id_)].plan, (k,)) for id_, k in bid.shrinks)
-    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
-
-
 def clearing(winner: WorkloadRecord, ledger: Ledger) -> bool:
     """Tell whether others have been told to leave for it, and some are not gone yet."""
     id_ = winner.workload.id
@@ -111,8 +119,10 @@ class EvictionLimits:
 
     priority: int
     budget_gpus: float
+    prices: EvictionPrices
     terms: Mapping[WorkloadId, VictimTerms]
     now_s: float
+    saves_left: float = inf  # of the region
 
 
 def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | None:
@@ -137,11 +147,21 @@ def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | N
         entry = ledger.entries[WorkloadId(id_)]
         if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
             return _on_its_way(id_)
-    gpus = evicted_gpus(bid, ledger)
+    return _beyond(bid, limits)
+
+
+def _beyond(bid: Bid, limits: EvictionLimits) -> Refusal | None:
+    """The reason why so much may not be evicted now; None when it may."""
+    if len(bid.victims) > limits.saves_left:
+        saves, free = len(bid.victims), int(limits.saves_left)
+        return _wait(Reason(code=ReasonCode.SAVES, needed=saves, free=free, unit="saves"))
+    gpus = limits.prices.of_bid(bid)
     if gpus <= limits.budget_gpus and limits.budget_gpus:
         return None
+    if limits.budget_gpus and limits.prices.of_gpus(bid) <= limits.budget_gpus:
+        return _wait(Reason(code=ReasonCode.LOST_WORK))
     free = int(limits.budget_gpus)
-    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=free, unit="GPUs"))
+    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=ceil(gpus), free=free, unit="GPUs"))
 
 
 def _named_twice(bid: Bid) -> str:
@@ -221,7 +241,8 @@ def terms_of(entry: WorkloadRecord, priority: int, ledger: Ledger, rules: Rules)
 
 def spared_until_s(entry: WorkloadRecord, rules: Rules) -> float:
     """Before when a running workload should not be chosen as a victim."""
-    cooldown_ends_s = entry.evicted_at_s + rules.cooldown_s if entry.preemptions else 0.0
+    evicted_at_s = max(entry.evicted_at_s if entry.preemptions else 0.0, entry.site_evicted_at_s)
+    cooldown_ends_s = evicted_at_s + rules.cooldown_s if evicted_at_s else 0.0
     return max(cooldown_ends_s, entry.started_at_s + rules.min_run_s if rules.min_run_s else 0.0)
 
 

@@ -48,8 +48,9 @@ from federator.sched.passes.control import cancel, control
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.held import Holding
+from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_events import SiteEvents
@@ -116,6 +117,10 @@ class Federation:
         """Take the log in. Commands are not repeated: sites tell what became of them."""
         for event in events:
             self.ledger.apply(event)
+
+    def tell_decisions(self) -> None:
+        """Tell from now on what each award was decided on (``Decided``)."""
+        self._rounds.tells_decisions = True
 
     def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
@@ -260,10 +265,15 @@ class Federation:
         """The present pass, or the last one; None: none was made since the start."""
         return self._rounds.last_pass
 
+    @property
+    def recent_passes(self) -> Sequence[PassSummary]:
+        """The last passes, oldest first; the present one is one of them."""
+        return self._rounds.recent_passes
+
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
         rules = self.rules
-        whole = rules.preempt_gpus + rules.preempt_frac * self._site_events.fleet_gpus
+        whole = whole_budget_gpus(rules, self._site_events.fleet_gpus)
         return whole, budget_gpus(self.ledger, rules, self._site_events.fleet_gpus, now_s)
 
     def claims(self) -> list[tuple[Claimed, int]]:
@@ -283,11 +293,21 @@ class Federation:
             return
         lent = self._rounds.lends_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
+        draft = asked.draft
+        jobs = max(1, len(draft.array_indices))
+        if refusals is None and (
+            beyond := submit_refusal(self.ledger, draft.tenant, draft.user, jobs)
+        ):
+            refusals = {SiteName(""): beyond}
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
         submitted = Submitted(
-            at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
+            at_s=turn.now_s,
+            draft=asked.draft,
+            first_id=self.ledger.next_id,
+            key=asked.key,
+            by=asked.by,
         )
         if asked.test_only:
             self._rounds.try_out(turn, asked.client, submitted.workloads()[0])

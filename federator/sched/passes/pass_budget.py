@@ -5,6 +5,7 @@ from __future__ import annotations
 from federator.model.workload import SiteName
 from federator.sched.bid.negative_cache import NOBODY, Rights
 from federator.sched.passes.claims import Claims
+from federator.sched.passes.eviction_prices import EvictionPrices
 
 
 class PassBudget:
@@ -12,14 +13,16 @@ class PassBudget:
 
     Args:
         gpus: see above.
+        prices: what evictions take of it.
         claims: for which a part of the budget is kept; None: nobody is evicted.
 
     Attributes:
         gpus: for workloads within quota; less with each award that evicts.
     """
 
-    def __init__(self, gpus: float, claims: Claims | None) -> None:
+    def __init__(self, gpus: float, prices: EvictionPrices, claims: Claims | None) -> None:
         self.gpus = gpus
+        self.prices = prices
         self._claims = claims
         self._escrow_gpus: dict[int, float] = {}  # by priority
 

@@ -5,13 +5,15 @@ What a pass decides is in ``cycle`` and ``auction``; here is what comes when, an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from federator.model.event import Claimed
 from federator.model.lending import Lending
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AnswerTested, SendTo, Wake
+from federator.model.message import AnswerTested, Decided, SendTo, Wake
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
@@ -27,7 +29,7 @@ from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus, evicted_gpus
+from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
@@ -46,6 +48,8 @@ from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
+PASSES_KEPT: Final = 256  # in numbers, for people to look at
+
 
 class Rounds:
     """The open pass and the trials of clients, each with the round that it waits for.
@@ -62,7 +66,9 @@ class Rounds:
 
     Attributes:
         last_pass: the present one, or the last; None: none was made since the start.
+        recent_passes: the last ones, oldest first.
         pending: attempts that may be at a site though their workload waits.
+        tells_decisions: whether what each award was decided on is told.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class Rounds:
         self._ledger = ledger
         self._holding = holding
         self.pending = PendingReconciliation()
+        self.tells_decisions = False
         self._validation = Validation(same_process=same_process)
         self._terms: EvictionTerms | None = None
         self._claims: Claims | None = None
@@ -88,6 +95,7 @@ class Rounds:
         self._begin_anew()
         self._pass: SchedulingPass | None = None
         self.last_pass: PassSummary | None = None
+        self.recent_passes: deque[PassSummary] = deque(maxlen=PASSES_KEPT)
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
@@ -225,11 +233,13 @@ class Rounds:
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
         self.last_pass = PassSummary(began_s=turn.now_s)
+        self.recent_passes.append(self.last_pass)
         self._pass = SchedulingPass(
             ranking,
             self._ledger,
             self._rules,
             budget,
+            prices=prices_of(self._ledger, self._rules, turn.fleet_gpus, turn.now_s),
             terms=self._terms,
             guests=self._guests(turn, budget),
             known=self._known,
@@ -340,8 +350,7 @@ class Rounds:
             offers = bids_for(id_, pass_.round.answers, list(self._sites))
             offers = pass_.claimable(offers)
             tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
-            free = [o for o in offers if claims.are_free_to_go(o)]
-            at_once = [o for o in free if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
+            at_once = [o for o in offers if claims.may_go_at_once(o, tokens_gpus)]
             claim = self._ledger.claims.get(id_)
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus
@@ -369,10 +378,15 @@ class Rounds:
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            if chosen.reasons[0].code in _FOR_A_CLAIM:
+                pass_.candidates.blocked(entry.workload.id)
             return None
-        award, event = chosen
+        award, event, standings = chosen
         pass_.awarded(award, event)
         turn.record(event, entry)
+        if self.tells_decisions:
+            seen = pass_.seen(offers, event, standings, tuple(self._sites))
+            turn.commands.append(Decided(seen=seen))
         if self.last_pass is not None:
             self.last_pass.awarded += 1
         return award
@@ -426,6 +440,10 @@ class Rounds:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
+
+
+_FOR_A_CLAIM = frozenset({ReasonCode.SAVES, ReasonCode.LOST_WORK})
+"""Refusals of offers whose victims may leave by turns."""
 
 
 def _own_reasons(entry: WorkloadRecord) -> dict[SiteName, Refusal]:

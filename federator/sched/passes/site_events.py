@@ -129,6 +129,9 @@ class SiteEvents:
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
             self._rounds.is_due(turn)  # something came free, perhaps of local users
+        if report.windows is not None and report.windows != view.windows:
+            view.windows = report.windows
+            self._rounds.is_due(turn)
         self._write_offs.reported(site, report)
         unknown = tuple(
             attempt_report.attempt

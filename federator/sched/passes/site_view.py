@@ -11,6 +11,7 @@ from federator.model.partition import PartitionSummary
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
 from federator.model.site_message import SiteAnswer
+from federator.model.window import SiteWindow
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.workload_plan import never_fits
@@ -41,6 +42,7 @@ class SiteView:
     gpus: int = 0  # of ``empty``
     gpus_by_type: Counter[str] = field(default_factory=Counter)  # of those
     summary: tuple[PartitionSummary, ...] = ()
+    windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had
     knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
     _capacity: Capacity | None = None
     _never: dict[tuple[Job, ...], Refusal | None] = field(default_factory=dict)

@@ -16,12 +16,15 @@ from federator.model.message import Command, Note, Record, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.passes.continuation import LimitWatch
-from federator.sched.passes.eviction import exceeds_budget, spared_jobs_yet, spared_yet
+from federator.sched.passes.eviction import exceeds_budget, prices_of, spared_jobs_yet, spared_yet
 from federator.sched.passes.orders import launch_order, lease_end_s, order_to_leave
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 ORDER_AGAIN_S = 10.0
+
+
+_EVICTIONS = frozenset({WorkloadEvent.EVICTED, WorkloadEvent.SHRUNK})
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Transaction:
             workload=entry.workload.id,
             happening=trigger,
             attempt=entry.attempt,
+            counts_gpus=self._counts_gpus(entry, trigger, fields.get("components")),
             **fields,  # type: ignore[arg-type]  # keywords of Changed
         )
         waiting = self._waiting_for(entry)
@@ -73,6 +77,13 @@ class Transaction:
             if winner.state is WorkloadState.LAUNCHING and winner.lease_from_s == self.now_s:
                 self.wake_at_lease_end(winner)  # its lease has begun anew
         return True
+
+    def _counts_gpus(self, entry: WorkloadRecord, trigger: WorkloadEvent, jobs: object) -> int:
+        """The GPUs that the budget counts for an eviction, where lost work may make them more."""
+        if trigger not in _EVICTIONS or not self.rules.preempt_lost_gpu_s:
+            return 0
+        prices = prices_of(self.ledger, self.rules, self.fleet_gpus, self.now_s)
+        return prices.counted_gpus(entry, jobs if isinstance(jobs, tuple) and jobs else None)
 
     def _waiting_for(self, entry: WorkloadRecord) -> list[WorkloadRecord]:
         """The winners that somebody makes room for."""

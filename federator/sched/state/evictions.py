@@ -16,7 +16,7 @@ class Eviction(NamedTuple):
     """A victim was told to leave."""
 
     at_s: float
-    gpus: int
+    gpus: int  # as the budget counts them
 
 
 class EvictionHistory:
@@ -34,12 +34,49 @@ class EvictionHistory:
     def add(self, event: Changed, gpus: int) -> None:
         """One that holds so many GPUs, or parts of one, is told to leave."""
         kept = self.beyond if event.beyond_budget else self.within
-        kept.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
+        kept.append(Eviction(event.at_s, max(LEAST_GPUS, gpus, event.counts_gpus)))
 
     def restore(self, record: SnapshotEvictions) -> None:
         """These follow those that are known."""
         self.within.extend(Eviction(*each) for each in record.evictions)
         self.beyond.extend(Eviction(*each) for each in record.beyond_budget)
+
+
+def charged_gpus(gpus: float, whole_gpus: float) -> float:
+    """What the eviction of one victim takes of a window's budget: at most all of it.
+
+    One that is larger takes all of it for as many windows as it has GPUs; see ``spent_gpus``.
+    """
+    return min(gpus, whole_gpus) if whole_gpus else gpus
+
+
+def spent_gpus(
+    evictions: deque[Eviction], whole_gpus: float, window_s: float, now_s: float
+) -> float:
+    """What evictions have taken of the budget that is in force now.
+
+    Args:
+        evictions: in order of time.
+        whole_gpus: that may be evicted in a window.
+        window_s: its length.
+        now_s: Unix time.
+    """
+    found = charged(evictions, whole_gpus, window_s, now_s)
+    return sum(charged_gpus(e.gpus, whole_gpus) for e, _ in found)
+
+
+def charged(
+    evictions: deque[Eviction], whole_gpus: float, window_s: float, now_s: float
+) -> list[tuple[Eviction, float]]:
+    """The evictions that the budget still counts, each with the Unix time until which it does."""
+    if not whole_gpus:
+        return []
+    longest_s = window_s * max(1.0, max((e.gpus for e in evictions), default=0) / whole_gpus)
+    until = (
+        (e, e.at_s + window_s * max(1.0, e.gpus / whole_gpus))
+        for e in since(evictions, now_s - longest_s)
+    )
+    return [(e, until_s) for e, until_s in until if until_s > now_s]
 
 
 def since(evictions: deque[Eviction], since_s: float) -> list[Eviction]:

@@ -9,9 +9,9 @@ warming up) is not seen in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from federator.model.site import Leave, RunningJob
+from federator.model.site import Leave
 from federator.model.workload import TenantName
 
 SAVE_EVERY_S: Final = 1800.0
@@ -19,7 +19,26 @@ SAVE_EVERY_S: Final = 1800.0
 ``federator.checkpoint``."""
 
 
-def expected_loss_s(job: RunningJob, now_s: float, *, grace: bool = True) -> float:
+class AtRisk(Protocol):
+    """A running job, as far as its work may be lost; ``RunningJob`` is one."""
+
+    @property
+    def started_at_s(self) -> float: ...
+
+    @property
+    def saved_at_s(self) -> float: ...
+
+    @property
+    def save_s(self) -> float: ...
+
+    @property
+    def restart_s(self) -> float: ...
+
+    @property
+    def saves_in_time(self) -> bool: ...
+
+
+def expected_loss_s(job: AtRisk, now_s: float, *, grace: bool = True) -> float:
     """Seconds of each of its GPUs that evicting a running job now is expected to destroy.
 
     It is ``unsaved + restart_s * (1 + T / (T + ran))``, with T = ``SAVE_EVERY_S``:

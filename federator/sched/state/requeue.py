@@ -14,7 +14,21 @@ from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
 
+_WITHOUT_NOTICE: Final = frozenset({
+    WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
+    WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
+})  # fmt: skip  # of those too that were to leave, but were not told in time
+_BY_THE_SITE: Final = frozenset({WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.SITE_REQUEUED})
 _NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF)
+
+
+def left_unasked(entry: WorkloadRecord, event: Changed) -> None:
+    """Note what one has saved that left without notice, and whether its site preempted it."""
+    if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
+        entry.saved_at = entry.site
+    code = event.reason.code if event.reason is not None else None
+    if event.happening in _BY_THE_SITE and code is ReasonCode.PREEMPTED:
+        entry.site_evicted_at_s = event.at_s
 
 
 def set_back(entry: WorkloadRecord, at_s: float) -> None:

@@ -24,8 +24,12 @@ class Rules:
         window: workloads asked about in one message to a site.
         preempt_gpus: that may be evicted in any ``preempt_window_s``, all sites together.
         preempt_frac: of the GPUs of all sites, that may be evicted besides; with both 0 nobody is.
+        preempt_lost_gpu_s: GPU-seconds of work that evictions in any ``preempt_window_s`` may be
+            predicted to destroy; 0: no bound.
         beyond_budget_frac: of the GPUs of all sites, that may be evicted in any
             ``preempt_window_s`` beyond that, for tenants with a start objective.
+        max_saves_per_region: evicted workloads of a region that save at the same time; 0: any
+            number.
         grace_s: that a victim has to save and to leave.
         cooldown_s: after an eviction, in which a workload is not evicted again.
         min_run_s: after its start, in which a workload is not evicted.
@@ -42,8 +46,10 @@ class Rules:
     window: int = 500
     preempt_gpus: float = 0.0
     preempt_frac: float = 0.0
+    preempt_lost_gpu_s: float = 0.0
     beyond_budget_frac: float = 0.5
     preempt_window_s: float = 300.0
+    max_saves_per_region: int = 0
     grace_s: float = 120.0
     cooldown_s: float = 1800.0
     min_run_s: float = 0.0

@@ -48,6 +48,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     begin_at_s: float = 0.0  # Unix time before which it does not start; 0: none was given
     eligible_at_s: float = 0.0  # Unix time since when it could start; 0: since its submission
     waits_for: Dependency = NO_DEPENDENCY  # what is left of it
+    site_evicted_at_s: float = 0.0  # when its site preempted it last, for reasons of its own
 
 
 _NONE_YET: Final = RareFields()
@@ -121,6 +122,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     begin_at_s = _RareField[float]()
     eligible_at_s = _RareField[float]()
     waits_for = _RareField[Dependency]()
+    site_evicted_at_s = _RareField[float]()
 
     @property
     def is_lent(self) -> bool:

@@ -41,10 +41,11 @@ MOST_DRAWS: Final = 1000
 METRICS: Final = tuple(field.name for field in fields(SloFigures))
 ABOUT: Final = (
     "entitled: workloads that came within their tenant's quota, by its demand. violations: of "
-    "those, who waited longer than the objective; _high: of priority 1 to 3; _busiest: in the "
-    "worst two hours. p95_s: wait of the entitled until their first start. allocated_busy: while "
-    "at least as many GPUs were asked for as there are, which was busy_frac of the time. hottest: "
-    "demand / supply of the site where it is highest."
+    "those, who waited longer than the objective; _others: without those that waited at least half "
+    "of the time for what their own tenant ran, as it left no room in the quota; _high: of "
+    "priority 1 to 3; _busiest: in the worst two hours. p95_s: wait of the entitled until their "
+    "first start. allocated_busy: while at least as many GPUs were asked for as there are, which "
+    "was busy_frac of the time. hottest: demand / supply of the site where it is highest."
 )
 
 

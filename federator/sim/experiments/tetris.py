@@ -24,13 +24,7 @@ from federator.planner.tetris_cost import Placement, TetrisWeights
 from federator.planner.tetris_replicas import ReplicaRules, homes_held, plan_replicas, runnable
 from federator.planner.tetris_search import plan_homes
 from federator.planner.warehouse import F64, LEVELS, NONE, Index, Warehouse
-from federator.sim.experiments.base import (
-    Cell,
-    DataTable,
-    ExperimentResult,
-    bounded,
-    parameters_of,
-)
+from federator.sim.experiments.base import DataTable, ExperimentResult, bounded, parameters_of
 from federator.sim.generate.warehouse import WarehouseModel, warehouse_like_mast
 from federator.sim.runs.base import Progress, SimRun
 
@@ -193,7 +187,7 @@ class TetrisExperiment:
     def result(self, found: Sequence[PlacementFigures]) -> ExperimentResult:
         """Means over the draws."""
         names = tuple(PlacementFigures.__dataclass_fields__)
-        rows: list[tuple[Cell, ...]] = []
+        rows: list[tuple[str | int | float | None, ...]] = []
         for number, version in enumerate(VERSIONS):
             ends = found[number :: len(VERSIONS)]
             means = [float(np.mean([getattr(end, name) for end in ends])) for name in names]

@@ -31,8 +31,18 @@ RELEASED_AT_S: Final = 1_795_305_600  # 2026-11-22; time of all files, so that e
 DAEMON_LIBRARIES: Final = (
     *("asyncssh", "cryptography", "cffi", "pycparser", "typing_extensions", "numpy"),
     *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
-    *("redis", "async-timeout", "hiredis", "rich", "markdown-it-py", "mdurl", "Pygments"),
+    *(
+        "prometheus_client",
+        "redis",
+        "async-timeout",
+        "hiredis",
+        "rich",
+        "markdown-it-py",
+        "mdurl",
+        "Pygments",
+    ),
     *("structlog", "SQLAlchemy", "psycopg", "psycopg-binary"),
+    *("jinja2", "MarkupSafe", "starlette", "uvicorn", "anyio", "h11", "idna"),
 )
 _RELEASES: Final[Mapping[str, int]] = MappingProxyType({"bookworm": 12, "trixie": 13, "forky": 14})
 _OPT: Final = "opt/federator"
@@ -145,8 +155,15 @@ def _server(site: SiteLayout, sources: Sources) -> DebContents:
         files=(
             *_libraries(sources.daemon_libraries, site),
             _unit("federator-daemon.service"),
+            _unit("federator-web.service"),
             _copy(own / "federator-daemon.default", "etc/default/federator-daemon"),
             _copy(own / "federation.yaml", _doc("federator-server", "examples/federation.yaml")),
+            *files_below(REPOSITORY / "packaging" / "prometheus", f"{_OPT}/share/prometheus"),
+            *files_below(REPOSITORY / "packaging" / "grafana", f"{_OPT}/share/grafana"),
+            *(
+                _copy(REPOSITORY / "docs" / page, _doc("federator-server", page))
+                for page in ("metrics.md", "alerts.md")
+            ),
         ),
     )
 

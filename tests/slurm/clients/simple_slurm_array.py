@@ -18,7 +18,7 @@ whole = Slurm(dependency={"afterok": first}, job_name="whole", output="whole.out
 second = whole.sbatch("cat part-*.out; echo whole at $FED_SITE")
 bad = Slurm(job_name="bad", output="bad.out", time="10").sbatch("exit 3")
 after = Slurm(dependency={"afternotok": bad}, output="after.out", time="10").sbatch("echo after")
-stopped = Slurm(job_name="stopped", output="stopped.out", time="10").sbatch("sleep 600")
+stopped = Slurm(job_name="stopped", output="stopped.out", time="10").sbatch("sleep 600; echo never")
 Slurm().scancel.cancel_job(stopped)
 deadline = time.monotonic() + 100
 while states(second, after, stopped) and time.monotonic() < deadline:

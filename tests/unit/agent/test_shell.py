@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.memory import SEEN_WITHIN_S
 from federator.agent.observations import AgentObservation, Now
 from federator.agent.shell import Agent
-from federator.errors import StaleState
+from federator.errors import SiteUnavailable, StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.site_message import (
@@ -32,6 +33,7 @@ from federator.model.site_message import (
     LaunchDeclined,
     Report,
 )
+from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -108,11 +110,14 @@ def test_an_older_epoch_is_refused(daemon: Daemon) -> None:
     assert not daemon.heard(Report)
 
 
-def test_it_answers_pings(daemon: Daemon) -> None:
+def test_it_answers_pings_and_says_how_old_its_last_sweep_is(daemon: Daemon) -> None:
     async def script() -> None:
         await daemon.wait_for(Pong, 3)
 
     daemon.serve(script)
+    ages_s = [pong.sweep_age_s for pong in daemon.heard(Pong)]
+    assert all(age_s == -1 or 0 <= age_s <= 10 for age_s in ages_s)
+    assert max(ages_s) >= 0
 
 
 # ---- launches ----
@@ -497,6 +502,63 @@ def test_it_keeps_room_for_whom_the_daemon_names(daemon: Daemon) -> None:
         assert late.refusal is not None
         assert late.refusal.reasons[0].code is ReasonCode.RESERVED
         assert in_time.bid is not None
+
+    daemon.serve(script)
+
+
+MAINTENANCE = SiteWindow(name="m", starts_at_s=2e9, ends_at_s=3e9, nodes=("a1", "a2", "a3", "a4"))
+
+
+def test_what_admins_change_is_told_within_two_seconds(daemon: Daemon) -> None:
+    async def script() -> None:
+        first = daemon.heard(Report)[0]
+        assert first.windows == ()
+        await asyncio.sleep(15.3)
+        reports = len(daemon.heard(Report))
+        daemon.site.windows = (MAINTENANCE,)
+        await asyncio.sleep(2.0)
+        (report,) = daemon.heard(Report)[reports:]
+        assert report.windows == (MAINTENANCE,)
+        daemon.site.windows = ()
+        await asyncio.sleep(2.0)
+        assert daemon.heard(Report)[-1].windows == ()
+        assert daemon.heard(Report)[-1].freed > report.freed
+
+    daemon.serve(script)
+
+
+def test_a_slow_slurm_is_looked_at_less_often(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def slow() -> bool:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(3.0)
+        raise SiteUnavailable("slurmctld does not answer")
+
+    monkeypatch.setattr(daemon.site, "settings_changed", slow)
+
+    async def script() -> None:
+        await asyncio.sleep(60.0)
+        assert looks == 4  # each takes 3 s, and then it is left alone for 12 s
+
+    daemon.serve(script)
+
+
+def test_a_job_without_a_limit_does_not_start_before_a_maintenance(daemon: Daemon) -> None:
+    daemon.site.windows = (MAINTENANCE,)
+
+    async def script() -> None:
+        (brief, endless) = ask(0, 1, 1).requests
+        brief = msgspec.structs.replace(brief, time_limit_s=60.0)
+        endless = msgspec.structs.replace(endless, id=101, time_limit_s=inf)
+        daemon.tell(Ask(pass_id=1, requests=(endless, brief)))
+        no, yes = (await daemon.wait_for(BidsMade)).answers
+        assert no.refusal is not None
+        assert no.refusal.reasons[0].code is ReasonCode.SITE_RESERVATION
+        assert yes.bid is not None
 
     daemon.serve(script)
 

@@ -14,6 +14,7 @@ from msgspec import structs
 from federator.cli import fsinfo, node_table
 from federator.cli.node_columns import COLUMNS
 from federator.model.partition import PartitionSummary
+from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
     Call,
     DrainRow,
@@ -133,6 +134,20 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 # ---- the plain table ----
+
+
+def test_a_site_s_own_reservations_are_shown_with_their_times() -> None:
+    one = SiteWindow(
+        name="m", starts_at_s=7_200.0, ends_at_s=10_800.0, nodes=("a1", "a2"), maintenance=True
+    )
+    part = structs.replace(one, name="class", nodes=("a3",), cpus={"a3": 4}, again_s=86_400.0)
+    part = structs.replace(part, maintenance=False)
+    lines = fsinfo._lines(structs.replace(SUMMED.sites[0], windows=(one, part)))
+    begins, ends = (time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(t)) for t in (7_200, 10_800))
+    assert lines[-2:] == [
+        f"  maintenance m: a[1-2] from {begins} until {ends}",
+        f"  reservation class: part of a3 from {begins} until {ends}, and again",
+    ]
 
 
 def test_a_drained_site_is_shown_with_who_drained_it_until_when_and_why() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from federator.cli import status
 from federator.errors import SiteUnavailable
@@ -92,6 +93,16 @@ def test_the_screen_has_a_line_for_each_thing(run: Callable[..., str]) -> None:
         "  job 4294967297 at alpine: 16 GPUs, 8 still to be evicted; starts within 10 min",
         "Lending:   off",
     ]
+
+
+def test_of_a_victim_larger_than_the_budget_is_told_when_it_is_paid_for(
+    run: Callable[..., str],
+) -> None:
+    budget = BudgetRow(window_s=600.0, gpus=10.0, whole_in_s=1800.0, evicted_gpus=32, evictions=1)
+    assert (
+        "Evictions: 1 with 32 GPUs in the last 10 min; 0 of 10 GPUs of the budget left, all in "
+        "30 min"
+    ) in run(structs.replace(STATUS, budget=budget)).splitlines()
 
 
 def test_an_idle_federation_says_so(run: Callable[..., str]) -> None:

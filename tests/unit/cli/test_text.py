@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from federator.cli.text import alternative_text, counted, reason_text, refusal_text, span
@@ -46,6 +48,21 @@ def test_when_it_could_start_is_told_with_the_refusal() -> None:
     assert refusal_text(refusal) == (
         "not now: would delay job 4294967300, which can start here in 2.0 h; "
         "a shorter --time may start now; could start in 3.0 days at the latest"
+    )
+
+
+def test_a_reservation_of_a_site_is_told_with_its_times() -> None:
+    reason = Reason(
+        code=ReasonCode.SITE_RESERVATION,
+        detail="maint",
+        needed=2,
+        unit="nodes",
+        from_s=7_200.0,
+        until_s=10_800.0,
+    )
+    begins, ends = (time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(t)) for t in (7_200, 10_800))
+    assert reason_text(reason) == (
+        f"Slurm reservation maint keeps 2 nodes from {begins} until {ends}, before it would be over"
     )
 
 

@@ -11,9 +11,11 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
-from federator.daemon.api import Api, operators
+from federator.daemon.api import Api
 from federator.daemon.effects import Effects
+from federator.daemon.roles import operators
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
@@ -65,11 +67,20 @@ class Desk:
     """An ``Api`` over a simulated federation; ``ask`` is a user's command at alpine."""
 
     def __init__(
-        self, federation: Loopback | None = None, config: FederationConfig = CONFIG
+        self,
+        federation: Loopback | None = None,
+        config: FederationConfig = CONFIG,
     ) -> None:
         sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
         self.federation = Loopback(sites) if federation is None else federation
-        self.api = Api(config, self.federation.federation, self.observe, self.federation.clock)
+        self.noted: list[AuditAct] = []
+        self.api = Api(
+            config,
+            self.federation.federation,
+            self.observe,
+            self.federation.clock,
+        )
+        self.api.audit = self.noted.append
         self._effects = Effects("demo", {}, self.api.reply, lambda _: None, {})
 
     def observe(self, observation: Observation) -> None:
@@ -484,7 +495,7 @@ def test_strangers_jobs_are_shown_as_far_as_privacy_lets(
 async def test_an_operator_sees_everybody_s_jobs_whatever_privacy_says() -> None:
     desk = Desk(config=private("own"))
     desk.submit("ada")
-    desk.api._operators = frozenset({"eve"})
+    desk.api.roles._operators = frozenset({"eve"})
     reply = await desk.api._answered("eve", QueueCall())
     assert isinstance(reply, QueueReply)
     assert len(reply.rows) == 1

@@ -207,7 +207,8 @@ def grown(events: int, follower: Follower) -> tuple[Compaction, MemoryStore]:
     for epoch in range(1, events + 1):
         ledger.apply(EpochBegan(at_s=0.0, epoch=epoch))
         store.append([encode_event(EpochBegan(at_s=0.0, epoch=epoch))])
-    return Compaction(ledger, store, here, 0.0, follower), store
+    followers = () if follower is None else (follower,)
+    return Compaction(ledger, store, here, 0.0, followers), store
 
 
 async def here(act: Callable[..., object], *arguments: object) -> object:

@@ -34,6 +34,7 @@ from federator.wire.agent_protocol import (
     NodesAsk,
     NodesTaken,
     Ping,
+    Pong,
     RecoverDone,
     RememberedAttempt,
     SignalTo,
@@ -156,6 +157,29 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         assert kinds(played.seen) == ["SiteUp", "SiteSent"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+def test_the_age_of_the_last_sweep_is_what_the_agent_said_and_grows_when_it_is_gone() -> None:
+    async def script() -> None:
+        channel, again = FakeChannel(), FakeChannel()
+        for each in (channel, again):
+            each.say(HELLO, Report(attempts=(), complete=True))
+        played = Played(channel, again)
+        running = asyncio.create_task(played.running(asyncio.sleep(60.0)))
+        await asyncio.sleep(1.0)
+        assert (played.link.connections, played.link.sweep_age_s()) == (1, 1.0)  # nothing was said
+        channel.say(Pong(sweep_age_s=-1.0))  # an older release
+        await asyncio.sleep(1.0)
+        assert played.link.sweep_age_s() == 2.0
+        channel.say(Pong(sweep_age_s=0.5))
+        await asyncio.sleep(1.0)
+        assert played.link.sweep_age_s() == 1.5
+        await asyncio.sleep(20.0)  # it fell silent, and the next one as well
+        assert played.link.connections == 2
+        assert played.link.sweep_age_s() == 21.5
+        await running
 
     play(script)
 

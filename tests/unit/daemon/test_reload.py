@@ -17,6 +17,7 @@ from federator.config_changes import changes
 from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges
 from federator.daemon.loop import Term
+from federator.daemon.metrics.catalogue import as_metrics
 from federator.daemon.own_config import ConfigFile, OwnConfig
 from federator.errors import ConfigError
 from federator.faults.clock import VirtualClock, run_virtual
@@ -35,6 +36,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.replies import Reply
 from tests.fakes.build import draft, gang, rack
+from tests.fakes.counted import values_of
 from tests.fakes.loopback import Loopback
 from tests.fakes.nowhere import Nowhere
 
@@ -211,6 +213,7 @@ def test_a_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
         ("socket: daemon.sock", "socket: other.sock", "FILE:3: socket"),
         ("regions:", "history: {keep_days: 7}\nregions:", "FILE:4: history.keep_days"),
         ("regions:", "history: {url: none}\nregions:", "FILE:4: history.url"),
+        ("regions:", 'metrics: {listen: "[::1]:9464"}\nregions:', "FILE:4: metrics.listen"),
     ],
 )
 def test_some_keys_change_only_by_a_restart(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -281,6 +284,21 @@ def test_the_channel_of_a_site_that_is_taken_out_ends(tmp_path: Path) -> None:
         assert task.done()
         assert list(host.term._links.by_site) == ["alpine"]
         assert list(host.term.federation.sites) == ["alpine"]
+
+    live(tmp_path, story)
+
+
+def test_a_site_that_a_reload_brings_is_counted_from_zero(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.change(
+            "tenants:\n",
+            '  crest: {region: west, command: ["/bin/false"], partitions: [gpu]}\ntenants:\n',
+        )
+        await host.reload()
+        found = values_of(as_metrics(host.daemon.metrics()), "federator_site_up")
+        assert found == {("alpine",): 0, ("baker",): 0, ("crest",): 0}
+        starts = values_of(as_metrics(host.daemon.metrics()), "federator_starts_total")
+        assert starts == {("alpine",): 0, ("baker",): 0, ("crest",): 0}
 
     live(tmp_path, story)
 

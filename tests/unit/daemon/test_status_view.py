@@ -67,6 +67,17 @@ def test_evictions_and_claims_are_shown_with_what_is_to_come() -> None:
     assert claim.starts_by_s > found.now_s
 
 
+def test_a_victim_larger_than_the_budget_is_shown_until_it_is_paid_for() -> None:
+    f = Loopback({"alpine": rack("a", 8)}, RULES, None, Mast(), TENANTS)
+    f.submit(replace(draft(gang(8, 8)), tenant=TenantName("guest")))
+    f.run_for(10.0)
+    f.submit(replace(draft(gang(6, 8)), tenant=TenantName("owner")))
+    f.run_for(2 * RULES.preempt_window_s)
+    budget = status(f).budget
+    assert (budget.evictions, budget.evicted_gpus, budget.left_gpus) == (1, 64, 0.0)
+    assert RULES.preempt_window_s < budget.whole_in_s < 2 * RULES.preempt_window_s + 1.0
+
+
 def test_lending_is_shown_with_its_plan_and_what_may_be_lent_now() -> None:
     tenants = (Tenant(name=TenantName("vision"), quota=Allowance(gpus=16)), *TENANTS[:1])
     f = Loopback({"alpine": rack("a", 4)}, Rules(lending=Lending.ON), None, Mast(), tenants)

@@ -16,6 +16,7 @@ from federator.daemon.edges import CallDesk, DaemonEdges, Listening
 from federator.daemon.effects import Effects
 from federator.daemon.leader import TRY_S, Leadership
 from federator.daemon.links import SiteLink
+from federator.daemon.metrics.catalogue import as_metrics
 from federator.daemon.standby import StandbyDesk
 from federator.errors import LeadershipLost
 from federator.faults.clock import VirtualClock, run_virtual
@@ -34,6 +35,7 @@ from federator.wire.client_protocol import (
     SubmitReply,
 )
 from federator.wire.replies import Reply
+from tests.fakes.counted import values_of
 from tests.fakes.nowhere import Nowhere
 
 LEASE_S = 3.0
@@ -360,3 +362,23 @@ def test_the_socket_of_a_leader_on_the_same_host_is_left_to_it(tmp_path: Path) -
         leaders.bind(str(config.socket))
         leaders.listen()
         run_virtual(clock, script())
+
+
+def test_a_standby_shows_in_its_metrics_that_it_is_one_until_it_leads(world: World) -> None:
+    async def script() -> None:
+        first, second = await world.start()
+        await asyncio.sleep(1.0)
+
+        def told(host: Host, name: str) -> float:
+            return values_of(as_metrics(host.daemon.metrics()), f"federator_{name}").get((), -1)
+
+        assert (told(first, "leader"), told(first, "standby_up_to_date")) == (1, -1)
+        assert (told(second, "leader"), told(second, "standby_up_to_date")) == (0, 1)
+        epoch = told(first, "epoch")
+        first.daemon.stop()
+        await asyncio.sleep(LEASE_S + 2.0)
+        assert told(second, "leader") == 1
+        assert told(second, "epoch") > epoch
+        await world.end(first, second)
+
+    run_virtual(world.clock, script())

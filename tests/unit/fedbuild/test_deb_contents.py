@@ -87,7 +87,7 @@ def test_a_site_brings_all_that_the_project_needs_without_extras() -> None:
 
 
 def test_the_daemons_host_brings_what_the_extra_needs_beside_it() -> None:
-    wanted = needed_anywhere("daemon") | needed_anywhere("postgresql")
+    wanted = needed_anywhere("daemon") | needed_anywhere("postgresql") | needed_anywhere("web")
     assert names(deb_contents.DAEMON_LIBRARIES) == wanted - needed_anywhere()
 
 
@@ -159,3 +159,18 @@ def test_libraries_come_without_their_own_tests(sources: Sources) -> None:
     paths = [file.path for file in server.files]
     assert "opt/federator/lib/python3.11/site-packages/daemon/__init__.py" in paths
     assert not [path for path in paths if "/tests/" in path]
+
+
+def test_the_daemons_host_brings_rules_dashboards_and_what_to_do_about_alerts(
+    sources: Sources,
+) -> None:
+    files = {file.path: file.data for file in package("federator-server", SITES[0], sources).files}
+    share, doc = "opt/federator/share", "usr/share/doc/federator-server"
+    rules = files[f"{share}/prometheus/federator.rules.yml"].decode()
+    assert sorted(path for path in files if path.startswith(f"{share}/grafana/")) == [
+        f"{share}/grafana/federator-{name}.json" for name in ("daemon", "fleet", "sites", "tenants")
+    ]
+    (pages,) = {url.split("#")[0] for url in re.findall(r"runbook_url: (\S+)", rules)}
+    assert pages == f"file:///{doc}/alerts.md"
+    assert f"{doc}/alerts.md" in files
+    assert f"{doc}/metrics.md" in files

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from federator.config import PolicyConfig
+from federator.config_policy import PolicyConfig
 from federator.errors import InvalidRequest
 from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, at_keys

@@ -11,9 +11,9 @@ import pytest
 from federator.agent.base import KnownJobs, Launched
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.model.site import LocalJob, NodeShare
+from federator.model.site import LocalJob, NodeShare, NodeState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.slurm.client import OTHERS_FRESH_S, PARTITIONS_FRESH_S, SlurmClient
+from federator.slurm.client import OTHERS_FRESH_S, SETTINGS_FRESH_S, SlurmClient, SlurmSweep
 from federator.slurm.runner import Completed
 from tests.fakes.runner import Answer, FakeRunner, printed
 from tests.unit.slurm.texts import job_line, node_line, squeue_record
@@ -152,9 +152,9 @@ def test_partitions_are_asked_for_again_once_they_may_have_changed() -> None:
 
     assert open_partitions() == ("fed", "local")
     states["fed"] = "DOWN"
-    clock.advance(PARTITIONS_FRESH_S - 1)
+    clock.advance(SETTINGS_FRESH_S - 0.1)
     assert open_partitions() == ("fed", "local")
-    clock.advance(1)
+    clock.advance(0.1)
     assert open_partitions() == ("local",)
     states["fed"] = "UP"
     clock.now_s -= 1000  # somebody set the clock
@@ -374,3 +374,64 @@ def test_a_line_of_others_that_cannot_be_read_is_told_and_left_out() -> None:
 def test_a_sweep_shows_the_switch_above_each_switch() -> None:
     site = Partitioned(b"", "SwitchName=r1 Level=0 Nodes=n1\nSwitchName=s Level=1 Switches=r1\n")
     assert asyncio.run(site.client.sweep()).switches == {"r1": "s"}
+
+
+def reserved(state: str, reservations: str, partitions: str = "fed") -> FakeRunner:
+    """A site with one node in a state of its own, and what it says of reservations."""
+    node = node_line("n1").replace("State=MIXED", f"State={state}")
+    node = node.replace("State=IDLE", f"State={state}")
+
+    def answer(argv: Sequence[str]) -> Completed:
+        if argv[-1] == "reservations":
+            return printed(reservations) if reservations != "denied" else printed("", 1, b"denied")
+        if argv[-1] == "partitions":
+            return printed(f"PartitionName={partitions} State=UP\n")
+        return printed(node if argv[-1] == "nodes" else "")
+
+    return FakeRunner(answer)
+
+
+MAINT = "ReservationName=m StartTime={} EndTime={} Nodes=n[1-2] NodeCnt=2 Flags=MAINT TRES=cpu=8"
+
+
+def swept(runner: FakeRunner, now_s: float = 5_000.0) -> SlurmSweep:
+    clock = VirtualClock()
+    clock.now_s = now_s
+    return asyncio.run(SlurmClient(runner, clock=clock, partitions=("fed",)).sweep())
+
+
+def test_a_sweep_shows_reservations_of_the_federation_s_nodes() -> None:
+    (window,) = swept(reserved("IDLE", MAINT.format(6_000, 7_000))).windows
+    assert (window.name, window.nodes, window.maintenance) == ("m", ("n1",), True)
+    assert (window.starts_at_s, window.ends_at_s) == (6_000.0, 7_000.0)
+
+
+def test_a_node_in_a_reservation_that_is_known_is_as_it_would_be_without() -> None:
+    (node,) = swept(reserved("IDLE+MAINTENANCE+RESERVED", MAINT.format(1_000, 7_000))).nodes
+    assert (node.state, node.reserved) == (NodeState.IDLE, True)
+
+
+@pytest.mark.parametrize("said", ["", "denied", MAINT.format(1_000, "soon")])
+def test_a_node_that_is_reserved_for_nobody_knows_what_takes_no_jobs(said: str) -> None:
+    sweep = swept(reserved("IDLE+RESERVED", said))
+    assert sweep.nodes[0].state is NodeState.DRAINED
+    assert sweep.windows == ()
+    assert bool(sweep.problems) == bool(said)
+
+
+def test_a_look_tells_whether_admins_have_changed_anything_since_the_sweep() -> None:
+    states, clock = {"fed": "UP"}, VirtualClock()
+    client = SlurmClient(partitioned(states), clock=clock)
+
+    async def looks() -> list[bool]:
+        told = [await client.settings_changed()]  # nothing was swept
+        await client.sweep()
+        told.append(await client.settings_changed())
+        states["fed"] = "DRAIN"
+        clock.advance(SETTINGS_FRESH_S)
+        told.append(await client.settings_changed())
+        await client.sweep()
+        told.append(await client.settings_changed())
+        return told
+
+    assert asyncio.run(looks()) == [False, False, True, False]

@@ -8,7 +8,8 @@ from federator.faults.checks.evidence import Evidence, Size
 from federator.faults.checks.log_checks import LogChecks
 from federator.model.event import Awarded, Changed, Planned, encode_event
 from federator.model.lending import LendingDecision, LendingPlan
-from federator.model.lifecycle import WorkloadEvent
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from tests.fakes.build import attempt, plan_on, rack
 
@@ -39,6 +40,29 @@ def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
     evidence.truth(ID).refused_at.add("alpine")
     log.logged([changed(WorkloadEvent.HELD)])
     assert evidence.broken == []
+
+
+def test_no_more_save_for_others_at_a_time_than_may() -> None:
+    evidence = Evidence(lambda _: None, lambda: 0.0)
+    log = LogChecks(evidence)
+    log.most_saves = 2
+    told = Reason(code=ReasonCode.PREEMPTED, detail="9")
+    ids = [WorkloadId(k) for k in (1, 2, 3)]
+    for id_ in ids:
+        evidence.truth(id_).state = WorkloadState.RUNNING
+
+    def happens(id_: WorkloadId, what: WorkloadEvent) -> None:
+        event = Changed(at_s=1.0, workload=id_, happening=what, reason=told)
+        log.logged([encode_event(event)])
+
+    happens(ids[0], WorkloadEvent.EVICTED)
+    happens(ids[1], WorkloadEvent.EVICTED)
+    happens(ids[0], WorkloadEvent.PREEMPTED)
+    happens(ids[2], WorkloadEvent.EVICTED)
+    assert evidence.broken == []
+    evidence.truth(ids[0]).state = WorkloadState.RUNNING
+    happens(ids[0], WorkloadEvent.EVICTED)
+    assert evidence.broken == [f"3 save at a time, {ids[0]} the last"]
 
 
 def planned(made_at_s: float) -> bytes:

@@ -318,6 +318,7 @@ def test_the_summary_counts_nodes_by_state_and_gpu_type() -> None:
     (h1,) = rack("h", 1, gpu_type="h100")
     busy = replace(a2, state=NodeState.MIXED, gpus_alloc=3, cpus_alloc=6)
     rows = summarise((a1, busy, replace(h1, state=NodeState.DOWN)), ("gpu",))
+    assert [(row.gpus_out, row.gpus_down) for row in rows][-1] == (h1.gpus, h1.gpus)
     assert [(r.gpu_type, r.nodes_idle, r.nodes_mixed, r.nodes_down) for r in rows] == [
         ("a100", 1, 1, 0),
         ("h100", 0, 0, 1),

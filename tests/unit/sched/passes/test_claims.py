@@ -184,14 +184,37 @@ def test_a_gang_for_which_nobody_may_go_has_no_claim() -> None:
     assert [f.state(id_) for id_ in (*firm, *guests)] == [RUNS] * 8
 
 
-def test_a_victim_larger_than_the_budget_of_a_window_is_left() -> None:
+def test_a_victim_larger_than_the_budget_of_a_window_takes_that_of_as_many_windows() -> None:
+    """It was never evicted, so small ones were, again and again, or the owner waited for ever."""
+    f = fleet(sites=("alpine", "cedar"))
+    large = [f.submit(of("guest", nodes=8)) for _ in range(2)]
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in large), limit_s=30.0)
+    began_s = f.clock.now_s
+    owner = f.submit(of("owner", nodes=4))
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=90.0)
+    assert len(evictions(f)) == 1  # 64 GPUs at once, of a budget of 16
+    other = f.submit(of("owner", nodes=4))  # where the guest was
+    f.run_until(lambda: f.state(other) is RUNS, limit_s=30.0)
+    for id_ in (owner, other):
+        f.slurm(f.entry(id_).site).end(f.entry(id_).attempt_id)
+    f.run_until(lambda: sum(f.state(id_) is RUNS for id_ in large) == 2, limit_s=60.0)
+    urgent = f.submit(of("urgent", nodes=4))
+    f.run_until(lambda: f.state(urgent) is RUNS, limit_s=5 * WINDOW_S)
+    assert f.clock.now_s >= began_s + 4 * WINDOW_S
+
+
+def test_a_large_victim_goes_last_as_it_is_paid_for_afterwards() -> None:
     f = fleet()
     large = f.submit(of("guest", nodes=4))
     f.run_for(10.0)
     guests_on(f, 4)
-    owner = f.submit(of("owner", nodes=4))
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(10.0)
+    promised_by_s = f.federation.ledger.claims[owner].promised_by_s
     f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
-    assert f.state(large) is RUNS
+    assert f.clock.now_s <= promised_by_s
+    gone = [e.workload for e in evictions(f)]
+    assert (len(gone), gone[-1]) == (3, large)
 
 
 def test_who_is_over_quota_has_no_claim() -> None:
@@ -299,4 +322,19 @@ def test_a_claim_waits_for_the_end_of_a_cooldown_and_nobody_takes_the_rest_meanw
     gone = {e.workload: e.at_s for e in evictions(f)[before:]}
     assert all(gone[id_] >= until_s for id_, until_s in spared.items())
     assert len(gone) == 8
+    assert keeps_budget(f, 16)
+
+
+def test_room_that_is_kept_for_a_guest_stands_in_no_claim_s_way() -> None:
+    """An evicted guest with a time limit waits where it ran, and has room kept there."""
+    owner = replace(OWNER, start_within_s=36_000.0)  # so that it may claim in a spent window
+    f = Loopback({"alpine": rack("a", 8)}, RULES, None, Mast(), (owner, GUEST))
+    guests_on(f)
+    first = f.submit(of("owner", nodes=2))
+    f.run_until(lambda: f.state(first) is RUNS, limit_s=100.0)
+    f.slurm("alpine").end(f.entry(first).attempt_id)
+    f.run_for(10.0)
+    gang_ = f.submit(of("owner", nodes=8))
+    f.run_until(lambda: f.state(gang_) is RUNS, limit_s=6 * WINDOW_S)
+    assert not [e for e in f.log if isinstance(e, ClaimEnded)]
     assert keeps_budget(f, 16)

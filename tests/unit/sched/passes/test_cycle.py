@@ -128,5 +128,5 @@ def test_the_offer_that_is_chosen_is_the_best_of_all_that_may_be_taken(
         ),
     )
     assert not isinstance(chosen, Refusal)
-    assert (chosen[0], chosen[1]) == best
+    assert chosen[:2] == best[:2]
     assert chosen[0] is best[0]

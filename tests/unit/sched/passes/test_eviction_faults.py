@@ -214,6 +214,29 @@ def test_one_that_is_about_to_be_told_of_its_limit_is_offered_to_nobody() -> Non
     assert id_ not in victim_terms(ledger, RULES, due_s)
 
 
+@pytest.mark.parametrize("requeued", [True, False])
+def test_one_that_its_site_has_preempted_is_spared_as_after_an_eviction(requeued: bool) -> None:
+    """A guest was thrown out by its site, then by the federation, and so on."""
+    f = two_sites()
+    guest = f.submit(of("guest"))
+    f.run_for(5.0)
+    site = f.entry(guest).site
+    f.slurm(site).starts_jobs = False
+    if requeued:
+        f.slurm(site).requeue(f.entry(guest).attempt_id, preempted=True)
+    else:
+        f.slurm(site).end(f.entry(guest).attempt_id, SiteJobState.PREEMPTED)
+    thrown_out_s = f.clock.now_s
+    f.run_until(lambda: f.state(guest) is RUNS and f.entry(guest).site != site, limit_s=60.0)
+    f.site_down(site)
+    owner = f.submit(of("owner"))
+    f.run_for(RULES.cooldown_s - 60.0)
+    assert (f.state(guest), f.state(owner)) == (RUNS, WAITS)
+    f.restart()  # the log knows it
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=400.0)
+    assert f.clock.now_s >= thrown_out_s + RULES.cooldown_s
+
+
 # ---- the budget ----
 
 
@@ -236,12 +259,23 @@ def test_each_victim_without_a_gpu_counts_in_the_budget_as_one_gpu() -> None:
 
 
 def test_without_a_budget_not_even_one_that_holds_no_gpu_goes() -> None:
-    f = fleet(replace(RULES, preempt_gpus=0.5), nodes=1)
+    f = fleet(replace(RULES, preempt_gpus=0.0), nodes=1)
     guest = f.submit(cpu_only(64))
     f.run_for(5.0)
     owner = f.submit(of("owner"))
     f.run_for(30.0)
     assert (f.state(guest), f.state(owner)) == (RUNS, WAITS)
+
+
+def test_a_budget_below_one_gpu_lets_one_go_in_as_many_windows_as_make_one() -> None:
+    f = fleet(replace(RULES, preempt_gpus=0.5, preempt_window_s=300.0, cooldown_s=1.0), nodes=2)
+    guests = [f.submit(cpu_only(64)) for _ in range(2)]
+    f.run_for(5.0)
+    owners = [f.submit(of("owner")) for _ in range(2)]
+    f.run_for(590.0)
+    assert [f.state(id_) for id_ in owners].count(RUNS) == 1
+    f.run_for(100.0)
+    assert [f.state(id_) for id_ in (*owners, *guests)] == [RUNS, RUNS, WAITS, WAITS]
 
 
 def test_a_plan_beyond_the_quota_evicts_nobody_not_even_one_that_holds_no_gpu() -> None:

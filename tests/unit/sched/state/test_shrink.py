@@ -18,7 +18,13 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.auction import Award
-from federator.sched.passes.eviction import EvictionLimits, against, budget_gpus, victim_terms
+from federator.sched.passes.eviction import (
+    EvictionLimits,
+    against,
+    budget_gpus,
+    prices_of,
+    victim_terms,
+)
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, workload
 from tests.fakes.loopback import Loopback, sent
@@ -310,6 +316,7 @@ def test_only_what_was_declared_optional_may_be_taken(
     limits = EvictionLimits(
         priority=2,
         budget_gpus=64,
+        prices=prices_of(ledger, RULES, 0, f.clock.now_s),
         terms=victim_terms(ledger, RULES, f.clock.now_s),
         now_s=f.clock.now_s,
     )

@@ -21,5 +21,3 @@ def test_each_version_has_its_figures_and_planned_ones_move_tables() -> None:
         assert float(rows[name]["with_copies_frac"] or 0) >= float(
             rows[name]["collocated_frac"] or 0
         )
-    # Expression 6: what is at home stays so, in GPU hours.
-    assert rows["ours"]["load_deviation"] != rows["V0"]["load_deviation"]

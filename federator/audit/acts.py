@@ -1,0 +1,120 @@
+"""The acts that records of the event log tell of: awards, and what somebody asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from federator.audit.chain import AuditAct
+from federator.model.event import (
+    Amended,
+    Awarded,
+    Changed,
+    DrainRecord,
+    EpochBegan,
+    LogRecord,
+    Planned,
+    SiteDrained,
+    SiteResumed,
+    SiteReturned,
+    SiteWrittenOff,
+    Submitted,
+)
+
+MOST_NAMED: Final = 1_000  # workloads, nodes or options of one act
+
+
+def act_of(record: LogRecord, position: int) -> AuditAct | None:
+    """The act that a record tells of; None: it tells of none."""
+    found = _story(record)
+    if found is None:
+        return None
+    act, by, on, why, effect = found
+    return AuditAct(
+        at_s=record.at_s,
+        act=act,
+        by=by,
+        on=on,
+        why=_said(why),
+        effect=_said(effect),
+        record=position,
+    )
+
+
+_Story = tuple[str, str, str, dict[str, Any], dict[str, Any]]
+
+
+def _story(record: LogRecord) -> _Story | None:
+    found: _Story | None = None
+    match record:
+        case Awarded():
+            found = _award(record)
+        case SiteDrained() | SiteResumed() | SiteWrittenOff() | SiteReturned():
+            found = _of_site(record)
+        case Submitted() if record.by:
+            draft = record.draft
+            tasks = {"tasks": len(draft.array_indices), "tenant": draft.tenant}
+            found = "submit-as", record.by, f"{record.first_id} of {draft.user}", {}, tasks
+        case Changed() if record.by:
+            found = record.happening.name.lower(), record.by, str(record.workload), {}, {}
+        case Amended() if record.by:
+            found = _amended(record)
+        case Planned():
+            found = "plan", "", "", {"source": record.plan.source}, {}
+        case EpochBegan():
+            found = "lead", "", "", {}, {"epoch": record.epoch}
+        case _:
+            pass
+    return found
+
+
+def _of_site(record: DrainRecord) -> _Story:
+    match record:
+        case SiteDrained():
+            act = "cordon" if record.cordon else "drain"
+            effect = {"migrate": record.migrate, "deadline_s": record.deadline_s}
+            return act, record.by, _at(record), {"reason": record.reason}, effect
+        case SiteResumed():
+            return "resume", record.by, _at(record), {}, {}
+        case SiteWrittenOff():
+            given_up = {"attempts": [str(each.attempt) for each in record.attempts[:MOST_NAMED]]}
+            return "write-off", record.by, record.site, {"reason": record.reason}, given_up
+        case SiteReturned():
+            return "return", "", record.site, {}, {}
+
+
+def _at(record: SiteDrained | SiteResumed) -> str:
+    return f"{record.site}:{','.join(record.nodes[:MOST_NAMED])}" if record.nodes else record.site
+
+
+def _award(record: Awarded) -> _Story:
+    nodes = dict.fromkeys(name for plan in record.jobs for name in plan.nodes)
+    why = {
+        "priority": record.priority,
+        "within_quota": record.within_quota,
+        "credit": record.credit,
+        "offers": {site: score.named() for site, score in record.scores.items()},
+    }
+    effect = {
+        "site": record.site,
+        "nodes": [*nodes][:MOST_NAMED],
+        "gpus": sum(share.gpus for plan in record.jobs for share in plan.nodes.values()),
+        "victims": list(record.victims),
+        "shrinks": [f"{each.workload}+{each.component}" for each in record.shrinks],
+    }
+    return "award", "", str(record.attempt), why, effect
+
+
+def _amended(record: Amended) -> _Story:
+    on = ",".join(map(str, record.workloads[:MOST_NAMED]))
+    effect: dict[str, Any] = {
+        "options": [*(option.name for option in record.options), *record.without],
+        "time_limit_s": record.time_limit_s,
+        "try_anew": record.try_anew,
+    }
+    if record.hold is not None:
+        effect["hold"] = record.hold.value or "none"
+    return "amend", record.by, on, {}, effect
+
+
+def _said(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {}, 0.0)}

@@ -1,0 +1,93 @@
+"""Keys of federation.yaml below ``policy``: the order of the queue, credit and evictions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from federator.config_mistakes import one_of, one_word_of, refuse
+from federator.config_services import Hours, Strict
+from federator.model.lending import Lending
+from federator.policies import ONCE_NAMED, POLICIES
+from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
+from federator.sched.queue.policy import Policy
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.usage import UsageMemory
+
+Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
+_Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
+
+
+class CreditConfig(Strict):
+    """The terms of a workload's credit, and the time over which a tenant's usage counts.
+
+    Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
+    """
+
+    per_hour_waited: _Credit = 1.0
+    age_cap_h: Hours = 168.0
+    fair_share: _Credit = 24.0
+    usage_window_h: Hours = 168.0
+    usage_half_life_h: Hours | None = None
+    per_nice: _Credit = 0.01  # credit lost by each unit of --nice
+    non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
+
+    @model_validator(mode="after")
+    def _one_average(self) -> CreditConfig:
+        if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
+            refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
+        return self
+
+    @property
+    def weights(self) -> CreditWeights:
+        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
+
+    @property
+    def usage(self) -> UsageMemory:
+        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
+
+
+class PreemptionConfig(Strict):
+    """Limits of preemption: how long victims have, and how many there may be.
+
+    At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
+    For tenants with ``start_within_s``, ``beyond_budget_frac`` more.
+    """
+
+    grace_s: Seconds = 120.0
+    cooldown_s: Seconds = 3600.0
+    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
+    beyond_budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.5
+    budget_window_s: Seconds = 600.0
+    budget_lost_gpu_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    max_saves_per_region: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
+
+
+class PolicyConfig(Strict):
+    """The order of the queue, and the federation's patience."""
+
+    name: str = "mast"
+    credit: CreditConfig = CreditConfig()
+    preemption: PreemptionConfig = PreemptionConfig()
+    pass_interval_s: Seconds = 300.0
+    launch_lease_s: Seconds = 60.0
+    bid_timeout_s: Seconds = 5.0
+    forecast_ends: bool = False
+    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
+    enable_user_top: Annotated[bool, Field(strict=True)] = False
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        name = ONCE_NAMED.get(name, name)
+        if name not in POLICIES:
+            raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
+        return name
+
+    @property
+    def order(self) -> Policy:
+        """The policy that ranks the queue."""
+        return POLICIES[self.name](self.credit.weights)

@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: counted by the loop, collected for a scrape, served by a thread."""

@@ -1,0 +1,299 @@
+"""A real Prometheus scrapes a real daemon; real faults fire its alerts, and they clear.
+
+``tests/unit/monitoring/test_alerts.py`` has the other alerts, by promtool.
+"""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from federator.daemon.metrics.catalogue import CATALOGUE, MetricType
+from federator.testbed import layout
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Running, agents, at, within
+from tests.slurm.monitored import Prometheus, needs_prometheus, with_metrics
+from tests.slurm.test_lending import Planner
+from tests.slurm.weather import kill_agents, stopped
+
+pytestmark = [pytest.mark.slurm, needs_prometheus]
+SITES = [site.name for site in layout.SITES]
+TRUE = "#!/bin/sh\ntrue\n"
+ONE_GPU = ("-N1", "--gres=gpu:1", "-t2")
+
+
+class Watched:
+    """A daemon, and the Prometheus that scrapes it."""
+
+    def __init__(self, running: Running, address: str, prometheus: Prometheus) -> None:
+        self.running, self.address, self.prometheus = running, address, prometheus
+
+
+@pytest.fixture(scope="module")
+def lasting_watch(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    running = Running(folder, pass_interval_s=2.0, bid_timeout_s=1.0)
+    address = with_metrics(running)
+    for each in lasting(running):
+        prometheus = Prometheus(folder / "prometheus", address)
+        try:
+            yield Watched(each, address, prometheus)
+        finally:
+            prometheus.stop()
+
+
+@pytest.fixture
+def watched(lasting_watch: Watched) -> Iterator[Watched]:
+    """The module's; no job of a test outlives it, and nothing but its own alerts fires."""
+    yield lasting_watch
+    lasting_watch.running.cancel_all()
+
+
+def submit_failing(watched: Watched, number: int) -> list[int]:
+    return [watched.running.submit("#!/bin/sh\nexit 3\n", *ONE_GPU) for _ in range(number)]
+
+
+def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: Watched) -> None:
+    prometheus, running = watched.prometheus, watched.running
+    within(30, lambda: prometheus.value('up{job="federator"}') == 1)
+    done = running.submit(TRUE, *ONE_GPU)
+    (row,) = running.await_end(done)
+    within(30, lambda: prometheus.value("sum(federator_starts_total)") == 1)
+    assert prometheus.value(f'federator_starts_total{{site="{row["site"]}"}}') == 1
+    wanted = {m.name for m in CATALOGUE if m.kind is not MetricType.HISTOGRAM}
+    wanted |= {f"{m.name}_bucket" for m in CATALOGUE if m.kind is MetricType.HISTOGRAM}
+    assert wanted - prometheus.names() == {"federator_standby_up_to_date"}
+    gpus = layout.GPU_NODES.gpus * layout.GPU_NODES.count
+    for site in SITES:
+        assert prometheus.value(f'sum(federator_gpus{{site="{site}"}})') == gpus
+    series = prometheus.value('count({__name__=~"federator_.+"})')
+    print(f"series of 3 sites: {series:.0f}")
+    time.sleep(10)
+    assert prometheus.firing() == {}
+
+
+def test_a_slurmctld_that_does_not_answer_fires_an_old_sweep_and_then_the_site_is_down(
+    watched: Watched,
+) -> None:
+    with stopped("boreal", "slurmctld"):
+        watched.prometheus.await_firing("FederatorSiteSweepOld", "boreal")
+        watched.prometheus.await_firing("FederatorSiteDown", "boreal")
+    watched.prometheus.await_clear("FederatorSiteDown")
+    watched.prometheus.await_clear("FederatorSiteSweepOld")
+
+
+def test_an_agent_that_dies_again_and_again_fires_that_its_site_flaps(watched: Watched) -> None:
+    for _ in range(6):
+        within(30, lambda: agents("alpine"))
+        kill_agents("alpine")
+        time.sleep(4)
+    watched.prometheus.await_firing("FederatorSiteFlapping", "alpine")
+    within(60, watched.running.all_up)
+    watched.prometheus.await_clear("FederatorSiteFlapping")
+
+
+def test_an_agent_that_hangs_fires_that_its_site_answers_late(watched: Watched) -> None:
+    ids = []
+    for _ in range(3):
+        kill_agents("cedar", name="STOP")
+        for _ in range(3):
+            ids.append(watched.running.submit(TRUE, *ONE_GPU))
+            time.sleep(1.3)
+        kill_agents("cedar", name="CONT")
+        time.sleep(3)
+    watched.prometheus.await_firing("FederatorSiteAnswersLate", "cedar")
+    watched.running.await_end(*ids)
+    watched.prometheus.await_clear("FederatorSiteAnswersLate")
+
+
+def test_drained_nodes_fire_that_gpus_are_out(watched: Watched) -> None:
+    nodes = layout.GPU_NODES.hostlist("alpine")
+    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=drain", "reason=test")
+    try:
+        watched.prometheus.await_firing("FederatorGpusOut", "alpine")
+    finally:
+        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
+    watched.prometheus.await_clear("FederatorGpusOut")
+
+
+def test_a_fleet_that_was_left_cordoned_fires_that_the_queue_is_stalled(watched: Watched) -> None:
+    running = watched.running
+    for site in SITES:
+        assert running.run("federator", "cordon", site, "--reason", "forgotten").returncode == 0
+    try:
+        waits = running.submit(TRUE, *ONE_GPU)
+        watched.prometheus.await_firing("FederatorQueueStalled")
+    finally:
+        for site in SITES:
+            running.run("federator", "resume", site)
+    running.await_end(waits)
+    watched.prometheus.await_clear("FederatorQueueStalled")
+
+
+def test_what_every_sbatch_refuses_fires_declined_launches_and_held_workloads(
+    watched: Watched,
+) -> None:
+    ids = [watched.running.submit(TRUE, "--prefer=nosuch") for _ in range(6)]
+    watched.prometheus.await_firing("FederatorLaunchesDeclined", "alpine")
+    watched.prometheus.await_firing("FederatorWorkloadsHeld")
+    watched.running.run("fscancel", *map(str, ids))
+    watched.prometheus.await_clear("FederatorWorkloadsHeld")
+    watched.prometheus.await_clear("FederatorLaunchesDeclined")
+
+
+def test_jobs_that_fail_fire_at_their_site(watched: Watched) -> None:
+    ids = submit_failing(watched, 12)
+    rows = watched.running.await_end(*ids)
+    watched.prometheus.await_firing("FederatorWorkloadsFail", rows[0]["site"])
+    watched.prometheus.await_clear("FederatorWorkloadsFail")
+
+
+def test_nodes_that_go_down_under_their_jobs_fire_that_nodes_fail(watched: Watched) -> None:
+    running = watched.running
+    ids = [running.submit("#!/bin/sh\nsleep 300\n", *ONE_GPU) for _ in range(7)]
+    for id_ in ids:
+        running.await_state(id_, "RUNNING")
+    try:
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=down", "reason=test")
+        watched.prometheus.await_firing("FederatorNodesFail")
+    finally:
+        for site in SITES:
+            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
+            at(site, "scontrol", "update", nodes, "state=resume")
+    running.cancel_all()
+    watched.prometheus.await_clear("FederatorNodesFail")
+
+
+def test_a_log_whose_disk_is_slow_fires_slow_commits_and_slow_turns(watched: Watched) -> None:
+    running, over = watched.running, threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(running.folder / "queue.db", isolation_level=None)) as other:
+            while not over.wait(0.3):
+                other.execute("BEGIN IMMEDIATE")
+                time.sleep(3.0)
+                other.execute("ROLLBACK")
+
+    def submit() -> None:
+        while not over.is_set():
+            running.run("fsbatch", "--uid=vision1", *ONE_GPU, stdin=TRUE)
+
+    threads = [threading.Thread(target=work) for work in (hold, submit, submit)]
+    for thread in threads:
+        thread.start()
+    try:
+        watched.prometheus.await_firing("FederatorLogSlow")
+        watched.prometheus.await_firing("FederatorLoopSlow")
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    watched.prometheus.await_clear("FederatorLoopSlow")
+    watched.prometheus.await_clear("FederatorLogSlow")
+
+
+def test_a_history_whose_database_is_locked_fires_that_it_is_behind(watched: Watched) -> None:
+    running = watched.running
+    path = running.folder / "queue-history.db"
+    assert path.exists()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        until_s = time.monotonic() + 12
+        while time.monotonic() < until_s:
+            running.await_end(running.submit(TRUE, *ONE_GPU))
+        watched.prometheus.await_firing("FederatorHistoryBehind")
+        other.execute("ROLLBACK")
+    watched.prometheus.await_clear("FederatorHistoryBehind")
+
+
+def test_lending_without_a_planner_fires_until_a_plan_is_in_force(watched: Watched) -> None:
+    running = watched.running
+    _set_lending(running, "on")
+    planner = Planner(running)
+    try:
+        watched.prometheus.await_firing("FederatorLendingPlanMissing")
+        planner.start()
+        watched.prometheus.await_clear("FederatorLendingPlanMissing")
+    finally:
+        planner.end()
+        _set_lending(running, "off")
+
+
+def _set_lending(running: Running, mode: str) -> None:
+    settings = yaml.safe_load(running.config.read_text())
+    settings["policy"]["lending"] = mode
+    running.config.write_text(yaml.safe_dump(settings))
+    done = running.run("federator", "reload")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_standby_that_is_killed_fires_and_a_new_one_clears_it(
+    watched: Watched, tmp_path: Path
+) -> None:
+    standby = Running(tmp_path, store=f"sqlite://{watched.running.folder}/queue.db")
+    address = with_metrics(standby)
+    standby.spawn()
+    try:
+        watched.prometheus.scrape(watched.address, address)
+        within(60, lambda: watched.prometheus.value("sum(federator_standby_up_to_date)") == 1)
+        time.sleep(5)
+        assert "FederatorNoStandby" not in watched.prometheus.firing()
+        standby.kill()
+        watched.prometheus.await_firing("FederatorDown")
+        watched.prometheus.await_firing("FederatorNoStandby")
+        standby.spawn()
+        watched.prometheus.await_clear("FederatorNoStandby")
+        watched.prometheus.await_clear("FederatorDown")
+    finally:
+        standby.stop()
+        watched.prometheus.scrape(watched.address)
+
+
+def test_a_second_daemon_on_a_log_of_its_own_fires_that_two_lead(
+    watched: Watched, tmp_path: Path
+) -> None:
+    other = Running(tmp_path)
+    other.options = ()  # the sites do not serve it
+    address = with_metrics(other)
+    other.spawn()
+    try:
+        watched.prometheus.scrape(watched.address, address)
+        watched.prometheus.await_firing("FederatorTwoLeaders")
+    finally:
+        other.stop()
+        watched.prometheus.scrape(watched.address)
+    watched.prometheus.await_clear("FederatorTwoLeaders")
+
+
+def test_a_daemon_that_is_killed_fires_and_one_that_comes_and_goes_fires_that(
+    watched: Watched,
+) -> None:
+    running, prometheus = watched.running, watched.prometheus
+    running.kill()
+    prometheus.await_firing("FederatorDown")
+    prometheus.await_firing("FederatorNoLeader")
+    running.start()
+    prometheus.await_clear("FederatorNoLeader")
+    prometheus.await_clear("FederatorDown")
+    for _ in range(5):  # within the minute that the rule looks back
+        began = running.log().count("daemon_started")
+        assert running.process is not None
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(20)
+        running.spawn()
+        within(60, lambda: running.log().count("daemon_started") > began)  # noqa: B023
+        time.sleep(1.5)  # a scrape
+    prometheus.await_firing("FederatorLeaderChanges")
+    within(90, running.all_up)
+    prometheus.await_clear("FederatorLeaderChanges")
