@@ -36,32 +36,19 @@ from federator.config_mistakes import (
     some,
 )
 from federator.config_policy import PolicyConfig, Seconds
-from federator.config_services import (
-    AuditConfig,
-    HistoryConfig,
-    LogConfig,
-    RolesConfig,
-    Strict,
-)
+from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
+from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
-from federator.model.tenant import Allowance, Tenancy, Tenant
+from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
-from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
+from federator.model.workload import SiteName, TenantName
 from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
 from federator.store.opening import check_url, warnings_of
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first no . _ -")
-    return name
 
 
 def _federation_name(name: str) -> str:
@@ -70,10 +57,8 @@ def _federation_name(name: str) -> str:
     return name
 
 
-_TenantName = Annotated[TenantName, AfterValidator(_checked_name)]
-_SiteName = Annotated[SiteName, AfterValidator(_checked_name)]
-_RegionName = Annotated[str, AfterValidator(_checked_name)]
-_GpuName = Annotated[str, AfterValidator(_checked_name)]
+_RegionName = Annotated[str, AfterValidator(checked_name)]
+_GpuName = Annotated[str, AfterValidator(checked_name)]
 
 
 class RegionConfig(Strict):
@@ -125,67 +110,6 @@ class SiteConfig(Strict):
         return self
 
 
-class LimitConfig(Strict):
-    """The most of each resource in simultaneous use; what is left out is not limited."""
-
-    gpus: _Count | None = None
-    cpus: _Count | None = None
-    gpu_types: dict[str, _Count] = Field(default={})  # of ``gpus``
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        """The amounts that are bounded, by their key."""
-        plain = {"gpus": self.gpus, "cpus": self.cpus}
-        typed = {f"gpu_types.{name}": amount for name, amount in self.gpu_types.items()}
-        return {key: amount for key, amount in plain.items() if amount is not None} | typed
-
-    @property
-    def allowance(self) -> Allowance:
-        bounds = self.bounds
-        return Allowance(
-            gpus=bounds.get("gpus", inf), cpus=bounds.get("cpus", inf), gpu_types=self.gpu_types
-        )
-
-
-class QuotaConfig(LimitConfig):
-    """The amounts that a tenant is guaranteed in simultaneous use.
-
-    GPUs are what a federation shares, so CPUs count only where the admin says so, and GPUs always:
-    ``quota: {gpus: 64}`` guarantees 64 GPUs with whatever CPUs they need, and
-    ``quota: {cpus: 1024}`` guarantees 1024 CPUs and no GPU. A tenant without the key ``quota`` is
-    guaranteed nothing of its own.
-    """
-
-    @property
-    def bounds(self) -> dict[str, int]:
-        return {"gpus": 0} | super().bounds
-
-    @model_validator(mode="after")
-    def _says_something(self) -> QuotaConfig:
-        if self.gpus is None and self.cpus is None and not self.gpu_types:
-            raise ValueError("give 'gpus' or 'cpus'; a tenant without a quota has no such key")
-        return self
-
-
-class TenantConfig(Strict):
-    """A Slurm account of the federation."""
-
-    priority: Annotated[int, Field(ge=1, le=7)] = 7
-    parent: _TenantName | None = None
-    quota: QuotaConfig | None = None
-    home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
-    start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
-    limit: LimitConfig = LimitConfig()
-    users: tuple[str, ...] = ()
-    admin_groups: tuple[str, ...] = ()  # Unix groups that may hold, requeue and cancel its work
-    require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
-
-    @property
-    def amounts(self) -> dict[str, LimitConfig]:
-        """Quota and limit, by their key."""
-        return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
-
-
 class FederationConfig(Strict):
     """All of federation.yaml."""
 
@@ -202,8 +126,8 @@ class FederationConfig(Strict):
     roles: RolesConfig = RolesConfig()
     regions: dict[_RegionName, RegionConfig] = Field(default={})
     gpus: dict[_GpuName, GpuConfig] = Field(default={})
-    sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[_TenantName, TenantConfig] = Field(default={})
+    sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
+    tenants: dict[TenantKey, TenantConfig] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -313,6 +237,7 @@ class FederationConfig(Strict):
                 parent=tenant.parent,
                 home=tenant.home,
                 start_within_s=tenant.start_within_s,
+                jobs=tenant.job_limits,
             )
             for name, tenant in self.tenants.items()
         ]

@@ -77,6 +77,7 @@ class PolicyConfig(Strict):
     bid_timeout_s: Seconds = 5.0
     forecast_ends: bool = False
     lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
+    enable_user_top: Annotated[bool, Field(strict=True)] = False
 
     @field_validator("name")
     @classmethod

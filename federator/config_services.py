@@ -15,6 +15,8 @@ Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 
 
 class Strict(BaseModel):
+    """A mapping of federation.yaml: a key that is not known is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 

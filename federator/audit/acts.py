@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.model.event import (
     Amended,
     Awarded,
@@ -23,13 +23,13 @@ from federator.model.event import (
 MOST_NAMED: Final = 1_000  # workloads, nodes or options of one act
 
 
-def act_of(record: LogRecord, position: int) -> Act | None:
+def act_of(record: LogRecord, position: int) -> AuditAct | None:
     """The act that a record tells of; None: it tells of none."""
-    found = _told(record)
+    found = _story(record)
     if found is None:
         return None
     act, by, on, why, effect = found
-    return Act(
+    return AuditAct(
         at_s=record.at_s,
         act=act,
         by=by,
@@ -40,11 +40,11 @@ def act_of(record: LogRecord, position: int) -> Act | None:
     )
 
 
-_Told = tuple[str, str, str, dict[str, Any], dict[str, Any]]
+_Story = tuple[str, str, str, dict[str, Any], dict[str, Any]]
 
 
-def _told(record: LogRecord) -> _Told | None:
-    found: _Told | None = None
+def _story(record: LogRecord) -> _Story | None:
+    found: _Story | None = None
     match record:
         case Awarded():
             found = _award(record)
@@ -67,7 +67,7 @@ def _told(record: LogRecord) -> _Told | None:
     return found
 
 
-def _of_site(record: DrainRecord) -> _Told:
+def _of_site(record: DrainRecord) -> _Story:
     match record:
         case SiteDrained():
             act = "cordon" if record.cordon else "drain"
@@ -86,7 +86,7 @@ def _at(record: SiteDrained | SiteResumed) -> str:
     return f"{record.site}:{','.join(record.nodes[:MOST_NAMED])}" if record.nodes else record.site
 
 
-def _award(record: Awarded) -> _Told:
+def _award(record: Awarded) -> _Story:
     nodes = dict.fromkeys(name for plan in record.jobs for name in plan.nodes)
     why = {
         "priority": record.priority,
@@ -104,7 +104,7 @@ def _award(record: Awarded) -> _Told:
     return "award", "", str(record.attempt), why, effect
 
 
-def _amended(record: Amended) -> _Told:
+def _amended(record: Amended) -> _Story:
     on = ",".join(map(str, record.workloads[:MOST_NAMED]))
     effect: dict[str, Any] = {
         "options": [*(option.name for option in record.options), *record.without],

@@ -21,7 +21,7 @@ ZEROS: Final = "0" * 64
 _LINE: Final = re.compile(rb"([0-9a-f]{64}) (\{.*\})\n", re.DOTALL)
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AuditAct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that was done, or refused.
 
     ``by``: a user; "": the federation itself. ``via``: the site whose agent vouches for the user;
@@ -44,7 +44,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     n: int  # from 1
     before: str  # hash of the line before
-    done: Act
+    done: AuditAct
 
 
 class AuditEnd(NamedTuple):
@@ -61,7 +61,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(AuditLine).decode
 
 
-def sealed(act: Act, end: AuditEnd) -> tuple[bytes, AuditEnd]:
+def sealed(act: AuditAct, end: AuditEnd) -> tuple[bytes, AuditEnd]:
     """The line of an act behind others, and the end of the chain then."""
     body = _encode(AuditLine(n=end.n + 1, before=end.hash, done=act))
     hash_ = sha256(body).hexdigest()

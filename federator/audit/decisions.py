@@ -1,4 +1,4 @@
-"""Keeps what the last awards were decided on, in two files of bounded size.
+"""Keeps the grounds of the last awards, in two files of bounded size.
 
 ``decisions`` grows; when it is full it becomes ``decisions.before``, in place of the one before. A
 record is its length and checksum, then MessagePack. Nothing is synced: what a crash loses is only

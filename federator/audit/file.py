@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from federator.audit.chain import Act, AuditEnd, AuditLine, opened, sealed, verified
+from federator.audit.chain import AuditAct, AuditEnd, AuditLine, opened, sealed, verified
 from federator.errors import AuditError, DamagedAudit
 from federator.store.chain import LogEnd, LogPlace
 
@@ -112,10 +112,12 @@ class AuditFile:
         except OSError as error:
             raise AuditError(f"{self._folder}: {error.strerror}") from error
         if wrong:
-            self.append([Act(at_s=now_s, act="audit-damaged", why={"found": wrong})], self.place)
+            self.append(
+                [AuditAct(at_s=now_s, act="audit-damaged", why={"found": wrong})], self.place
+            )
         elif cut:
             self.append(
-                [Act(at_s=now_s, act="audit-mended", effect={"cut_bytes": cut})], self.place
+                [AuditAct(at_s=now_s, act="audit-mended", effect={"cut_bytes": cut})], self.place
             )
 
     def _found(self, paths: Sequence[Path]) -> tuple[Mark, str]:
@@ -140,7 +142,7 @@ class AuditFile:
         return mark, wrong
 
     def append(
-        self, acts: Sequence[Act], place: LogPlace | None, *, within_snapshot: bool = False
+        self, acts: Sequence[AuditAct], place: LogPlace | None, *, within_snapshot: bool = False
     ) -> None:
         """Add lines; they survive a crash once this returns.
 

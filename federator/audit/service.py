@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from federator.audit.acts import act_of
-from federator.audit.chain import Act, AuditEnd
+from federator.audit.chain import AuditAct, AuditEnd
 from federator.audit.decisions import DecisionRing
 from federator.audit.file import MAX_BYTES, AuditFile
 from federator.errors import AuditError, FederatorError, NotCompacted, StaleState, StoreError
@@ -56,7 +56,7 @@ class AuditFollower:
         self._clock = clock
         self._lock = threading.Lock()
         self._is_open = False
-        self._waiting: deque[Act] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[AuditAct] = deque(maxlen=MOST_WAITING)
         self._left_out = 0
         self._noted: dict[tuple[str, ...], float] = {}
 
@@ -64,7 +64,7 @@ class AuditFollower:
     def end(self) -> AuditEnd:
         return self._file.end
 
-    def note(self, act: Act) -> None:
+    def note(self, act: AuditAct) -> None:
         """Have it written soon; a refusal that was noted a moment ago is not noted again."""
         if act.refused:
             key, now_s = (act.act, act.by, act.via, act.refused), act.at_s
@@ -91,18 +91,18 @@ class AuditFollower:
 
     def _take(self) -> bool:
         file = self._file
-        place, within, acts, count = file.place, file.within_snapshot, list[Act](), 0
+        place, within, acts, count = file.place, file.within_snapshot, list[AuditAct](), 0
         try:
             with closing(self._store.read_on(place)) as rest:
                 for at, record in islice(rest, RECORDS_AT_ONCE):
                     place, count = at, count + 1
                     position = at.end.next - 1
-                    told = read_record(position, record)
-                    within = within or isinstance(told, SnapshotBegan)
-                    act = None if within else act_of(told, position)
+                    event = read_record(position, record)
+                    within = within or isinstance(event, SnapshotBegan)
+                    act = None if within else act_of(event, position)
                     if act is not None and position > file.last_record:
                         acts.append(act)
-                    within = within and not isinstance(told, SnapshotDone)
+                    within = within and not isinstance(event, SnapshotDone)
         except StaleState:
             self._begin_anew()
             return False
@@ -120,16 +120,18 @@ class AuditFollower:
         acts = []
         if first <= read.first:
             self._file.last_record = 0
-            acts = [Act(at_s=self._clock(), act="another-log")]
+            acts = [AuditAct(at_s=self._clock(), act="another-log")]
         elif first > read.end.next:
             missed = {"first": read.end.next, "last": first - 1}
-            acts = [Act(at_s=self._clock(), act="log-compacted", effect={"missed": missed})]
+            acts = [AuditAct(at_s=self._clock(), act="log-compacted", effect={"missed": missed})]
         self._file.append(acts, None)
 
-    def _noted_acts(self) -> list[Act]:
+    def _noted_acts(self) -> list[AuditAct]:
         found = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if self._left_out:
-            found.append(Act(at_s=self._clock(), act="left-out", effect={"acts": self._left_out}))
+            found.append(
+                AuditAct(at_s=self._clock(), act="left-out", effect={"acts": self._left_out})
+            )
             self._left_out = 0
         return found
 
@@ -156,7 +158,7 @@ class Audit:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        self._told_s = -HEAD_EVERY_S
+        self._head_at_s = -HEAD_EVERY_S
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -168,7 +170,7 @@ class Audit:
         self._ending.set()
         self._wanted.set()
 
-    def note(self, act: Act) -> None:
+    def note(self, act: AuditAct) -> None:
         """Note an act that no record tells of."""
         self._follower.note(act)
         self._wanted.set()
@@ -222,8 +224,8 @@ class Audit:
 
     def _tell_head(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s >= HEAD_EVERY_S:
-            self._told_s = now_s
+        if now_s - self._head_at_s >= HEAD_EVERY_S:
+            self._head_at_s = now_s
             log.info("audit_end", lines=self._follower.end.n, hash=self._follower.end.hash)
 
 

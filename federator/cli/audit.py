@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from federator.audit.chain import Act, AuditEnd, AuditLine, opened, verified
+from federator.audit.chain import AuditAct, AuditEnd, AuditLine, opened, verified
 from federator.audit.file import files_of, raw_lines, read_mark
 from federator.audit.service import audit_folder
 from federator.cli.text import clock, counted, printable
@@ -65,7 +65,7 @@ def audit(  # noqa: PLR0913, PLR0917 - an option each
         print(msgspec.json.encode({"schema": 1, "lines": [*map(_as_json, wanted)]}).decode())
         return
     for line in wanted:
-        print(printable(_told(line.done)))
+        print(printable(_line_of(line.done)))
 
 
 def _folder(config: Path | None, folder: Path | None) -> Path:
@@ -104,7 +104,7 @@ def _as_json(line: AuditLine) -> dict[str, object]:
     return {"n": line.n, **msgspec.to_builtins(line.done)}
 
 
-def _told(act: Act) -> str:
+def _line_of(act: AuditAct) -> str:
     who = act.by or "federation"
     who += f"@{act.via}" if act.via else ""
     words = [clock(act.at_s), who, act.act, act.on or "-"]

@@ -17,8 +17,12 @@ _ID: Final = re.compile(
 )
 
 
-def job_ids(words: Sequence[str]) -> tuple[str, ...]:
+def job_ids(words: Sequence[str], *, to_look: bool = False) -> tuple[str, ...]:
     """Read ids; tasks in brackets are written out.
+
+    Args:
+        words: lists of ids.
+        to_look: nothing is done to the jobs: a step or a component means the job that it is of.
 
     Returns:
         ``ID`` or ``ID_INDEX``, with ``;FEDERATION`` where it was given, each once.
@@ -32,23 +36,27 @@ def job_ids(words: Sequence[str]) -> tuple[str, ...]:
             raise InvalidRequest(f"{printable(word)!r} holds bytes that are not UTF-8")
         for part in _COMMA.split(word):
             if part or word != ",":
-                found.update(dict.fromkeys(_ids(part)))
+                found.update(dict.fromkeys(_ids(part, to_look=to_look)))
     return tuple(found)
 
 
-def _ids(word: str) -> Iterator[str]:
+def of_federation(ids: Sequence[str], name: str | None) -> tuple[str, ...]:
+    """The ids as those of a federation (``-M``), where they do not say so; None: as they are."""
+    return tuple(ids) if name is None else tuple(i if ";" in i else f"{i};{name}" for i in ids)
+
+
+def _ids(word: str, *, to_look: bool) -> Iterator[str]:
     match = _ID.fullmatch(word)
     if match is None:
         raise InvalidRequest(f"Invalid job id specified: {printable(word) or 'it is empty'}")
-    if match["step"]:
+    if match["step"] and not to_look:
         raise InvalidRequest(
             f"{printable(word)}: a step cannot be ended alone; at the job's site 'scancel "
             "SITE_JOBID.STEP' does it"
         )
-    if match["part"] and int(match["part"]):
-        raise InvalidRequest(
-            f"{printable(word)}: a component cannot be ended alone; cancel {match['id']}"
-        )
+    if match["part"] and int(match["part"]) and not to_look:
+        whole = f"the het job is {match['id']}, and is ended, held or changed as a whole"
+        raise InvalidRequest(f"{printable(word)}: a component cannot be ended alone; {whole}")
     index, behind = match["index"] or "", match["federation"] or ""
     if not index.startswith("["):
         task = f"_{index}" if index and index != "*" else ""

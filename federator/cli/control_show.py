@@ -14,13 +14,18 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from federator.cli.cancel_ids import job_ids
+import msgspec
+
+from federator import __version__
+from federator.cli.cancel_ids import job_ids, of_federation
 from federator.cli.client import ask
+from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
 from federator.cli.node_columns import gres_text, gres_used_text, state_of
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
+    COLUMNS,
     Shown,
     elapsed_s,
     eligible_s,
@@ -32,8 +37,10 @@ from federator.cli.queue_columns import (
     seconds_text,
     time_text,
 )
+from federator.cli.slurm_json import jobs_of
 from federator.cli.text import printable, unexpected
 from federator.errors import InvalidRequest
+from federator.slurm.options.quantities import MAX_ARRAY_INDEX
 from federator.wire.client_protocol import (
     ErrorReply,
     NodesCall,
@@ -43,33 +50,35 @@ from federator.wire.client_protocol import (
     SiteRow,
     SitesCall,
     SitesReply,
+    StatusCall,
+    StatusReply,
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, unpacked_nodes
 from federator.wire.replies import Reply
+
+_COLUMN: Final = {column.name: column for column in COLUMNS}
 
 Record = tuple[tuple[tuple[str, str], ...], ...]
 """Lines of fields with their values."""
 
 
 def show(given: Given, words: Sequence[str]) -> int:
-    """``show job|node|partition|site [NAME]``; 1 if there is no such one.
+    """``show job|node|partition|site|config [NAME]``; 1 if there is no such one.
 
     Raises:
         InvalidRequest: it is something else, or the daemon refuses.
     """
-    kind = words[0].lower() if words else ""
-    if kind in ("hostnames", "hostlist"):
-        return _host_names(kind, words[1:])
-    name, names = kind, list(words[1:])
-    if "=" in kind:
-        name, _, value = words[0].partition("=")
-        name, names = name.lower(), [value]
-    found = next((k for k in KINDS if name.startswith(k) or (name[1:] and k.startswith(name))), "")
-    if not found:
-        raise InvalidRequest(
-            f"invalid entity: {printable(kind) or 'none'}; one of {', '.join(KINDS)} is shown here"
-        )
-    records, missing = KINDS[found](names)
+    word, equals, value = (words[0] if words else "").partition("=")
+    kind, names = entity_of(word), [value, *words[1:]] if equals else list(words[1:])
+    if kind.startswith("host"):
+        return _host_names(kind, names)
+    if kind == "config":
+        return _config(names)
+    if kind == "job" and names:
+        names = list(of_federation(job_ids(names, to_look=True), given.get("clusters")))
+    if "json" in given:
+        return _as_json(kind, names)
+    records, missing = KINDS[kind](names)
     end = "" if "oneliner" in given else "\n"
     for record in records:
         lines = [" ".join(f"{k}={v}" for k, v in line) for line in record]
@@ -87,7 +96,9 @@ def _host_names(kind: str, words: Sequence[str]) -> int:
     if not text:
         raise InvalidRequest(f"show {kind} needs a list of nodes, or SLURM_JOB_NODELIST")
     names = tuple(_in_order(text))
-    print(folded(names) if kind == "hostlist" else "\n".join(names))
+    if kind == "hostlistsorted":
+        names = tuple(sorted(set(names), key=_numbered))
+    print("\n".join(names) if kind == "hostnames" else folded(names))
     return 0
 
 
@@ -101,21 +112,71 @@ def _numbered(name: str) -> list[tuple[int, str]]:
     return [(int(word) if word.isdecimal() else -1, word) for word in re.split(r"(\d+)", name)]
 
 
-def _asked(message: QueueCall | NodesCall | SitesCall) -> Reply:
+def _asked(message: QueueCall | NodesCall | SitesCall | StatusCall) -> Reply:
     reply = ask(message, lambda text: print(printable(f"fscontrol: {text}"), file=sys.stderr))
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
     return reply
 
 
+# ---- the federation ----
+
+
+def ping() -> int:
+    """Say whether each site answers; that this can be said shows that the daemon does."""
+    status = _status()
+    print(printable(f"Slurmctld(primary) at {status.federation} is UP"))
+    for row in status.sites:
+        print(printable(f"Site {row.name} is {'UP' if row.up else 'DOWN'}"))
+    return 0
+
+
+def _status() -> StatusReply:
+    reply = _asked(StatusCall())
+    if not isinstance(reply, StatusReply):
+        raise unexpected(reply)
+    return reply
+
+
+def _config(names: Sequence[str]) -> int:
+    """The settings that programs look for in ``scontrol show config``."""
+    status = _status()
+    settings = {
+        "AccountingStorageType": "federator",
+        "ClusterName": status.federation,
+        "MaxArraySize": str(MAX_ARRAY_INDEX + 1),
+        "MinJobAge": f"{status.keep_ended_s:.0f} sec",
+        "SLURM_VERSION": f"federator {__version__}",
+    }
+    wanted = {name.lower() for name in names}
+    print(f"Configuration data as of {time_text(status.now_s)}")
+    for name, value in settings.items():
+        if not wanted or name.lower() in wanted:
+            print(printable(f"{name:<24}= {value}"))
+    return 0
+
+
 # ---- jobs ----
 
 
-def _jobs(names: Sequence[str]) -> tuple[list[Record], list[str]]:
-    ids = job_ids(names) if names else ()
+def _as_json(kind: str, names: Sequence[str]) -> int:
+    if kind != "job":
+        raise InvalidRequest(f"show {kind} has no JSON; use fsinfo --json or --json=slurm")
+    reply = _queue(names)
+    print(msgspec.json.encode(jobs_of(reply.rows, reply.now_s)).decode())
+    return 1 if reply.unknown else 0
+
+
+def _queue(names: Sequence[str]) -> QueueReply:
+    ids = job_ids(names, to_look=True) if names else ()
     reply = _asked(QueueCall(ids=ids, ended=bool(ids), collapsed=True, files=True, details=True))
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
+    return reply
+
+
+def _jobs(names: Sequence[str]) -> tuple[list[Record], list[str]]:
+    reply = _queue(names)
     missing = ["slurm_load_jobs error: Invalid job id specified"] if reply.unknown else []
     if reply.left_off:
         missing.append(f"fscontrol: {reply.left_off} more jobs are not shown; name ids")
@@ -130,9 +191,11 @@ def _job(shown: Shown) -> Record:
         array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
     return (
         (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
-        (("UserId", row.user), ("Account", row.tenant), ("QOS", shown.option("qos", "(null)"))),
-        (("Priority", str(row.priority)), ("Nice", str(details.nice)),
-         ("Project", row.project or "(null)")),
+        (("UserId", f"{row.user}({_word('UserId', shown)})"),
+         ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})")),
+        (("Priority", str(row.priority)), ("Nice", str(details.nice)), ("Account", row.tenant),
+         ("QOS", shown.option("qos", "(null)")), ("Project", row.project or "(null)"),
+         ("WCKey", shown.option("wckey", "(null)"))),
         (("JobState", state_name(row)), ("Reason", reason_word(shown)),
          ("Dependency", details.dependency or "(null)")),
         (("Requeue", str(int(details.requeue))), ("Restarts", str(details.restarts)),
@@ -143,6 +206,11 @@ def _job(shown: Shown) -> Record:
         *_place(shown),
         *_files(shown),
     )  # fmt: skip
+
+
+def _word(column: str, shown: Shown) -> str:
+    """The value of one of fsqueue's columns."""
+    return _COLUMN[column].value(shown)
 
 
 def _times(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -166,6 +234,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
     yield (
         ("Partition", ",".join(details.partitions) or "(null)"),
         ("NodeList", folded(row.node_names)),
+        ("BatchHost", row.node_names[0] if row.node_names else "(null)"),
     )
     yield (
         ("NumNodes", str(row.nodes)),
@@ -174,6 +243,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
         ("NumTasks", shown.option("ntasks", str(row.nodes or 1))),
         ("CPUs/Task", shown.option("cpus-per-task", "1")),
     )
+    yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
     yield (
         ("MinCPUsNode", str(details.min_cpus)),
         ("MinMemoryNode", mebibytes_text(details.min_mem_mib, convert=True)),
@@ -252,13 +322,23 @@ def _partitions(names: Sequence[str]) -> tuple[list[Record], list[str]]:
 
 def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
     nodes = [node for node in known.nodes if partition.name in node.partitions]
+    default_s = partition.default_time_s
     limit = "UNLIMITED" if partition.max_time_s == inf else seconds_text(partition.max_time_s)
     return (
         (("PartitionName", partition.name), ("Site", site)),
-        (("State", "UP" if partition.up else "DOWN"), ("MaxTime", limit)),
+        (("State", "UP" if partition.up else "DOWN"), ("Default", _yes(partition.is_default))),
+        (("DefaultTime", "NONE" if default_s is None else seconds_text(default_s)),
+         ("MaxTime", limit)),
+        (("MinNodes", str(partition.min_nodes)),
+         ("MaxNodes", "UNLIMITED" if partition.max_nodes is None else str(partition.max_nodes)),
+         ("PriorityTier", str(partition.priority_tier)), ("PreemptMode", partition.preempt_mode)),
         (("TotalCPUs", str(sum(n.cpus for n in nodes))), ("TotalNodes", str(len(nodes)))),
         (("Nodes", folded([node.name for node in nodes])),),
-    )
+    )  # fmt: skip
+
+
+def _yes(is_so: bool) -> str:
+    return "YES" if is_so else "NO"
 
 
 # ---- sites ----
@@ -291,4 +371,4 @@ def _site(row: SiteRow) -> Record:
 KINDS: Final[Mapping[str, Callable[[Sequence[str]], tuple[list[Record], list[str]]]]] = (
     MappingProxyType({"job": _jobs, "node": _nodes, "partition": _partitions, "site": _sites})
 )
-"""What is shown, by scontrol's word; its beginning, of two letters or more, is enough."""
+"""What is shown as records; see ``control_words.SHOWN`` for the rest."""

@@ -67,6 +67,12 @@ COMMON: Final = (
 )
 
 
+def all_flags(program: Program) -> tuple[Flag, ...]:
+    """The options of a program, with those of every command that it does not have itself."""
+    own = {flag.name for flag in program.flags}
+    return (*program.flags, *(flag for flag in COMMON if flag.name not in own))
+
+
 def read(
     program: Program, words: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Given:
@@ -116,7 +122,7 @@ def _of_environment(
 
 def _parts(program: Program, words: list[str]) -> Iterator[tuple[Flag | None, str]]:
     """The options and, with None, the operands of a command line; ``words`` is used up."""
-    flags = (*program.flags, *COMMON)
+    flags = all_flags(program)
     longs = {name: flag for flag in flags for name in (flag.name, *flag.also)}
     shorts = {flag.short: flag for flag in flags if flag.short}
     while words:
@@ -177,7 +183,7 @@ def _shorts(
 
 def help_text(program: Program) -> str:
     """The text of ``--help``."""
-    flags = [flag for flag in (*program.flags, *COMMON) if not flag.instead]
+    flags = [flag for flag in all_flags(program) if not flag.instead]
     heads = [_head(flag) for flag in flags]
     width = max(map(len, heads)) + 2
     lines = [usage_text(program), "", program.about, "", "Options:"]
@@ -208,13 +214,28 @@ def main(program: Program, body: Callable[[Given], int]) -> NoReturn:
 
 def _run(program: Program, body: Callable[[Given], int]) -> int:
     given = read(program, sys.argv[1:], os.environ)
-    if "help" in given or "usage" in given:
-        print(help_text(program) if "help" in given else usage_text(program))
+    if given.get("json") == "" and os.path.basename(sys.argv[0]) == program.name[1:]:
+        given = Given({**given.values, "json": "slurm"}, given.operands)  # as one of Slurm's
+    if "usage" in given:
+        print(usage_text(program))
         return 0
+    if "help" in given:
+        return say_help(program)
     if "version" in given:
-        print(f"{program.name}, version {__version__}")
-        return 0
+        return say_version(program)
     return body(given)
+
+
+def say_help(program: Program) -> int:
+    """Print the help; 0."""
+    print(help_text(program))
+    return 0
+
+
+def say_version(program: Program) -> int:
+    """Print name and version; 0."""
+    print(f"{program.name}, version {__version__}")
+    return 0
 
 
 def ended_well(name: str, work: Callable[[], int]) -> int:

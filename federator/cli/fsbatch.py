@@ -16,6 +16,7 @@ from federator.cli import pipe
 from federator.cli.client import NoAnswer, ask, call
 from federator.cli.text import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
+from federator.model.reason import SUBMIT_LIMITS
 from federator.model.submission import Option, ScriptEncoding, Submission
 from federator.slurm.options.options import (
     MAX_SCRIPT_BYTES,
@@ -233,6 +234,9 @@ def _expect(reply: Reply) -> Reply:
     if isinstance(reply, ErrorReply):
         if reply.kind is ErrorKind.UNAVAILABLE:
             raise SiteUnavailable(reply.message)
+        own = reply.reasons.get("")
+        if own is not None and own.reasons[0].code in SUBMIT_LIMITS:  # a line before, as sbatch
+            print(f"fsbatch: error: {own.reasons[0].code.value}", file=sys.stderr)
         sites = [
             f"{site or 'federation'}: {refusal_text(refusal)}"
             for site, refusal in reply.reasons.items()

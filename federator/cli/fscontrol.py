@@ -11,14 +11,25 @@ from typing import Final
 import msgspec
 
 from federator.cli import flags
-from federator.cli.cancel_ids import job_ids
+from federator.cli.cancel_ids import job_ids, of_federation
 from federator.cli.client import ask
+from federator.cli.control_words import verb_of
 from federator.cli.flags import Flag, Given, Program
 from federator.cli.text import printable, unexpected
 from federator.errors import InvalidRequest
+from federator.slurm.options.update_fields import field_of
 from federator.wire.client_protocol import ControlCall, ControlReply, ErrorReply
 
 IDS_IN_A_CALL: Final = 1_000  # that a daemon takes
+_NEEDS_ID: Final = "update needs JobId=ID; nodes and partitions are each site's own"
+_NO_JOBS: Final = ("nodename", "partitionname", "reservation=", "stepid")  # other things to update
+_SAME_AS: Final = {
+    "EligibleTime": "StartTime",
+    "Name": "JobName",
+    "ReqNodes": "NumNodes",
+    "ReqProcs": "NumTasks",
+    "Shared": "OverSubscribe",
+}
 
 PROGRAM: Final = Program(
     "fscontrol",
@@ -29,69 +40,65 @@ PROGRAM: Final = Program(
     "  release JOBS   let them into the queue again; also tries again what no site took\n"
     "  requeue JOBS   have these leave their sites, after their grace to save, and start again\n"
     "  requeuehold JOBS   as requeue, and hold them then\n"
-    "  show job|node|partition|site [NAME]   print all that is known of it\n"
+    "  top JOBS       have your jobs that wait start in this order, before your others\n"
+    "  show job|node|partition|site|config [NAME]   print all that is known of it\n"
     "  update JobId=JOBS FIELD=VALUE...   change jobs that wait: TimeLimit[+|-], Nice, Name,\n"
-    "                 Comment, Dependency, StartTime, Partition, Features, Gres, NumNodes ...\n\n"
+    "                 Account, ArrayTaskThrottle, Comment, Dependency, StartTime, Partition,\n"
+    "                 Features, Gres, NumNodes ... (docs/slurm-options.md has all)\n"
+    "  ping           say which sites answer\n\n"
     "JOBS are ids (ID, ID_INDEX, ID_[1-3]; an array's id is all of its tasks), or jobname=NAME.\n\n"
     "Examples: fscontrol hold 4294967297 · fscontrol release jobname=train ·\n"
     "fscontrol update JobId=4294967297 TimeLimit=2:00:00",
     (
         Flag("all", "a", about="No effect."),
-        Flag("clusters", "M", "NAMES",
-             instead="a job is held for all sites; name it by its id", also=("cluster",)),
-        Flag("json", about="Print what was changed as JSON."),
+        Flag("clusters", "M", "NAME", "No effect, if it is the federation's name.",
+             also=("cluster",)),
         Flag("details", "d", about="No effect."),
+        Flag("federation", about="As without it."),
+        Flag("future", "F", about="No effect."),
+        Flag("help", "h", about="Show this text."),
+        Flag("hide", about="No effect."),
+        Flag("json", "", "slurm", optional=True,
+             about="Print what was changed as JSON; of show job: as scontrol's --json."),
+        Flag("local", about="As without it."),
         Flag("oneliner", "o", about="Of show: one line each."),
         Flag("quiet", "Q", about="Print no errors."),
+        Flag("sibling", about="As without it: a job has no siblings."),
         Flag("uid", "u", "USER", instead="who calls is known; operators may change any job"),
         Flag("verbose", "v", about="Say what was changed."),
+        Flag("autocomplete", "", "WORD", instead="'federator completion' prints the shell's own"),
+        Flag("yaml", "", "VERSION", optional=True, instead="use --json"),
     ),
 )  # fmt: skip
 
-_AT_A_SITE: Final = frozenset(
-    {
-        "abort", "cancel_reboot", "cluster", "completing", "create", "delete", "errnumstr",
-        "fsdampeningfactor", "getaddrs", "getent", "listjobs", "listpids", "liststeps", "notify",
-        "pidinfo", "ping", "power", "reboot", "reboot_nodes", "reconfigure", "resume",
-        "schedloglevel", "setdebug", "setdebugflags", "shutdown", "suspend", "takeover", "token",
-        "wait_job", "write",
-    }
-)  # fmt: skip
-_SAME_FOR_ANY: Final = frozenset({"hide", "all", "details", "oneliner", "quiet", "verbose"})
+_BEFORE: Final = frozenset({"hide", "all", "details", "oneliner", "quiet", "verbose"})
 
 
 def fscontrol(given: Given) -> int:
     """Carry out one command; 1 if part of it could not be."""
-    words = [word for word in given.operands if word.lower() not in _SAME_FOR_ANY]
+    words = list(given.operands)
+    while words and (before := words[0].lower()) in _BEFORE:
+        given = Given({**given.values, before: ""}, given.operands)
+        del words[0]
     if not words:
         raise InvalidRequest("no command was given; see fscontrol --help")
-    verb, rest = _verb(words[0]), words[1:]
-    return COMMANDS[verb](given, verb, rest)
-
-
-def _verb(word: str) -> str:
-    """The command that a word, or the beginning of one, means.
-
-    Raises:
-        InvalidRequest: there is none, or it is one for a single site.
-    """
-    asked = word.lower()
-    if asked in COMMANDS:
-        return asked
-    if asked == "top":
-        raise InvalidRequest("top is not enabled; lower your other jobs: update JobId=ID Nice=N")
-    if asked in _AT_A_SITE:
-        raise InvalidRequest(f"{asked} is for one cluster; use scontrol at the job's site")
-    found = [verb for verb in COMMANDS if len(asked) >= 3 and verb.startswith(asked)]
-    if len(found) == 1:
-        return found[0]
-    raise InvalidRequest(f"invalid keyword: {word}; commands are {', '.join(COMMANDS)}")
+    verb, rest = verb_of(words[0]), words[1:]
+    return CARRIED_OUT[verb](given, verb, rest)
 
 
 def _change(given: Given, verb: str, words: Sequence[str]) -> int:
+    verb = "uhold" if verb == "holdu" else verb
     incomplete = [word for word in words if word.lower() != "incomplete"]
     names, ids = _jobs(verb, incomplete if verb.startswith("requeue") else words)
     return _send(given, verb, ids, names, {})
+
+
+def _top(given: Given, verb: str, words: Sequence[str]) -> int:
+    """``top JOBS``: in this order; all in one call, since they are put before the others."""
+    names, ids = _jobs(verb, words)
+    if names or len(ids) > IDS_IN_A_CALL:
+        raise InvalidRequest(f"top takes ids of jobs, {IDS_IN_A_CALL} at most")
+    return _send(given, verb, ids, (), {})
 
 
 def _send(
@@ -103,6 +110,7 @@ def _send(
 ) -> int:
     done: list[int] = []
     errors: list[str] = []
+    ids = of_federation(ids, given.get("clusters"))
     for start in range(0, max(len(ids), 1), IDS_IN_A_CALL):
         part = ids[start : start + IDS_IN_A_CALL]
         call = ControlCall(verb=verb, ids=part, names=() if start else names, fields=fields)
@@ -120,32 +128,36 @@ def _update(given: Given, verb: str, words: Sequence[str]) -> int:
     """``update JobId=… FIELD=VALUE …``; without an id JobName chooses the jobs."""
     fields, ids, names = _fields(words)
     if ids is None and names is None:
-        raise InvalidRequest("update needs JobId=ID; nodes and partitions are each site's own")
+        raise InvalidRequest(_NEEDS_ID)
     if not fields:
         raise InvalidRequest("nothing to change; see fscontrol --help")
-    for name in ("starttime", "eligibletime"):
-        if name in fields:
-            from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
+    if "starttime" in fields:
+        from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
 
-            begin_s = parsed_time(fields[name], time.time(), to_come=True)
-            fields[name] = f"uts{begin_s:.0f}"
+        begin_s = parsed_time(fields["starttime"], time.time(), to_come=True)
+        fields["starttime"] = f"uts{begin_s:.0f}"
     return _send(given, verb, ids or (), names or (), fields)
 
 
 def _fields(
     words: Sequence[str],
 ) -> tuple[dict[str, str], tuple[str, ...] | None, tuple[str, ...] | None]:
-    """The fields to change, and the ids, or the name, of the jobs."""
+    """The fields to change, by name in lower case, and the ids, or the name, of the jobs."""
     fields: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals:
+        sign = name[-1:] if name[-1:] in ("+", "-") else ""
+        if name.lower().startswith(_NO_JOBS):
+            raise InvalidRequest(_NEEDS_ID)
+        field = field_of(name.removesuffix(sign))
+        if not equals and field.name != "Nice":
             raise InvalidRequest(f"Invalid input: {printable(word)}; expected FIELD=VALUE")
-        fields[name.lower()] = value
+        if sign and field.name != "TimeLimit":
+            raise InvalidRequest(f"Invalid input: {printable(word)}; only TimeLimit takes {sign}=")
+        fields[_SAME_AS.get(field.name, field.name).lower() + sign] = value if equals else "100"
     ids = names = None
-    for name in ("jobid", "job"):
-        if name in fields:
-            ids = job_ids((fields.pop(name),))
+    if "jobid" in fields:
+        ids = job_ids((fields.pop("jobid"),))
     if ids is None and "jobname" in fields:
         names = (fields.pop("jobname"),)
     return fields, ids, names
@@ -155,6 +167,12 @@ def _show(given: Given, _verb: str, words: Sequence[str]) -> int:
     from federator.cli.control_show import show  # noqa: PLC0415  # slow to import
 
     return show(given, words)
+
+
+def _ping(_given: Given, _verb: str, _words: Sequence[str]) -> int:
+    from federator.cli.control_show import ping  # noqa: PLC0415  # slow to import
+
+    return ping()
 
 
 def _jobs(verb: str, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -186,17 +204,23 @@ def _say(given: Given, verb: str, done: Sequence[int], errors: Sequence[str]) ->
     return 1 if errors else 0
 
 
-COMMANDS: Final[Mapping[str, Callable[[Given, str, Sequence[str]], int]]] = MappingProxyType(
+CARRIED_OUT: Final[Mapping[str, Callable[[Given, str, Sequence[str]], int]]] = MappingProxyType(
     {
         "hold": _change,
         "uhold": _change,
+        "holdu": _change,
         "release": _change,
         "requeue": _change,
         "requeuehold": _change,
-        "show": _show,
+        "top": _top,
         "update": _update,
+        "show": _show,
+        "ping": _ping,
+        "version": lambda _given, _verb, _words: flags.say_version(PROGRAM),
+        "help": lambda _given, _verb, _words: flags.say_help(PROGRAM),
     }
 )
+"""Those of ``control_words.COMMANDS`` that are not refused; others stand before a command."""
 
 
 def main() -> None:

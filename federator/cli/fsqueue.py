@@ -268,12 +268,21 @@ def _ids(given: Given) -> tuple[str, ...]:
     steps = (word.partition(".")[0] for word in listed(given.get("steps")))
     words = (*given.operands, *filter(None, [given.get("jobs")]))
     ids = []
-    for id_ in (*(id_ for word in words for id_ in listed(word)), *steps):
+    for id_ in (*(id_ for word in words for id_ in _listed_ids(word)), *steps):
         match = _ID.fullmatch(id_)
         if match is None:
             raise InvalidRequest(f"Invalid job id: {id_}")
         ids.append(match[1] + match[2])
     return tuple(ids)
+
+
+def _listed_ids(word: str) -> Iterable[str]:
+    """The ids of a list; tasks in brackets are written out."""
+    if "[" not in word:
+        return listed(word)
+    from federator.cli.cancel_ids import job_ids  # noqa: PLC0415  # seldom needed
+
+    return job_ids((word,), to_look=True)
 
 
 def _pause_s(text: str | None) -> float | None:

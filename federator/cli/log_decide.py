@@ -139,8 +139,8 @@ def _differences(again: Awarded | None, logged: Awarded | None) -> Iterator[str]
 def _lines(found: Found) -> Iterator[str]:
     seen = found.seen
     yield f"award {seen.attempt} of {clock(seen.at_s)}: {seen.chosen}"
-    told = decisive(seen)
-    yield f"decided by {_said(told, str(seen.chosen)) if told is not None else 'nothing'}"
+    decided = decisive(seen)
+    yield f"decided by {_said(decided, str(seen.chosen)) if decided is not None else 'nothing'}"
     ranked = "within" if seen.within_quota else "over"
     yield f"ranked at priority {seen.priority}, {ranked} quota, credit {seen.credit:g}"
     for offer in sorted_offers(seen.offers, seen.sites):
@@ -152,14 +152,18 @@ def _lines(found: Found) -> Iterator[str]:
     yield _compared(found)
 
 
-def _said(told: Decisive, chosen: str) -> str:
-    if told.term in _WORDS:
-        return _WORDS[told.term]
-    if told.term == PREFERENCE:
-        return f"quota: at {chosen} it stands better within its tenant's than at {told.other_site}"
-    if told.term == CHECKPOINT:
-        return f"checkpoint: one of its last run can be read at {chosen}, not at {told.other_site}"
-    return f"{told.term}: {told.taken:g}, against {told.other:g} of {told.other_site}"
+def _said(decided: Decisive, chosen: str) -> str:
+    if decided.term in _WORDS:
+        return _WORDS[decided.term]
+    if decided.term == PREFERENCE:
+        return (
+            f"quota: at {chosen} it stands better within its tenant's than at {decided.other_site}"
+        )
+    if decided.term == CHECKPOINT:
+        return (
+            f"checkpoint: one of its last run can be read at {chosen}, not at {decided.other_site}"
+        )
+    return f"{decided.term}: {decided.taken:g}, against {decided.other:g} of {decided.other_site}"
 
 
 def _offer(offer: SeenOffer, *, taken: bool) -> str:
@@ -186,11 +190,11 @@ def _compared(found: Found) -> str:
 
 
 def _as_json(found: Found) -> dict[str, object]:
-    told = decisive(found.seen)
+    decided = decisive(found.seen)
     return {
         "schema": 1,
         "seen": msgspec.to_builtins(found.seen, str_keys=True),
-        "decided_by": None if told is None else told._asdict(),
+        "decided_by": None if decided is None else decided._asdict(),
         "record": found.record,
         "again": None if found.again is None else msgspec.to_builtins(found.again, str_keys=True),
         "differs": list(found.differs),

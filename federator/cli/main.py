@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+        "data": ("federator.cli.data", "data", "Where data sets are, and where they should be."),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
         "experiment": (
             "federator.cli.experiment",

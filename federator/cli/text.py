@@ -184,6 +184,17 @@ def _beyond_forecast(reason: Reason) -> str:
     )
 
 
+def _jobs_at_once(whose: str) -> Callable[[Reason], str]:
+    return lambda r: f"tenant {r.detail} may run {counted(r.needed, 'job')} {whose} at once"
+
+
+def _jobs_left(whose: str) -> Callable[[Reason], str]:
+    return lambda r: (
+        f"{counted(r.needed, 'job')} more, the limit of {whose} in tenant {r.detail} leaves "
+        f"{r.free}"
+    )
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -231,6 +242,10 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,
     ReasonCode.LIMIT: _limit,
+    ReasonCode.USER_JOBS: _jobs_at_once("of a user"),
+    ReasonCode.TENANT_JOBS: _jobs_at_once("of all its users"),
+    ReasonCode.USER_SUBMIT: _jobs_left("each user"),
+    ReasonCode.TENANT_SUBMIT: _jobs_left("all users"),
     ReasonCode.NOT_TRIED: _named("waits for the next scheduling pass"),
 }
 

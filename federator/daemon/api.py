@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.ids_asked import own_ids
-from federator.daemon.job_update import updates_of
+from federator.daemon.job_top import put_first
+from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
@@ -31,10 +32,12 @@ from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
+from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
     ControlAsked,
+    ControlRefusal,
     ControlVerb,
     Observation,
     SubmitAsked,
@@ -120,7 +123,7 @@ class Api:
         self.site_calls = SiteCalls(config, federation)
         self._config = config
         self.reload: _Reload = _nobody_reloads
-        self.audit: Callable[[Act], None] = lambda _act: None
+        self.audit: Callable[[AuditAct], None] = lambda _act: None
         self._clients = WaitingClients()
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -248,13 +251,12 @@ class Api:
     def _control(self, call: ControlCall, caller: Caller, answer: GiveReply) -> None:
         verb = verb_of(call.verb)
         call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
-        may = caller.may_change if verb is ControlVerb.UPDATE else caller.may_end
+        amends = verb in (ControlVerb.UPDATE, ControlVerb.TOP)
+        may = caller.may_change if amends else caller.may_end
         ids, errors = jobs_meant(self._federation.ledger, call, may)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
-        amended = (
-            updates_of(self._federation, ids, call.fields) if verb is ControlVerb.UPDATE else ()
-        )
+        amended = self._amended(verb, ids, call, caller)
         client = self._clients.add(answer, errors)
         self._observe(
             ControlAsked(
@@ -266,6 +268,21 @@ class Api:
                 amended=amended,
             )
         )
+
+    def _amended(
+        self, verb: ControlVerb, ids: tuple[WorkloadId, ...], call: ControlCall, caller: Caller
+    ) -> tuple[Amended, ...]:
+        """What is changed of workloads, where that is more than whether they are held."""
+        if verb is ControlVerb.UPDATE:
+            asker = Asker(self._config, caller.operator)
+            return updates_of(self._federation, ids, call.fields, asker)
+        if verb is ControlVerb.TOP and ids:
+            if not (caller.operator or self._config.policy.enable_user_top):
+                raise InvalidRequest(ControlRefusal.DENIED.value)
+            policy = self._config.policy
+            weights = policy.credit.weights if policy.order.by_quota else None
+            return put_first(self._federation.ledger, ids, weights, self._clock())
+        return ()
 
     def _all_of(self, call: CancelCall, caller: Caller) -> list[WorkloadId]:
         """Every live workload of the users named that the caller may end."""
@@ -297,7 +314,7 @@ class Api:
             )
             if reply.kind is ErrorKind.DENIED:
                 self.audit(
-                    Act(
+                    AuditAct(
                         at_s=self._clock(),
                         act=str(type(call).__struct_config__.tag),
                         by=caller.user,

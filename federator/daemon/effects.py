@@ -12,6 +12,7 @@ import structlog
 
 from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
+from federator.daemon.submissions import BEYOND_POLICY
 from federator.errors import InvalidRequest
 from federator.model.decision import SeenDecision
 from federator.model.message import (
@@ -35,7 +36,7 @@ from federator.model.message import (
     SendTo,
     Wake,
 )
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.reason import SUBMIT_LIMITS, ReasonCode, Refusal
 from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
@@ -206,6 +207,8 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
         return ErrorReply(message=_key_used(command))
     reasons = {str(site): refusal for site, refusal in command.refusals.items()}
     message = "no site can ever run this job"
+    if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
+        return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
     if "" in reasons:
         message = _never_for_the_tenant(reasons[""])
     return ErrorReply(message=message, reasons=reasons)

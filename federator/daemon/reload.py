@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.model.workload import SiteName
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
@@ -73,10 +73,10 @@ def _terms_of_link(config: FederationConfig, name: SiteName) -> object:
     return site.model_dump(exclude={"region"}), gpus
 
 
-def reload_act(asked: AskedReload, changes: Sequence[KeyChange], now_s: float) -> Act:
+def reload_act(asked: AskedReload, changes: Sequence[KeyChange], now_s: float) -> AuditAct:
     """A reload, for the audit; ``by`` "": a signal."""
     effect = {each.key: [each.before, each.after] for each in changes}
-    return Act(at_s=now_s, act="reload", by=asked.by, effect=effect)
+    return AuditAct(at_s=now_s, act="reload", by=asked.by, effect=effect)
 
 
 def refuse(asked: AskedReload, error: Exception) -> None:

@@ -221,12 +221,8 @@ def send_signals(
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
 
-    log.info(
-        "signal_asked",
-        user=caller.user,
-        signal=call.signal,
-        workloads=[e.workload.id for e in jobs],
-    )
+    known = [entry.workload.id for entry in jobs]
+    log.info("signal_asked", user=caller.user, signal=call.signal, workloads=known)
 
     def finish(replies: list[Reply]) -> None:
         wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]

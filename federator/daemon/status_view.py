@@ -19,7 +19,12 @@ from federator.wire.client_protocol import (
 
 
 def status_reply(
-    name: str, policy: str, federation: Federation, sites: Sequence[SiteRow], now_s: float
+    name: str,
+    policy: str,
+    federation: Federation,
+    sites: Sequence[SiteRow],
+    now_s: float,
+    keep_ended_s: float = 0.0,
 ) -> StatusReply:
     """How the federation stands.
 
@@ -29,6 +34,7 @@ def status_reply(
         federation: read only.
         sites: their rows, as fsinfo shows them.
         now_s: Unix time.
+        keep_ended_s: so long what has ended stays in the log.
     """
     ledger, last = federation.ledger, federation.last_pass
     live = (state for state in WorkloadState if state not in TERMINAL)
@@ -53,6 +59,7 @@ def status_reply(
             for claim, gpus in federation.claims()
         ),
         lending=_lending(federation, now_s),
+        keep_ended_s=keep_ended_s,
     )
 
 

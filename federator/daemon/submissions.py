@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
 from federator.errors import InvalidRequest
@@ -12,6 +14,11 @@ from federator.sched.state.ledger import Ledger
 from federator.slurm.options.interpret import Interpreted, interpret
 from federator.wire.client_protocol import SubmitCall
 
+BEYOND_POLICY: Final = (
+    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+    "size and/or time limits)"
+)
+
 
 def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledger) -> Draft:
     """Make a draft of a submission.
@@ -21,7 +28,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
     """
     _check_call(call, config)
     asked = interpret(call.submission)
-    tenant = _tenant(config, user, asked.account)
+    tenant = account_of(config, user, asked.account)
     priority = config.tenants[tenant].priority
     _check_tenant(config, tenant, asked)
     return Draft(
@@ -75,8 +82,12 @@ def _check_call(call: SubmitCall, config: FederationConfig) -> None:
         )
 
 
-def _tenant(config: FederationConfig, user: str, account: str | None) -> TenantName:
-    """The account asked for, if the user may use it; else the user's first."""
+def account_of(config: FederationConfig, user: str, account: str | None) -> TenantName:
+    """The account asked for; None: the user's first.
+
+    Raises:
+        InvalidRequest: the user may not use it, or has none.
+    """
     own = config.tenants_of(user)
     if account is None:
         if not own:

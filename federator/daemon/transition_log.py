@@ -178,6 +178,8 @@ def _amended(record: Amended) -> LogLine:
     if record.hold is not None:
         fields["hold"] = record.hold.value or "none"
     fields["options"] = [*(option.name for option in record.options), *record.without]
+    if record.array_max_running is not None:
+        fields["throttle"] = str(record.array_max_running)
     return LogLine("amended", {key: value for key, value in fields.items() if value})
 
 

@@ -103,6 +103,7 @@ class ViewCalls:
             self._federation,
             self._sites().sites,
             self._clock(),
+            keep_ended_s=config.log.keep_ended_h * 3600.0,
         )
 
     def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:

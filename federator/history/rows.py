@@ -154,6 +154,8 @@ class HistoryBatch:
             row.name = row.name if event.name is None else event.name
             if event.time_limit_s is not None:
                 row.time_limit_s = event.time_limit_s
+            row.tenant = row.tenant if event.tenant is None else event.tenant
+            row.priority = row.priority if event.priority is None else event.priority
             row.qos = options.get("qos", row.qos)
             row.comment = options.get("comment", row.comment)
             for field_name, value in _sizes(event.jobs or ()).items():

@@ -1,4 +1,4 @@
-"""What an award was decided on: every offer, and what stood for or against it."""
+"""The grounds of an award: every offer, and what stood for or against it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Preference(IntEnum):
     WITHIN = 2
 
 
-class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OfferStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the federation makes of an offer."""
 
     preference: Preference = Preference.OVER
@@ -40,7 +40,7 @@ class SeenOffer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     site: SiteName
     bid: Bid
-    standing: Standing | None = None
+    standing: OfferStanding | None = None
 
 
 class SeenDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -282,11 +282,15 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     waits_for: Dependency | None = None  # with nobody in ``by``: what is left of it
     options: tuple[Option, ...] = ()  # of sbatch, set anew in every component
     without: tuple[str, ...] = ()  # options that are not given any more
-    name: str | None = None  # this and the next four as the options say now
+    name: str | None = None  # this and the next six as the options say now
     time_limit_s: float | None = None
     nice: int | None = None
     requeue: bool | None = None
     jobs: tuple[Job, ...] | None = None
+    tenant: TenantName | None = None
+    asked_priority: int | None = None
+    priority: int | None = None  # as of ``Workload``, by the tenant's and what is asked
+    array_max_running: int | None = None  # of the array, all of whose tasks are among these
     try_anew: bool = False  # what sites have refused before is forgotten
 
 

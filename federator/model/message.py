@@ -56,6 +56,7 @@ class ControlVerb(Enum):
     REQUEUE = "requeue"
     REQUEUE_HOLD = "requeuehold"
     UPDATE = "update"
+    TOP = "top"  # in ``amended``: what puts them before others of their user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +325,7 @@ class ControlRefusal(Enum):
     STARTED = "Job is no longer pending execution"
     PENDING = "Job is pending execution"
     NO_REQUEUE = "Requested operation is presently disabled"
+    HELD = "Job is in held state, pending scheduler release"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,7 +387,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """Keep what an award was decided on, if anybody does."""
+    """Keep the grounds of an award."""
 
     seen: SeenDecision
 

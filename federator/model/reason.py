@@ -7,6 +7,7 @@ has the reason, and start with ``Fed`` where the federation adds one.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from msgspec import Struct
 
@@ -64,6 +65,10 @@ class ReasonCode(Enum):
     RECLAIMED = "FedReclaimed"  # ended by its site's watch: it did not use its GPUs
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
+    USER_JOBS = "AssocMaxJobsLimit"  # so many jobs of the user in the tenant run at once
+    TENANT_JOBS = "AssocGrpJobsLimit"  # so many jobs of the tenant, or of an ancestor
+    USER_SUBMIT = "AssocMaxSubmitJobLimit"  # so many jobs of the user in the tenant may live
+    TENANT_SUBMIT = "AssocGrpSubmitJobsLimit"  # so many jobs of the tenant, or of an ancestor
     LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once
     NOT_TRIED = "FedNotTried"  # no pass has reached it yet
     UNKNOWN = "FedUnknown"  # of a later release, which this one cannot read
@@ -72,6 +77,10 @@ class ReasonCode(Enum):
     def _missing_(cls, _value: object) -> ReasonCode:
         """A code of a later release: the rest of its message is still of use."""
         return cls.UNKNOWN
+
+
+SUBMIT_LIMITS: Final = frozenset({ReasonCode.USER_SUBMIT, ReasonCode.TENANT_SUBMIT})
+"""Limits of how many jobs may wait or run: a submission beyond one is refused."""
 
 
 class Reason(Struct, frozen=True, kw_only=True):

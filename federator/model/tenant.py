@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -38,6 +38,28 @@ UNLIMITED: Final = Allowance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """The most jobs, tasks of arrays counted one by one; ``inf``: there is no limit.
+
+    ``submit`` and ``running`` are of a tenant with all below it, as Slurm's ``GrpSubmitJobs`` and
+    ``GrpJobs``; the others of each user in it, and in tenants below it that have none of their own,
+    as ``MaxSubmitJobs`` and ``MaxJobs``.
+    """
+
+    submit: float = inf
+    running: float = inf
+    submit_per_user: float = inf
+    running_per_user: float = inf
+
+    @property
+    def is_none(self) -> bool:
+        return self == NO_JOB_LIMITS
+
+
+NO_JOB_LIMITS: Final = JobLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """A Slurm account of the federation.
 
@@ -50,6 +72,8 @@ class Tenant:
 
     ``start_within_s``: how long work within quota may wait for guests to leave before their
     eviction goes beyond the budget; 0: as its parent, or never.
+
+    ``jobs``: how many jobs there may be, whatever their size.
     """
 
     name: TenantName
@@ -59,6 +83,7 @@ class Tenant:
     parent: TenantName | None = None
     home: tuple[SiteName, ...] = ()
     start_within_s: float = 0.0
+    jobs: JobLimits = NO_JOB_LIMITS
 
     def __post_init__(self) -> None:
         if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:
@@ -108,6 +133,8 @@ class Tenancy:
             self._chains.append(self._climb(row))
         self._homes = [self._nearest_home(row) for row in range(len(self.tenants))]
         self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
+        self._per_user = [self._nearest_jobs(row) for row in range(len(self.tenants))]
+        self.limits_jobs = not all(tenant.jobs.is_none for tenant in self.tenants)
         for row in range(len(self.tenants)):
             self._family.append(self._root(row))
         self.quotas = [None if t.quota is None else self._vector(t.quota) for t in self.tenants]
@@ -163,6 +190,27 @@ class Tenancy:
         chain = (self.tenants[at].start_within_s for at in self._chains[row])
         return next((within_s for within_s in chain if within_s), 0.0)
 
+    def jobs_per_user(self, row: int) -> JobLimits:
+        """The limits of each user in a tenant: its own, or those of the nearest above it."""
+        return self._per_user[row] if row < len(self._per_user) else NO_JOB_LIMITS
+
+    def _nearest_jobs(self, row: int) -> JobLimits:
+        above = [self.tenants[at].jobs for at in self._chains[row]]
+        submit = (limits.submit_per_user for limits in above if limits.submit_per_user != inf)
+        running = (limits.running_per_user for limits in above if limits.running_per_user != inf)
+        return JobLimits(submit_per_user=next(submit, inf), running_per_user=next(running, inf))
+
+    def below(self, row: int) -> Iterator[TenantName]:
+        """A tenant and all below it."""
+        for at, chain in enumerate(self._chains):
+            if row in chain:
+                yield self.tenants[at].name
+
+    def priority_of(self, name: TenantName) -> int:
+        """The priority of a tenant; the lowest of one that is not known."""
+        row = self._row_of.get(name)  # a question gives nobody a row
+        return LOWEST_PRIORITY if row is None else self.tenants[row].priority
+
     def limit_rows(self, row: int) -> tuple[int, ...]:
         """Those of the chain whose limit bounds the tenant."""
         return self._limit_rows[row]
@@ -173,9 +221,7 @@ class Tenancy:
 
     def level(self, workload: Workload) -> int:
         """The priority of a workload within quota: its tenant's, or lower as its user asked."""
-        row = self._row_of.get(workload.tenant)  # a question gives nobody a row
-        own = LOWEST_PRIORITY if row is None else self.tenants[row].priority
-        return max(own, workload.asked_priority)
+        return max(self.priority_of(workload.tenant), workload.asked_priority)
 
     def _vector(self, allowance: Allowance) -> Bound:
         return self.resources.bound(allowance.gpus, allowance.cpus, allowance.gpu_types)

@@ -435,6 +435,7 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     budget: BudgetRow
     claims: tuple[ClaimRow, ...] = ()
     lending: LendingRow = LendingRow(mode="off")
+    keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
 
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):

@@ -42,6 +42,7 @@ DERIVED: Final[Attributes] = {
     (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
     (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
+    (Ledger, "counts"): "follows from the entries; members may be in another order",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

@@ -205,7 +205,7 @@ def test_the_changelog_names_the_protocol_that_is_spoken_and_no_other() -> None:
 def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
     steps = {event_name(h) for h in WorkloadEvent if h is not WorkloadEvent.AWARDED}
     steps -= {event_name(h) for h in _ENDINGS}  # always the last: "ended"
-    written = _events_of("daemon", "history", "sched")
+    written = _events_of("audit", "daemon", "history", "sched")
     assert _explained_events("daemon") == written | steps | {"awarded", ENDED}
 
 

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from federator.cli.flags import COMMON, help_text
-from tests.options_page import PAGE, PROGRAMS, flag_of, known_options, page, recorded, spec_of
+from federator.cli.control_words import COMMANDS, SHOWN
+from federator.cli.flags import all_flags, help_text
+from federator.cli.fscontrol import CARRIED_OUT
+from federator.slurm.options.update_fields import FIELDS, about
+from tests.options_page import (
+    PAGE,
+    PROGRAMS,
+    flag_of,
+    known_options,
+    known_words,
+    page,
+    recorded,
+    recorded_words,
+    spec_of,
+)
 
 RELEASES = ("22.05", "24.11", "26.05")
 OURS = {"complete", "json", "why"}  # that squeue and scancel of no release have, or mean otherwise
@@ -14,9 +27,36 @@ OURS = {"complete", "json", "why"}  # that squeue and scancel of no release have
 def test_three_releases_are_recorded() -> None:
     assert tuple(recorded()) == RELEASES
     for told in recorded().values():
-        assert {command: len(names) > 20 for command, names in told.items()} == dict.fromkeys(
+        assert {command: len(names) > 12 for command, names in told.items()} == dict.fromkeys(
             ("sbatch", *PROGRAMS), True
         )
+    for words in recorded_words().values():
+        assert {kind: len(told) > 18 for kind, told in words.items()} == dict.fromkeys(
+            ("commands", "shows", "fields"), True
+        )
+
+
+def test_every_command_of_scontrols_is_carried_out_or_refused_with_what_to_do() -> None:
+    assert known_words("commands").keys() <= COMMANDS.keys()
+    before = {name for name, word in COMMANDS.items() if "before" in word.about}
+    before |= {"oneliner", "quiet", "verbose"}  # which act on what follows
+    honoured = {name for name, word in COMMANDS.items() if word.about}
+    assert honoured - before == CARRIED_OUT.keys()
+    assert all(bool(word.about) != bool(word.instead) for word in COMMANDS.values())
+
+
+def test_everything_that_scontrol_shows_is_shown_or_refused_with_what_to_do() -> None:
+    names = {name.lower() for name in SHOWN}
+    assert known_words("shows").keys() == names - {"site"}
+    assert all(bool(word.about) != bool(word.instead) for word in SHOWN.values())
+
+
+def test_every_field_of_update_is_set_or_refused_with_what_to_do() -> None:
+    names = [field.name.lower() for field in FIELDS]
+    assert known_words("fields").keys() == set(names)
+    assert len(names) == len(set(names))
+    for field in FIELDS:
+        assert field.refusal or (field.about or field.option) in about(field), field.name
 
 
 @pytest.mark.parametrize("command", PROGRAMS)
@@ -54,7 +94,7 @@ def test_what_is_no_option_of_slurms_is_ours_on_purpose(command: str) -> None:
 def test_help_shows_what_is_honoured(command: str) -> None:
     program = PROGRAMS[command]
     text = help_text(program)
-    for flag in (*program.flags, *COMMON):
+    for flag in all_flags(program):
         assert (f"--{flag.name}" in text) or flag.instead
         assert not flag.instead or f"  --{flag.name}" not in text
 

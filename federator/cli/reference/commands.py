@@ -21,7 +21,7 @@ from federator.cli import (
     fsqueue,
     fsshare,
 )
-from federator.cli.flags import COMMON, Flag, Program
+from federator.cli.flags import Flag, Program, all_flags
 from federator.cli.main import AT_SITES, COMMANDS, federator
 from federator.slurm.options.option_table import ALIASES, OPTIONS, Arity, OptionSpec, Treatment
 
@@ -102,7 +102,7 @@ def _of_program(program: Program) -> CommandReference:
         words=(program.name,),
         operands=f"[OPTIONS] {program.operands}".rstrip(),
         about=program.about,
-        options=tuple(_of_flag(flag) for flag in (*program.flags, *COMMON)),
+        options=tuple(_of_flag(flag) for flag in all_flags(program)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from federator.cli import queue_columns
 from federator.cli.accounting_columns import COLUMNS as ACCOUNTING_COLUMNS
-from federator.cli.fscontrol import COMMANDS as CONTROL_COMMANDS
+from federator.cli.fscontrol import CARRIED_OUT as CONTROL_COMMANDS
 from federator.cli.job_states import CODES
 from federator.cli.node_columns import COLUMNS as NODE_COLUMNS
 from federator.cli.reference.commands import CommandOption, CommandReference
@@ -46,6 +46,7 @@ _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
         ("fsqueue", "json"): ("slurm",),
         ("fsinfo", "json"): ("slurm",),
         ("fsacct", "json"): ("slurm",),
+        ("fscontrol", "json"): ("slurm",),
         ("fsinfo", "states"): ("idle", "mixed", "allocated", "drained", "draining", "down"),
         ("fscancel", "signal"): tuple(SIGNALS),
         ("fsbatch", "mail-type"): _MAIL,

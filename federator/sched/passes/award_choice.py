@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from federator.model.decision import Preference, Standing
+from federator.model.decision import OfferStanding, Preference
 from federator.model.lending import LendingDecision
 from federator.model.reason import Refusal
 from federator.model.workload import SiteName
@@ -38,7 +38,7 @@ class Chosen(NamedTuple):
     award: Award
     within_quota: bool  # it is, there
     lending: LendingDecision | None  # the forecast on which it is taken
-    standings: tuple[Standing, ...]  # of the offers, as far as they were looked at
+    standings: tuple[OfferStanding, ...]  # of the offers, as far as they were looked at
 
 
 class AwardChoice:
@@ -82,7 +82,7 @@ class AwardChoice:
             now_s: Unix time.
             claim_gpus: that may be evicted at once for its claim; None: it has none.
         """
-        standings: list[Standing] = []
+        standings: list[OfferStanding] = []
         best_rank = (Preference.WITHIN if ranked.within_quota else Preference.OVER, True)
         for offer in offers:
             standings.append(self._standing(offer, ranked, now_s, claim_gpus))
@@ -96,7 +96,7 @@ class AwardChoice:
 
     def _standing(
         self, offer: Award, ranked: Ranked, now_s: float, claim_gpus: float | None
-    ) -> Standing:
+    ) -> OfferStanding:
         entry = self._ledger.entries[ranked.id]
         tenancy = self._ledger.tenancy
         row = tenancy.row(entry.workload.tenant)
@@ -108,8 +108,8 @@ class AwardChoice:
         if beyond is lending and (offer.bid.victims or offer.bid.shrinks):
             beyond = self._spares(offer, ranked, now_s, claim_gpus, within_quota=within)
         if isinstance(beyond, Refusal):
-            return Standing(refusal=beyond)
-        return Standing(
+            return OfferStanding(refusal=beyond)
+        return OfferStanding(
             preference=_preference(offer, tenancy.home(row), fits=fits),
             within_quota=within,
             reads=self._reads(entry, offer),

@@ -23,6 +23,7 @@ from federator.sched.passes.asking_limit import AskingLimit
 from federator.sched.passes.blocked_workloads import BlockedWorkloads
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.limits import OF_A_LANE
 from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.refused_shapes import Asked, RefusedShapes
 from federator.sched.passes.withheld import Withheld
@@ -144,9 +145,9 @@ class Candidates:
             self._asked[front.id], self._jobs[asked] = asked, jobs
 
     def _hold_back(self, entry: WorkloadRecord, front: Front, refusal: Refusal) -> None:
-        """One is not tried now; of an array that may run no more, neither are the others."""
+        """One is not tried now; of an array or a user that may run no more, none is."""
         entry.refusals = {SiteName(""): refusal}
-        if front.lane is not None and front.lane.shape.throttled:
+        if front.lane is not None and refusal.reasons[0].code in OF_A_LANE:
             front.lane.refusal = refusal
             self._walk.set_aside()
         else:

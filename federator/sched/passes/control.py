@@ -29,6 +29,7 @@ from federator.sched.state.amendment import asks_for_other
 from federator.sched.state.ledger import WorkloadRecord
 
 _REQUEUES: Final = frozenset({ControlVerb.REQUEUE, ControlVerb.REQUEUE_HOLD})
+_AMENDS: Final = frozenset({ControlVerb.UPDATE, ControlVerb.TOP})
 _REQUEUED: Final = Reason(code=ReasonCode.REQUEUED)
 _WAITS: Final = frozenset({WorkloadState.PENDING, WorkloadState.INELIGIBLE, WorkloadState.HELD})
 
@@ -52,8 +53,8 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
     if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
         return ControlRefusal.ENDED
-    if asked.verb is ControlVerb.UPDATE:
-        return None if entry.state in _WAITS else ControlRefusal.STARTED
+    if asked.verb in _AMENDS:
+        return _refusal_of_update(entry, asked)
     if asked.verb in _REQUEUES and entry.state in _WAITS:
         return ControlRefusal.PENDING
     if asked.verb in _REQUEUES and not entry.workload.requeue:
@@ -63,10 +64,26 @@ def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | Non
     return None
 
 
+def _refusal_of_update(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
+    if asked.verb is ControlVerb.TOP and entry.hold is not Hold.NONE:
+        return ControlRefusal.HELD
+    may = entry.state in _WAITS or all(map(_is_of_running, asked.amended))
+    return None if may else ControlRefusal.STARTED
+
+
+def _is_of_running(change: Amended) -> bool:
+    """Whether it may also be of jobs that run: it changes how many tasks of an array may."""
+    return change.array_max_running is not None and change == Amended(
+        at_s=change.at_s,
+        workloads=change.workloads,
+        array_max_running=change.array_max_running,
+    )
+
+
 def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId]) -> None:
     """Record the changes; a workload that no site took may be taken now."""
     for change in asked.amended:
-        found = tuple(id_ for id_ in change.workloads if id_ in ids)
+        found = tuple(id_ for id_ in change.workloads if id_ in ids or _yields(turn, asked, id_))
         if found:
             turn.record(structs.replace(change, at_s=turn.now_s, workloads=found, by=asked.by))
         for entry in map(turn.ledger.entries.__getitem__, found):
@@ -75,8 +92,14 @@ def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId])
     turn.pass_is_due(turn)
 
 
+def _yields(turn: Transaction, asked: ControlAsked, id_: WorkloadId) -> bool:
+    """Whether it waits behind those that are put before it."""
+    is_other = asked.verb is ControlVerb.TOP and id_ not in asked.ids
+    return is_other and turn.ledger.entries[id_].state in _WAITS
+
+
 def _carry_out(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
-    if asked.verb is ControlVerb.UPDATE:
+    if asked.verb in _AMENDS:
         _update(turn, asked, frozenset(ids))
         return
     if asked.verb is not ControlVerb.REQUEUE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from itertools import zip_longest
 
-from federator.model.decision import SeenDecision, SeenOffer, Standing
+from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -221,7 +221,7 @@ class SchedulingPass:
 
     def choose(
         self, offers: Sequence[Award], now_s: float
-    ) -> tuple[Award, Awarded, tuple[Standing, ...]] | Refusal:
+    ) -> tuple[Award, Awarded, tuple[OfferStanding, ...]] | Refusal:
         """The best offer that the tenant may take, or why it may take none.
 
         With what was made of the offers, as far as they were looked at.
@@ -256,7 +256,7 @@ class SchedulingPass:
         self,
         offers: Sequence[Award],
         awarded: Awarded,
-        standings: Sequence[Standing],
+        standings: Sequence[OfferStanding],
         sites: Sequence[SiteName],
     ) -> SeenDecision:
         """All that an award was decided on, so that it can be made again.

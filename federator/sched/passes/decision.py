@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from federator.model.decision import SeenDecision, SeenOffer, Standing
+from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
 from federator.model.score import Score
 from federator.model.tenant import LOWEST_PRIORITY
@@ -21,14 +21,14 @@ ONLY_OFFER: Final = "only_offer"
 OTHERS_REFUSED: Final = "others_refused"
 
 
-def pick(standings: Sequence[Standing | None]) -> int | None:
+def pick(standings: Sequence[OfferStanding | None]) -> int | None:
     """The number of the offer that is taken: the first of those that stand best; None: none may.
 
     Args:
         standings: of the offers, best score first; those not looked at stand behind.
     """
     chosen: int | None = None
-    best: Standing | None = None
+    best: OfferStanding | None = None
     for k, each in enumerate(standings):
         if each is None or each.refusal is not None:
             continue
@@ -50,7 +50,7 @@ def award_of(seen: SeenDecision) -> Awarded | None:
     if chosen is None:
         return None
     offer = offers[chosen]
-    standing = offer.standing or Standing()
+    standing = offer.standing or OfferStanding()
     kept = standing.within_quota
     return Awarded(
         at_s=seen.at_s,
@@ -97,14 +97,14 @@ def decisive(seen: SeenDecision) -> Decisive | None:
     if not allowed:
         return Decisive(OTHERS_REFUSED, other_site=others[0].site)
     # One that was not looked at stands no better than the one that was taken.
-    mine = taken.standing or Standing()
+    mine = taken.standing or OfferStanding()
     next_ = max(
         allowed, key=lambda each: mine.rank if each.standing is None else each.standing.rank
     )
     return _against(taken, mine, next_)
 
 
-def _against(taken: SeenOffer, mine: Standing, other: SeenOffer) -> Decisive:
+def _against(taken: SeenOffer, mine: OfferStanding, other: SeenOffer) -> Decisive:
     theirs = mine if other.standing is None else other.standing
     if mine.preference != theirs.preference:
         return Decisive(PREFERENCE, mine.preference, theirs.preference, other.site)

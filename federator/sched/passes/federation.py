@@ -50,6 +50,7 @@ from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.held import Holding
+from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_events import SiteEvents
@@ -292,6 +293,12 @@ class Federation:
             return
         lent = self._rounds.lends_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
+        draft = asked.draft
+        jobs = max(1, len(draft.array_indices))
+        if refusals is None and (
+            beyond := submit_refusal(self.ledger, draft.tenant, draft.user, jobs)
+        ):
+            refusals = {SiteName(""): beyond}
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return

@@ -1,12 +1,18 @@
-"""Says why a workload is not tried: a limit of its tenant or its array, or a silent site."""
+"""Says why a workload is not tried: a limit of its tenant, user or array, or a silent site."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from math import inf
+from typing import Final, NamedTuple
 
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.resources import Amounts
-from federator.model.workload import Workload, WorkloadId
+from federator.model.workload import TenantName, Workload, WorkloadId
 from federator.sched.state.holdings import Holdings
+from federator.sched.state.job_counts import Member
 from federator.sched.state.ledger import Ledger
 
 
@@ -57,51 +63,155 @@ class LimitRefusals:
         return self._known[row, amounts]
 
 
-class Throttles:
-    """The places that arrays with a throttle have left in one pass.
+def submit_refusal(ledger: Ledger, tenant: TenantName, user: str, jobs: int) -> Refusal | None:
+    """The refusal of so many more jobs of a user, which would be too many; None: they may come.
+
+    As slurmctld does it asks the user's own limit first, then those of the tenants above.
+    """
+    tenancy, counts = ledger.tenancy, ledger.counts
+    if not tenancy.limits_jobs or tenant not in tenancy:  # a question gives nobody a row
+        return None
+    row = tenancy.row(tenant)
+    most = tenancy.jobs_per_user(row).submit_per_user
+    if most != inf and (live := counts.live[tenant, user]) + jobs > most:
+        return _too_many(ReasonCode.USER_SUBMIT, jobs, live, most, tenant)
+    for at in tenancy.chain(row):
+        most = tenancy.tenants[at].jobs.submit
+        if most == inf:
+            continue
+        live = sum(counts.live_of[name] for name in tenancy.below(at))
+        if live + jobs > most:
+            name = tenancy.tenants[at].name
+            return _too_many(ReasonCode.TENANT_SUBMIT, jobs, live, most, name)
+    return None
+
+
+def _too_many(code: ReasonCode, jobs: int, live: int, most: float, tenant: TenantName) -> Refusal:
+    reason = Reason(
+        code=code, needed=jobs, free=max(0, int(most) - live), unit="jobs", detail=tenant
+    )
+    kind = RefusalKind.REJECT if jobs > most else RefusalKind.WAIT
+    return Refusal(kind=kind, reasons=(reason,))
+
+
+OF_A_LANE: Final = frozenset({ReasonCode.ARRAY_LIMIT, ReasonCode.USER_JOBS, ReasonCode.TENANT_JOBS})
+"""Refusals of one job that are those of all in its lane: see ``Shape``."""
+
+
+class Place(NamedTuple):
+    """What a job takes one of, of which there are only so many."""
+
+    key: tuple[ReasonCode, Hashable]
+    most: float
+
+
+class Places:
+    """The jobs that arrays with a throttle, users and tenants may still start in one pass.
 
     A claim has its place: its victims leave for it, and it is awarded when they have.
 
     Args:
-        ledger: counted when the first task is asked about.
+        ledger: counted when the first job with a limit is asked about.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._tasks: dict[WorkloadId, int] | None = None  # by array
-        self._placed: set[WorkloadId] = set()  # of them, and not at a site
+        self._arrays: dict[WorkloadId, int] | None = None  # tasks that have a place
+        self._taken: Counter[tuple[ReasonCode, Hashable]] = Counter()  # of users and tenants
+        self._placed: dict[WorkloadId, tuple[Place, ...]] = {}  # of them, and not at a site
+        self._known: dict[Member, tuple[Place, ...]] = {}
 
     def take(self, workload: Workload) -> Refusal | None:
-        """Give a task a place, as often as it is asked about; or the refusal when none is left."""
+        """Give a job its places, as often as it is asked about; or the refusal when one lacks."""
         array = workload.array
-        if array is None or not array.max_running:
+        throttle = array.max_running if array is not None else 0
+        places = self._places(workload)
+        if workload.id in self._placed or not (throttle or places):
             return None
         tasks = self._counted()
         if workload.id in self._placed:
             return None
-        if tasks.get(array.array_id, 0) >= array.max_running:
-            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
-        tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
-        self._placed.add(workload.id)
+        if array is not None and throttle and tasks.get(array.array_id, 0) >= throttle:
+            return wait(ReasonCode.ARRAY_LIMIT, throttle)
+        for place in places:
+            if self._taken[place.key] >= place.most:
+                return self._full(place)
+        self._place(workload, places)
+        return None
+
+    def full(self, row: int) -> Refusal | None:
+        """The refusal of all of a tenant's jobs, where so many are at sites as may be."""
+        tenancy = self._ledger.tenancy
+        if not tenancy.limits_jobs:
+            return None
+        for at in tenancy.chain(row):
+            most = tenancy.tenants[at].jobs.running
+            if most != inf and _at_sites(self._ledger, at) >= most:
+                return self._full(Place((ReasonCode.TENANT_JOBS, tenancy.tenants[at].name), most))
         return None
 
     def give_back(self, workload: Workload) -> None:
-        """A task that has a place does not start in this pass; harmless for others."""
+        """A job that has places does not start in this pass; harmless for others."""
         if workload.id in self._placed and workload.id not in self._ledger.claims:
-            assert workload.array is not None
-            self._placed.discard(workload.id)
-            self._counted()[workload.array.array_id] -= 1
+            for place in self._placed.pop(workload.id):
+                self._taken[place.key] -= 1
+            if workload.array is not None:
+                self._counted()[workload.array.array_id] -= 1
+
+    def _place(self, workload: Workload, places: tuple[Place, ...]) -> None:
+        self._placed[workload.id] = places
+        for place in places:
+            self._taken[place.key] += 1
+        if workload.array is not None:
+            tasks, array_id = self._counted(), workload.array.array_id
+            tasks[array_id] = tasks.get(array_id, 0) + 1
+
+    def _full(self, place: Place) -> Refusal:
+        code, of = place.key
+        tenant = str(of[0] if isinstance(of, tuple) else of)
+        reason = Reason(code=code, needed=int(place.most), unit="jobs", detail=tenant)
+        return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+    def _places(self, workload: Workload) -> tuple[Place, ...]:
+        """The limits of its user and of its tenants that it counts against."""
+        tenancy = self._ledger.tenancy
+        if not tenancy.limits_jobs:
+            return ()
+        member = workload.tenant, workload.user
+        if member not in self._known:
+            self._known[member] = tuple(self._new_places(member))
+        return self._known[member]
+
+    def _new_places(self, member: Member) -> Iterator[Place]:
+        """As they are at the start of the pass: what starts in it has its place already."""
+        tenancy, counts = self._ledger.tenancy, self._ledger.counts
+        row = tenancy.row(member[0])
+        most = tenancy.jobs_per_user(row).running_per_user
+        if most != inf:
+            place = Place((ReasonCode.USER_JOBS, member), most)
+            self._taken[place.key] += counts.at_sites[member]
+            yield place
+        for at in tenancy.chain(row):
+            most = tenancy.tenants[at].jobs.running
+            if most != inf:
+                place = Place((ReasonCode.TENANT_JOBS, tenancy.tenants[at].name), most)
+                if place.key not in self._taken:
+                    self._taken[place.key] = _at_sites(self._ledger, at)
+                yield place
 
     def _counted(self) -> dict[WorkloadId, int]:
-        if self._tasks is None:
-            entries = self._ledger.entries
-            self._placed = set(self._ledger.claims)
-            self._tasks = {}
-            for entry in (
-                *self._ledger.in_state(*AT_SITE),
-                *map(entries.__getitem__, self._placed),
-            ):
+        """The tasks of each array that are at sites or have a place."""
+        if self._arrays is None:
+            self._arrays = {}
+            for entry in self._ledger.in_state(*AT_SITE):
                 array = entry.workload.array
                 if array is not None:
-                    self._tasks[array.array_id] = self._tasks.get(array.array_id, 0) + 1
-        return self._tasks
+                    self._arrays[array.array_id] = self._arrays.get(array.array_id, 0) + 1
+            for id_ in self._ledger.claims:
+                workload = self._ledger.entries[id_].workload
+                self._place(workload, self._places(workload))
+        return self._arrays
+
+
+def _at_sites(ledger: Ledger, row: int) -> int:
+    return sum(ledger.counts.at_sites_of[name] for name in ledger.tenancy.below(row))

@@ -1,7 +1,7 @@
 """Says which workloads the federation itself does not let start in a pass, whatever room there is.
 
-Those beyond a limit of their tenant or the throttle of their array, those to which nothing is lent
-(``guests``), and those that may be at a site though they wait.
+Those beyond a limit of their tenant, their user or the throttle of their array, those to which
+nothing is lent (``guests``), and those that may be at a site though they wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from federator.model.lending import LendingDecision
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import Workload, WorkloadId
-from federator.sched.passes.limits import LimitRefusals, Throttles, limit_refusal, wait
+from federator.sched.passes.limits import LimitRefusals, Places, limit_refusal, wait
 from federator.sched.queue.guests import Guests
 from federator.sched.state.backlog import Lane
 from federator.sched.state.holdings import Charge
@@ -37,7 +37,7 @@ class Withheld:
         self._ledger = ledger
         self._unsure = unsure
         self._limits = LimitRefusals(ledger.holdings)
-        self._throttles = Throttles(ledger)
+        self._places = Places(ledger)
         self._not_lent: dict[Lane, int] = {}  # of how many the forecast did not let start
         self.guests = guests
 
@@ -46,6 +46,8 @@ class Withheld:
         if (refusal := self.guests.withheld(lane)) is not None:
             return refusal
         row = lane.row
+        if (refusal := self._places.full(row)) is not None:
+            return refusal
         if not self._ledger.tenancy.limit_rows(row):
             return None
         return self._limits.refusal(row, lane.shape.request)
@@ -71,7 +73,7 @@ class Withheld:
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
-        return None if is_again else self._throttles.take(workload)
+        return None if is_again else self._places.take(workload)
 
     def of_plan(
         self, workload: Workload, charge: Charge, *, within: bool
@@ -88,4 +90,4 @@ class Withheld:
 
     def was_not_awarded(self, workload: Workload) -> None:
         """It was tried and does not start after all: a task gives its place back."""
-        self._throttles.give_back(workload)
+        self._places.give_back(workload)

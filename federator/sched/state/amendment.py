@@ -45,7 +45,10 @@ def asks_for_other(event: Amended) -> bool:
     """Whether a workload asks for something else than before, not only waits for something else."""
     return bool(event.options or event.without) or any(
         value is not None
-        for value in (event.name, event.time_limit_s, event.nice, event.requeue, event.jobs)
+        for value in (
+            *(event.name, event.time_limit_s, event.nice, event.requeue, event.jobs),
+            *(event.tenant, event.asked_priority, event.priority, event.array_max_running),
+        )
     )
 
 
@@ -54,7 +57,9 @@ def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed
     if is_queued:
         ledger.backlog.remove(entry.workload, entry.queued_since_s)
         ledger.claims.pop(entry.workload.id, None)
+    ledger.counts.left(entry.workload, entry.state)
     ledger.dependents.renamed(entry, partial(_replace, entry, event, packed))
+    ledger.counts.came(entry.workload, entry.state)
     if is_queued:
         ledger.backlog.add(entry.workload, entry.queued_since_s)
 
@@ -71,7 +76,9 @@ def _forget_refusals(entry: WorkloadRecord) -> None:
 
 
 def _changed(workload: Workload, event: Amended, packed: Packed) -> Workload:
-    old = workload.submission
+    old, array = workload.submission, workload.array
+    if array is not None and event.array_max_running is not None:
+        array = msgspec.structs.replace(array, max_running=event.array_max_running)
     if id(old) not in packed:
         packed[id(old)] = old, with_options(old, event.options, event.without)
     return replace(
@@ -82,4 +89,10 @@ def _changed(workload: Workload, event: Amended, packed: Packed) -> Workload:
         nice=workload.nice if event.nice is None else event.nice,
         requeue=workload.requeue if event.requeue is None else event.requeue,
         jobs=workload.jobs if event.jobs is None else event.jobs,
+        tenant=workload.tenant if event.tenant is None else event.tenant,
+        asked_priority=(
+            workload.asked_priority if event.asked_priority is None else event.asked_priority
+        ),
+        priority=workload.priority if event.priority is None else event.priority,
+        array=array,
     )

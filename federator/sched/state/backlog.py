@@ -17,12 +17,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
 from federator.model.reason import Refusal
 from federator.model.resources import Amounts
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy
-from federator.model.workload import Job, Workload
+from federator.model.workload import Job, TenantName, Workload
 
 Place = tuple[float, int]
 """(submitted_at_s, or since when it could start, id): where a workload stands in its lane."""
@@ -40,6 +41,7 @@ class Shape(NamedTuple):
     preemptible: bool = True
     number: int = 0  # of the jobs that it asks for; see ``Backlog.number_of``
     throttled: int = 0  # the array whose tasks may not all run at once; 0: none
+    user: str = ""  # whose jobs may not all run at once; "": anybody's may
 
 
 class Lane:
@@ -279,7 +281,15 @@ class Backlog:
             workload.preemptible,
             number,
             throttled,
+            workload.user if self._limits_users(workload.tenant) else "",
         )
+
+    def _limits_users(self, tenant: TenantName) -> bool:
+        """Whether each user of a tenant may run so many jobs at once, and no more."""
+        tenancy = self.tenancy
+        if not tenancy.limits_jobs:
+            return False
+        return tenancy.jobs_per_user(tenancy.row(tenant)).running_per_user != inf
 
     def _forget_asked(self) -> None:
         """Keep what is asked for by something that waits."""

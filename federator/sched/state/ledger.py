@@ -33,12 +33,7 @@ from federator.model.mappings import NOTHING, without_key
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.tenant import Tenancy
-from federator.model.workload import (
-    FIRST_WORKLOAD_ID,
-    SiteName,
-    Workload,
-    WorkloadId,
-)
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, Workload, WorkloadId
 from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
@@ -48,6 +43,7 @@ from federator.sched.state.eligibility import record_of
 from federator.sched.state.evictions import EvictionHistory
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
+from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
 from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
@@ -60,13 +56,7 @@ from federator.sched.state.workload_record import WorkloadRecord
 __all__ = ("Ledger", "WorkloadRecord")
 
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
-_ON_NODES = frozenset(
-    {
-        WorkloadState.RUNNING,
-        WorkloadState.PREEMPTING,
-        WorkloadState.CANCELLING,
-    }
-)
+_ON_NODES = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING})
 
 
 class Ledger:
@@ -99,6 +89,7 @@ class Ledger:
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
+        self.counts = JobCounts()
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
@@ -189,6 +180,7 @@ class Ledger:
             else:
                 self.unsettled[workload.id] = None
             self._by_state[entry.state][workload.id] = None
+            self.counts.came(workload, entry.state)
             self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
             if workload.array is not None:
                 tasks = self.array_tasks.setdefault(workload.array.array_id, {})
@@ -443,6 +435,8 @@ class Ledger:
             entry.over_at_s = at_s
             self.durations.over(entry.workload.id)
         before, entry.state = entry.state, edge.to
+        self.counts.left(entry.workload, before)
+        self.counts.came(entry.workload, entry.state)
         self.dependents.moved(entry, before)
         return edge.effects
 
@@ -462,6 +456,7 @@ class Ledger:
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
+        self.counts.came(workload, entry.state)
         self.count(entry)
 
     def count(self, entry: WorkloadRecord) -> None:

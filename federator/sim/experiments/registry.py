@@ -149,6 +149,16 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "OwnersExperiment",
             most_jobs=2000,
         ),
+        "tetris": _entry(
+            "where tables live: by hand, by the paper's two versions, and by ours",
+            "tetris",
+            "TetrisExperiment",
+            tables=200,
+            regions=5,
+            jobs=100,
+            days=3,
+            draws=1,
+        ),
         "scale": _entry(
             "CPU time of decisions as sites, GPUs, queue and submissions grow",
             "scale",

@@ -1,10 +1,13 @@
-"""Record the options that Slurm's own commands know: writes options.json anew.
+"""Record what Slurm's own commands know: writes options.json and scontrol.json anew.
 
     python tests/data/slurm_options/record.py
 
-Needs the testbed. For each release and command the file has the long names, with the short letter
-that ``--help`` gives: names from ``--help``, from getopt's list of possibilities for each letter,
-and from ``--autocomplete`` where there is one. Options of the SPANK plug-in are left out.
+Needs the testbed. For each release and command options.json has the long names, with the short
+letter that ``--help`` gives: names from ``--help``, from getopt's list of possibilities for each
+letter, and from ``--autocomplete`` where there is one. Options of the SPANK plug-in are left out.
+
+scontrol.json has scontrol's commands and what it can show, from its ``--help``, and the fields of
+``update JobId=…``: those words of the program itself that it accepts as one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,19 @@ from typing import Final
 from federator.testbed import inside, layout
 
 FILE: Final = Path(__file__).with_name("options.json")
-COMMANDS: Final = ("sbatch", "squeue", "scancel", "sinfo")
+SCONTROL: Final = FILE.with_name("scontrol.json")
+COMMANDS: Final = ("sbatch", "squeue", "scancel", "sinfo", "sacct", "scontrol")
+_COMMAND: Final = re.compile(r"^ {5}(\w+|!!)\s", re.MULTILINE)
+_ENTITIES: Final = re.compile(r"<ENTITY> may be ([^.<]*?)\n\s*\n")
+_FIELDS: Final = r"""
+words=$(grep -aoE '[A-Za-z][A-Za-z-]{2,30}' "$(command -v scontrol)")
+ends=$(echo "$words" | sed -n 's/.*[a-z]\([A-Z][a-z]*\)$/\1/p') # words may share bytes
+echo "$words" | grep -ix ResetAccrueTime # which takes no value
+printf '%s\n' $words $ends | tr A-Z a-z | sort -u | while read -r word; do
+  scontrol update jobid=1 "$word=1" no-such=1 2>&1 |
+    grep -q "not supported: $word=1" || echo "$word"
+done
+"""
 _HELP: Final = re.compile(r"^\s+(?:-(\w)(?:, ?| |$))?\s*(?:--([A-Za-z][\w-]*))?", re.MULTILINE)
 _POSSIBLE: Final = re.compile(r"'--([\w-]+)'")
 _COMPLETED: Final = re.compile(r"--([\w-]+)=?")
@@ -49,13 +64,36 @@ def options_at(site: str, command: str) -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if not name.startswith("fed-")}
 
 
+def scontrol_at(site: str) -> dict[str, list[str]]:
+    """The words that scontrol knows: commands, what is shown, and fields of jobs to update."""
+    text = said(site, "scontrol", "--help")
+    entities = _ENTITIES.search(text)
+    assert entities is not None, text
+    return {
+        "commands": sorted(set(_COMMAND.findall(text.partition("<COMMAND> values are:")[2]))),
+        "shows": sorted(re.findall(r'"(\w+)"', entities[1]), key=str.lower),
+        "fields": _whole({word.lower() for word in said(site, "sh", "-c", _FIELDS).split()}),
+    }
+
+
+def _whole(words: set[str]) -> list[str]:
+    """Without those that abbreviate another."""
+    return [
+        word
+        for word in sorted(words)
+        if not any(other != word and other.startswith(word) for other in words)
+    ]
+
+
 def main() -> None:
-    """Write the file."""
+    """Write the files."""
     recorded = {
         site.slurm: {command: options_at(site.name, command) for command in COMMANDS}
         for site in layout.SITES
     }
     FILE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    words = {site.slurm: scontrol_at(site.name) for site in layout.SITES}
+    SCONTROL.write_text(json.dumps(words, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

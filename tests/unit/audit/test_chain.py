@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federator.audit.chain import Act, AuditEnd, opened, sealed, verified
+from federator.audit.chain import AuditAct, AuditEnd, opened, sealed, verified
 from federator.errors import DamagedAudit
 
 _ACTS = st.lists(
     st.builds(
-        Act,
+        AuditAct,
         at_s=st.floats(0, 2e9),
         act=st.sampled_from(["award", "drain", "reload"]),
         by=st.text(max_size=10),
@@ -22,7 +22,7 @@ _ACTS = st.lists(
 )
 
 
-def chained(acts: list[Act]) -> tuple[list[bytes], AuditEnd]:
+def chained(acts: list[AuditAct]) -> tuple[list[bytes], AuditEnd]:
     end, lines = AuditEnd(), []
     for act in acts:
         line, end = sealed(act, end)
@@ -42,14 +42,14 @@ def first_broken(lines: list[bytes], end: AuditEnd) -> int | None:
 
 
 @given(_ACTS)
-def test_what_was_written_is_read_again(acts: list[Act]) -> None:
+def test_what_was_written_is_read_again(acts: list[AuditAct]) -> None:
     lines, end = chained(acts)
     assert [line.done for line, _ in verified(lines, AuditEnd())] == acts
     assert first_broken(lines, end) is None
 
 
 @given(_ACTS, st.data())
-def test_any_changed_byte_is_found_at_its_line(acts: list[Act], data: st.DataObject) -> None:
+def test_any_changed_byte_is_found_at_its_line(acts: list[AuditAct], data: st.DataObject) -> None:
     lines, end = chained(acts)
     k = data.draw(st.integers(0, len(lines) - 1))
     at = data.draw(st.integers(0, len(lines[k]) - 1))
@@ -60,7 +60,7 @@ def test_any_changed_byte_is_found_at_its_line(acts: list[Act], data: st.DataObj
 
 @given(_ACTS, st.data())
 def test_any_line_that_is_removed_moved_or_written_anew_is_found(
-    acts: list[Act], data: st.DataObject
+    acts: list[AuditAct], data: st.DataObject
 ) -> None:
     lines, end = chained(acts)
     k = data.draw(st.integers(0, len(lines) - 1))
@@ -77,7 +77,7 @@ def test_any_line_that_is_removed_moved_or_written_anew_is_found(
         case "anew":  # with a hash of its own, as a forger would
             line, _ = opened(lines[k])
             before = AuditEnd(line.n - 1, line.before)
-            lines[k] = sealed(Act(at_s=1.0, act="forged"), before)[0]
+            lines[k] = sealed(AuditAct(at_s=1.0, act="forged"), before)[0]
             k += 1
     assert first_broken(lines, end) == k + 1
 

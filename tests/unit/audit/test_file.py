@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.audit.chain import Act, AuditEnd, verified
+from federator.audit.chain import AuditAct, AuditEnd, verified
 from federator.audit.file import END, AuditFile, files_of, raw_lines
 from federator.errors import AuditError, DamagedAudit
 from federator.store.chain import LogEnd, LogPlace
 
 
-def act(k: int, record: int = 0) -> Act:
-    return Act(at_s=float(k), act="award", on=str(k), record=record)
+def act(k: int, record: int = 0) -> AuditAct:
+    return AuditAct(at_s=float(k), act="award", on=str(k), record=record)
 
 
 def opened(folder: Path, max_bytes: int = 2**20) -> AuditFile:
@@ -28,7 +28,7 @@ def opened(folder: Path, max_bytes: int = 2**20) -> AuditFile:
     return file
 
 
-def written(folder: Path) -> list[Act]:
+def written(folder: Path) -> list[AuditAct]:
     lines = verified(raw_lines(files_of(folder)), AuditEnd())
     return [line.done for line, _ in lines]
 
@@ -73,11 +73,11 @@ def test_a_writer_killed_at_any_byte_loses_nothing_that_was_acknowledged(
 def test_a_process_killed_while_it_writes_leaves_a_whole_chain(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from federator.audit.file import AuditFile\n"
-        "from federator.audit.chain import Act\n"
+        "from federator.audit.chain import AuditAct\n"
         "f = AuditFile(Path(sys.argv[1]), 5000); f.open(0.0); print('go', flush=True)\n"
         "k = 0\n"
         "while True:\n"
-        "    k += 1; f.append([Act(at_s=1.0, act='award', on=str(k))], None)\n"
+        "    k += 1; f.append([AuditAct(at_s=1.0, act='award', on=str(k))], None)\n"
         "    print(k, flush=True)\n"
     )
     told = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.audit.chain import Act, AuditEnd, verified
+from federator.audit.chain import AuditAct, AuditEnd, verified
 from federator.audit.file import AuditFile, files_of, raw_lines
 from federator.audit.service import AuditFollower, audit_folder
 from federator.model.event import (
@@ -60,7 +60,7 @@ class Log:
     def follower(self) -> AuditFollower:
         return AuditFollower(MemoryStore(self.kept), AuditFile(self.folder), lambda: 50.0)
 
-    def acts(self) -> list[Act]:
+    def acts(self) -> list[AuditAct]:
         lines = verified(raw_lines(files_of(self.folder)), AuditEnd())
         return [line.done for line, _ in lines]
 
@@ -124,7 +124,7 @@ def test_lines_that_were_written_before_their_place_was_noted_come_once(log: Log
 
 def test_what_no_record_tells_of_is_noted(log: Log) -> None:
     follower = log.follower()
-    follower.note(Act(at_s=1.0, act="reload", by="root", effect={"privacy": ["open", "own"]}))
+    follower.note(AuditAct(at_s=1.0, act="reload", by="root", effect={"privacy": ["open", "own"]}))
     follower.take()
     assert [act.act for act in log.acts()] == ["reload"]
 
@@ -132,7 +132,7 @@ def test_what_no_record_tells_of_is_noted(log: Log) -> None:
 def test_a_refusal_again_and_again_is_noted_once_a_minute(log: Log) -> None:
     follower = log.follower()
     for at_s in (0.0, 1.0, 59.0, 61.0):
-        follower.note(Act(at_s=at_s, act="drain", by="eve", refused="eve is no operator"))
+        follower.note(AuditAct(at_s=at_s, act="drain", by="eve", refused="eve is no operator"))
     follower.take()
     assert [act.at_s for act in log.acts()] == [0.0, 61.0]
 

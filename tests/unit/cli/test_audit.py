@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.audit.file import AuditFile, files_of
 from federator.cli.audit import audit
 from federator.errors import DamagedAudit, InvalidRequest
@@ -19,9 +19,9 @@ def folder(tmp_path: Path) -> Path:
     file = AuditFile(tmp_path / "audit", 400)
     file.open(0.0)
     for act in (
-        Act(at_s=100.0, act="drain", by="root", on="alpine", why={"reason": "new fans"}),
-        Act(at_s=200.0, act="award", on="4294967300.1", effect={"site": "alpine", "gpus": 8}),
-        Act(at_s=300.0, act="submit", by="eve", via="cedar", refused="cedar may not speak"),
+        AuditAct(at_s=100.0, act="drain", by="root", on="alpine", why={"reason": "new fans"}),
+        AuditAct(at_s=200.0, act="award", on="4294967300.1", effect={"site": "alpine", "gpus": 8}),
+        AuditAct(at_s=300.0, act="submit", by="eve", via="cedar", refused="cedar may not speak"),
     ):
         file.append([act], None)
     assert len(files_of(tmp_path / "audit")) > 1

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from federator.cli import reload as cli_reload
 from federator.cli.main import federator
 from federator.config_keys import ABOUT, config_keys, described_schema, generic_name
+from federator.config_policy import PreemptionConfig
 from federator.errors import ConfigError, InvalidRequest
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
@@ -102,7 +103,9 @@ def test_a_key_is_explained_by_the_name_that_the_file_gives_it() -> None:
 
 def test_a_group_of_keys_is_explained_key_by_key() -> None:
     output = run("config", "explain", "policy.preemption").output
-    assert output.count("policy.preemption.") == 6
+    keys = PreemptionConfig.model_fields
+    assert [key for key in keys if f"policy.preemption.{key}:" not in output] == []
+    assert output.count("policy.preemption.") == len(keys)
     assert generic_name("tenants.a.quota.gpu_types.h100") == "tenants.NAME.quota.gpu_types.TYPE"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from federator.cli import client, fscontrol
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
 from federator.wire.client_protocol import (
+    BudgetRow,
     Call,
     NodesCall,
     NodesReply,
@@ -20,6 +22,8 @@ from federator.wire.client_protocol import (
     SiteNodesRow,
     SiteRow,
     SitesReply,
+    StatusCall,
+    StatusReply,
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.queue_rows import JobDetails
@@ -53,6 +57,22 @@ NODES = SiteNodes(
 )
 PART = PartitionSummary(partition="gpu", gpu_type="a100", nodes_idle=1, nodes_drained=1, gpus=4)
 
+STATUS = StatusReply(
+    federation="demo",
+    now_s=9.0,
+    policy="mast",
+    epoch=1,
+    sites=(
+        SiteRow(name="alpine", region="west", up=True),
+        SiteRow(name="cedar", region="east", up=False),
+    ),
+    queue={},
+    budget=BudgetRow(
+        window_s=600.0, gpus=0.0, left_gpus=0.0, evicted_gpus=0, evictions=0, beyond_gpus=0
+    ),
+    keep_ended_s=3600.0,
+)
+
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
@@ -64,6 +84,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             if isinstance(message, NodesCall):
                 known = SiteNodesRow(site="alpine", nodes=packed_nodes(NODES))
                 return NodesReply(sites=(known, SiteNodesRow(site="cedar", detail="is down")))
+            if isinstance(message, StatusCall):
+                return STATUS
             row = SiteRow(name="alpine", region="west", up=True, partitions=(PART,))
             return SitesReply(sites=(row,))
 
@@ -80,7 +102,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_job_is_shown_with_scontrols_fields(run: Run) -> None:
     status, out, err = run("show", "job", str(2**32))
     assert (status, err) == (0, "")
-    assert out.startswith(f"JobId={2**32} JobName=train\n   UserId=ada Account=vision QOS=q\n")
+    assert out.startswith(f"JobId={2**32} JobName=train\n   UserId=ada(N/A) GroupId=N/A(N/A)\n")
+    assert "Account=vision QOS=q" in out
+    assert "ReqTRES=cpu=4,billing=4" in out
     assert "JobState=PENDING Reason=Dependency Dependency=afterok:7(unfulfilled)" in out
     assert "\n   SubmitTime=" in out
     assert "TimeLimit=1:00:00" in out
@@ -107,7 +131,8 @@ def test_nodes_are_shown_with_their_site(run: Run) -> None:
 def test_partitions_and_sites_are_shown(run: Run) -> None:
     out = run("-o", "show", "partition=gpu")[1]
     assert out == (
-        "PartitionName=gpu Site=alpine State=UP MaxTime=1:00:00 TotalCPUs=16 TotalNodes=2 "
+        "PartitionName=gpu Site=alpine State=UP Default=NO DefaultTime=NONE MaxTime=1:00:00 "
+        "MinNodes=1 MaxNodes=UNLIMITED PriorityTier=1 PreemptMode=OFF TotalCPUs=16 TotalNodes=2 "
         "Nodes=n[1-2]\n"
     )
     out = run("-o", "show", "sites")[1]
@@ -127,4 +152,41 @@ def test_host_names_are_written_out_without_a_daemon(
 def test_what_is_not_shown_here_is_refused(run: Run) -> None:
     status, out, err = run("show", "reservation")
     assert (status, out) == (1, "")
-    assert err.startswith("fscontrol: error: invalid entity: reservation; one of job, node,")
+    assert err == (
+        "fscontrol: error: show reservation: it is each site's own; use scontrol there\n"
+    )
+
+
+def test_settings_that_programs_ask_for_are_shown_as_scontrol_shows_them(run: Run) -> None:
+    out = run("show", "config")[1]
+    lines = [line.partition("= ") for line in out.splitlines()[1:]]
+    settings = {name.strip(): value for name, _, value in lines}
+    assert settings["ClusterName"] == "demo"
+    assert settings["MinJobAge"] == "3600 sec"
+    assert settings["MaxArraySize"] == "4000001"
+    assert run("show", "config", "minjobage")[1].count("\n") == 2
+
+
+def test_ping_says_which_sites_answer(run: Run) -> None:
+    assert run("ping")[1].splitlines() == [
+        "Slurmctld(primary) at demo is UP",
+        "Site alpine is UP",
+        "Site cedar is DOWN",
+    ]
+
+
+def test_json_of_a_job_is_slurms(run: Run) -> None:
+    status, out, _ = run("--json", "show", "job", str(2**32))
+    (job,) = json.loads(out)["jobs"]
+    assert (status, job["job_id"], job["job_state"]) == (0, 2**32, ["PENDING"])
+    assert job["standard_output"] == "/o"
+    assert run("--json", "show", "job", "99")[0] == 1
+    assert "show node has no JSON" in run("--json", "show", "node")[2]
+
+
+def test_a_component_of_a_het_job_is_shown_as_the_job(run: Run) -> None:
+    assert run("show", "job", f"{2**32}+1")[1].startswith(f"JobId={2**32} ")
+
+
+def test_a_list_of_hosts_is_sorted_once(run: Run) -> None:
+    assert run("show", "hostlistsorted", "n3,n1,n3,n2")[1] == "n[1-3]\n"

@@ -134,7 +134,7 @@ def test_ids_are_read_as_scancel_reads_them(run: Run, words: list[str], ids: tup
         ("7,,8", "Invalid job id specified: it is empty"),
         ("-1", "invalid option -- '1'"),
         ("7.0", "7.0: a step cannot be ended alone; at the job's site 'scancel SITE_JOBID.STEP'"),
-        ("7+1", "7+1: a component cannot be ended alone; cancel 7"),
+        ("7+1", "7+1: a component cannot be ended alone; the het job is 7, and is ended"),
     ],
 )
 def test_what_is_no_id_is_refused_and_nothing_cancelled(run: Run, word: str, said: str) -> None:

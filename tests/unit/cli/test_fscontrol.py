@@ -36,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             asked.append(message)
             assert isinstance(message, ControlCall)
             return ControlReply(
-                ids=tuple(int(i.partition("_")[0]) for i in message.ids), errors=errors
+                ids=tuple(int(i.split(";")[0].split("_")[0]) for i in message.ids), errors=errors
             )
 
         monkeypatch.setattr(client, "call", call)
@@ -71,6 +71,32 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             ControlCall(verb="update", names=("n",), fields={"starttime": "uts5000000000"}),
         ),
         (("release", "Name=x", "3"), ControlCall(verb="release", names=("x",), ids=("3",))),
+        (("holdu", "7"), ControlCall(verb="uhold", ids=("7",))),
+        (("top", "9,7"), ControlCall(verb="top", ids=("9", "7"))),
+        (("oneliner", "quiet", "hold", "7"), ControlCall(verb="hold", ids=("7",))),
+        (("-M", "demo", "hold", "7;demo", "8"), ControlCall(verb="hold", ids=("7;demo", "8;demo"))),
+        (
+            (
+                "update",
+                "job=7",
+                "Nice",
+                "Dep=",
+                "ReqNodes=2",
+                "Part=p",
+                "EligibleTime=uts5000000000",
+            ),
+            ControlCall(
+                verb="update",
+                ids=("7",),
+                fields={
+                    "nice": "100",
+                    "dependency": "",
+                    "numnodes": "2",
+                    "partition": "p",
+                    "starttime": "uts5000000000",
+                },
+            ),
+        ),
     ],
 )
 def test_commands_are_read_as_scontrol_reads_them(
@@ -88,12 +114,17 @@ def test_commands_are_read_as_scontrol_reads_them(
         (("hold", "x"), "Invalid job id specified: x"),
         (("update", "Nice=5"), "update needs JobId=ID"),
         (("update", "JobId=7"), "nothing to change"),
-        (("update", "JobId=7", "nice"), "Invalid input: nice; expected FIELD=VALUE"),
+        (("update", "JobId=7", "Comment"), "Invalid input: Comment; expected FIELD=VALUE"),
+        (("update", "JobId=7", "Nice+=5"), "Invalid input: Nice+=5; only TimeLimit takes +="),
+        (("update", "JobId=7", "Colour=5"), "Update of this parameter is not supported: Colour;"),
+        (("update", "JobId=7", "End=now"), "Update of this parameter is not supported: EndTime:"),
         (("update", "NodeName=n1", "State=drain"), "update needs JobId=ID; nodes and partitions"),
-        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release, requeue"),
-        (("top", "7"), "top is not enabled; lower your other jobs"),
-        (("suspend", "7"), "suspend is for one cluster; use scontrol at the job's site"),
-        (("hold", "7", "-M", "alpine"), "--clusters cannot be honoured: a job is held for all"),
+        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, holdu, release"),
+        (("top",), "too few arguments for keyword:top"),
+        (("top", "jobname=x"), "top takes ids of jobs"),
+        (("suspend", "7"), "suspend: hold the job, or requeue it"),
+        (("notify", "7", "hello"), "notify: it is for one cluster; use scontrol at the job's site"),
+        (("show", "step"), "show step: fsacct shows attempts"),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_one_line(

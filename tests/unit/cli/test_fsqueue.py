@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import Any
@@ -158,6 +159,24 @@ def test_a_filter_that_is_none_is_refused_before_anything_is_asked(
 ) -> None:
     assert ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0)) == (1, [])
     assert capsys.readouterr().err == f"fsqueue: error: {said}\n"
+
+
+def test_tasks_in_brackets_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["-j", "7_[1-2,5],8,9+1"]
+    (asked,) = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))[1]
+    assert isinstance(asked, QueueCall)
+    assert asked.ids == ("7_1", "7_2", "7_5", "8", "9")
+
+
+@pytest.mark.parametrize(("name", "key"), [("bin/squeue", "last_backfill"), ("fsqueue", "schema")])
+def test_called_by_slurms_name_its_json_is_slurms(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, key: str
+) -> None:
+    monkeypatch.setattr(fsqueue, "call", lambda _: QueueReply(rows=(), now_s=0.0))
+    monkeypatch.setattr(sys, "argv", [name, "--json"])
+    with pytest.raises(SystemExit):
+        fsqueue.main()
+    assert key in json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

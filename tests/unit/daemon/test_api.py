@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from federator.audit.chain import Act
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
@@ -73,7 +73,7 @@ class Desk:
     ) -> None:
         sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
         self.federation = Loopback(sites) if federation is None else federation
-        self.noted: list[Act] = []
+        self.noted: list[AuditAct] = []
         self.api = Api(
             config,
             self.federation.federation,

@@ -6,12 +6,18 @@ from math import inf
 
 import pytest
 
+from federator.config_policy import PolicyConfig
+from federator.model.eligibility import Hold
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.submission import unpack_submission
 from federator.model.workload import WorkloadId
+from federator.policies.mast import Mast
 from federator.wire.client_protocol import ControlCall, ControlReply
-from tests.unit.daemon.test_api import Desk
+from federator.wire.replies import Reply
+from tests.fakes.build import rack, tenant
+from tests.fakes.loopback import Loopback
+from tests.unit.daemon.test_api import CONFIG, Desk
 
 RUNNING, PENDING = WorkloadState.RUNNING, WorkloadState.PENDING
 INELIGIBLE = WorkloadState.INELIGIBLE
@@ -178,3 +184,196 @@ def test_a_job_that_no_site_took_is_tried_with_what_it_asks_for_now(desk: Desk) 
     update(desk, id_, qos="right")
     desk.federation.run_for(5.0)
     assert desk.federation.state(id_) is RUNNING
+
+
+# ---- priority, account, throttle ----
+
+
+def operate(desk: Desk, id_: object, **fields: str) -> ControlReply:
+    """Change jobs as an operator on the daemon's host."""
+    replies: list[Reply] = []
+    desk.api.take_here("root", call(id_, **fields), replies.append)
+    desk.federation.run_for(1.0)
+    desk.pass_on_answers()
+    (reply,) = replies
+    assert isinstance(reply, ControlReply), reply
+    return reply
+
+
+def test_users_lower_the_priority_and_only_operators_raise_it_again(desk: Desk) -> None:
+    (waits,) = queued(desk, 1)
+    update(desk, waits, priority="5")
+    w = desk.federation.entry(waits).workload
+    assert (w.priority, w.asked_priority, options(desk, waits)["fed-priority"]) == (5, 5, "5")
+    assert "Access/permission denied" in desk.refusal(call(waits, priority="4"))
+    operate(desk, waits, priority="3")
+    assert desk.federation.entry(waits).workload.asked_priority == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("1", "Access/permission denied"),
+        ("8", "Priority=8: expected 1, the highest, to 7"),
+        ("4294901750", "expected 1, the highest, to 7"),
+    ],
+)
+def test_a_priority_that_cannot_be_is_refused(desk: Desk, value: str, said: str) -> None:
+    (waits,) = queued(desk, 1)
+    assert said in desk.refusal(call(waits, priority=value))
+    said = desk.refusal(call(waiting(desk), priority="3"))
+    assert said.startswith("Job is in held state, pending scheduler release")
+
+
+def test_priority_zero_holds(desk: Desk) -> None:
+    (id_,) = queued(desk, 1)
+    update(desk, id_, priority="0")
+    assert desk.federation.entry(id_).hold is Hold.USER
+    release(desk, id_)
+    operate(desk, id_, priority="0")
+    assert desk.federation.entry(id_).hold is Hold.ADMIN
+    update(desk, id_, priority="0")
+    assert desk.federation.entry(id_).hold is Hold.ADMIN, "it is not the user's to release"
+
+
+def test_a_job_goes_to_another_account_of_its_user(desk: Desk) -> None:
+    id_ = waiting(desk)
+    update(desk, id_, account="nlp")
+    for _ in range(2):
+        w = desk.federation.entry(id_).workload
+        assert (w.tenant, w.priority, options(desk, id_)["account"]) == ("nlp", 5, "nlp")
+        desk.federation.restart()
+        desk.federation.compact()
+    update(desk, id_, account="")
+    assert desk.federation.entry(id_).workload.tenant == "vision"
+    said = desk.refusal(call(id_, account="lab"))
+    assert said.startswith("Invalid account or account/partition combination specified")
+
+
+def test_the_throttle_of_an_array_is_changed_while_some_of_it_run(desk: Desk) -> None:
+    first = desk.submit(array="0-3%1")
+    states = [desk.federation.state(WorkloadId(first + k)) for k in range(4)]
+    assert states.count(RUNNING) == 1
+    assert update(desk, first, arraytaskthrottle="3").errors == ()
+    desk.federation.run_for(20.0)
+    states = [desk.federation.state(WorkloadId(first + k)) for k in range(4)]
+    assert states.count(RUNNING) == 3
+    update(desk, first, arraytaskthrottle="0")
+    desk.federation.run_for(20.0)
+    desk.federation.restart()
+    tasks = [desk.federation.entry(WorkloadId(first + k)).workload.array for k in range(4)]
+    assert [task.max_running for task in tasks if task is not None] == [0, 0, 0, 0]
+
+
+def test_a_throttle_is_of_a_whole_array(desk: Desk) -> None:
+    first = waiting(desk, array="0-3%1")
+    said = desk.refusal(call(f"{first}_2", arraytaskthrottle="3"))
+    assert said == f"ArrayTaskThrottle is of a whole array: name it by its id, {first}"
+    said = desk.refusal(call(waiting(desk, "key-00010"), arraytaskthrottle="3"))
+    assert said.endswith("is no job array")
+    assert "expected a number of tasks" in desk.refusal(call(first, arraytaskthrottle="x"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "option"),
+    [
+        ("contiguous", "yes", "contiguous"),
+        ("corespec", "2", "core-spec"),
+        ("reboot", "1", "reboot"),
+    ],
+)
+def test_what_slurm_leaves_to_operators_is_theirs(
+    desk: Desk, field: str, value: str, option: str
+) -> None:
+    id_ = waiting(desk)
+    assert desk.refusal(call(id_, **{field: value})).startswith("Access/permission denied")
+    operate(desk, id_, **{field: value})
+    assert option in options(desk, id_)
+
+
+def test_users_may_say_no_to_a_switch_that_only_operators_set(desk: Desk) -> None:
+    id_ = waiting(desk, contiguous=None)
+    update(desk, id_, contiguous="no")
+    assert "contiguous" not in options(desk, id_)
+    assert "expected yes or no" in desk.refusal(call(id_, contiguous="perhaps"))
+
+
+# ---- top ----
+
+TOP = CONFIG.model_copy(update={"policy": PolicyConfig(enable_user_top=True)})
+
+
+def where_top_is_enabled() -> Desk:
+    sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
+    return Desk(Loopback(sites, None, None, Mast(), (tenant(), tenant("nlp"))), TOP)
+
+
+def queued(desk: Desk, number: int) -> list[WorkloadId]:
+    """Jobs that wait in the queue behind two that run, in this order."""
+    for k in range(2):
+        desk.submit(key=f"key-1000{k}", nodes="2")
+    return [desk.submit(key=f"key-2000{k}", nodes="2") for k in range(number)]
+
+
+def order(desk: Desk, in_h: float = 0.0) -> list[WorkloadId]:
+    at_s = desk.federation.clock.now_s + in_h * 3600.0
+    ranked = desk.federation.federation.ranked(at_s)
+    return [each.id for each in ranked]
+
+
+def top(desk: Desk, *ids: WorkloadId) -> ControlReply:
+    reply = desk.ask(ControlCall(verb="top", ids=tuple(map(str, ids))))
+    assert isinstance(reply, ControlReply), reply
+    return reply
+
+
+def test_top_is_the_operators_unless_users_may(desk: Desk) -> None:
+    first, second = queued(desk, 2)
+    said = desk.refusal(ControlCall(verb="top", ids=(str(second),)))
+    assert said == "Access/permission denied"
+    assert order(desk) == [first, second]
+
+
+def test_top_puts_jobs_before_the_others_of_their_user_in_the_order_given() -> None:
+    desk = where_top_is_enabled()
+    a, b, c, d = queued(desk, 4)
+    assert top(desk, d, b).ids == (d, b)
+    assert order(desk) == [d, b, a, c]
+    top(desk, c)
+    assert order(desk) == [c, d, b, a]
+    desk.federation.restart()
+    assert order(desk) == [c, d, b, a]
+    assert order(desk, in_h=200.0) == [c, d, b, a]  # all are as old as counts
+
+
+def test_top_leaves_jobs_of_another_account_alone() -> None:
+    desk = where_top_is_enabled()
+    a, b = queued(desk, 2)
+    other = desk.submit(key="key-30000", nodes="2", account="nlp")
+    top(desk, b)
+    assert desk.federation.entry(other).workload.nice == 0
+    assert "not all of one user, account" in desk.refusal(
+        ControlCall(verb="top", ids=(str(a), str(other)))
+    )
+
+
+def test_jobs_that_run_or_are_held_are_not_put_first() -> None:
+    desk = where_top_is_enabled()
+    (a,) = queued(desk, 1)
+    held = waiting(desk, nodes="2")
+    running = next(iter(desk.federation.federation.ledger.in_state(RUNNING))).workload.id
+    reply = top(desk, running, held)
+    assert reply.ids == ()
+    assert reply.errors == (
+        f"Job is no longer pending execution for job {running}",
+        f"Job is in held state, pending scheduler release for job {held}",
+    )
+    assert desk.federation.entry(a).workload.nice == 0
+
+
+def test_tasks_of_an_array_keep_their_order() -> None:
+    desk = where_top_is_enabled()
+    (a,) = queued(desk, 1)
+    first = desk.submit(key="key-30000", nodes="2", array="0-2")
+    top(desk, first)
+    assert order(desk) == [first, first + 1, first + 2, a]

@@ -10,10 +10,11 @@ import pytest
 
 from federator.daemon.transition_log import LogLine, TransitionLog
 from federator.daemon.views import exit_code_of
-from federator.model.event import Changed
+from federator.model.event import Amended, Changed
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Observation, Record
 from federator.model.reason import Reason, ReasonCode
+from federator.model.submission import Option
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
@@ -158,3 +159,13 @@ def test_an_array_is_one_line_when_it_is_submitted(fleet: Loopback) -> None:
     lines = lines_while(fleet, lambda: fleet.submit(of("owner", array_indices=(1, 2, 3))))
     (submitted,) = [line.fields for line in lines if line.event == "submitted"]
     assert submitted["tasks"] == 3
+
+
+def test_a_change_is_told_with_who_asked_for_it(fleet: Loopback) -> None:
+    id_ = fleet.submit(of("guest"))
+    log = TransitionLog(fleet.federation.ledger)
+    account = Option(name="account", value="owner")
+    (line,) = log.lines([Amended(at_s=1.0, workloads=(id_,), by="ada", options=(account,))])
+    assert line == LogLine("amended", {"workloads": [id_], "user": "ada", "options": ["account"]})
+    (line,) = log.lines([Amended(at_s=1.0, workloads=(id_,), by="ada", array_max_running=0)])
+    assert line.fields["throttle"] == "0"

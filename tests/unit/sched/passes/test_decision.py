@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from federator.model.decision import Preference, SeenDecision, SeenOffer, Standing
+from federator.model.decision import OfferStanding, Preference, SeenDecision, SeenOffer
 from federator.model.event import Awarded, encode_event
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -30,13 +30,13 @@ from tests.fakes.build import attempt, draft, gang, plan_on, rack, tenant
 from tests.fakes.loopback import Loopback
 
 A, B, C = map(SiteName, ("alpine", "boreal", "cedar"))
-WITHIN = Standing(preference=Preference.WITHIN, within_quota=True)
-OVER = Standing()
+WITHIN = OfferStanding(preference=Preference.WITHIN, within_quota=True)
+OVER = OfferStanding()
 LIMIT = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.LIMIT),))
-REFUSED = Standing(refusal=LIMIT)
+REFUSED = OfferStanding(refusal=LIMIT)
 
 
-def offer(site: SiteName, standing: Standing | None = WITHIN, **terms: Any) -> SeenOffer:
+def offer(site: SiteName, standing: OfferStanding | None = WITHIN, **terms: Any) -> SeenOffer:
     bid = Bid(jobs=plan_on(f"{site}1"), score=Score(**terms))
     return SeenOffer(site=site, bid=bid, standing=standing)
 
@@ -98,12 +98,12 @@ def test_where_nothing_may_be_taken_there_is_no_award() -> None:
     st.lists(
         st.one_of(
             st.just(REFUSED),
-            st.builds(Standing, preference=st.sampled_from(Preference), reads=st.booleans()),
+            st.builds(OfferStanding, preference=st.sampled_from(Preference), reads=st.booleans()),
         ),
         max_size=5,
     )
 )
-def test_the_first_of_those_that_stand_best_is_taken(standings: list[Standing]) -> None:
+def test_the_first_of_those_that_stand_best_is_taken(standings: list[OfferStanding]) -> None:
     k = pick(standings)
     allowed = [each for each in standings if each.refusal is None]
     if k is None:

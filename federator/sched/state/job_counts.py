@@ -1,0 +1,52 @@
+"""Counts the jobs of each user in each tenant: those that live, and those that are at a site.
+
+An array counts once for each task, as with Slurm's limits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.workload import TenantName, Workload
+
+Member = tuple[TenantName, str]
+"""A user in a tenant: what Slurm calls an association."""
+
+
+class JobCounts:
+    """The numbers, kept up to date by the ledger.
+
+    Attributes:
+        live: jobs that have not ended, by member.
+        at_sites: those of them that run, or are about to.
+        live_of: all of a tenant itself, without tenants below it.
+        at_sites_of: the same of those at sites.
+    """
+
+    def __init__(self) -> None:
+        self.live: Counter[Member] = Counter()
+        self.at_sites: Counter[Member] = Counter()
+        self.live_of: Counter[TenantName] = Counter()
+        self.at_sites_of: Counter[TenantName] = Counter()
+
+    def came(self, workload: Workload, state: WorkloadState) -> None:
+        """A workload is known now, in this state."""
+        self._add(workload, state, 1)
+
+    def left(self, workload: Workload, state: WorkloadState) -> None:
+        """It is in this state no more."""
+        self._add(workload, state, -1)
+
+    def _add(self, workload: Workload, state: WorkloadState, number: int) -> None:
+        if state in TERMINAL:
+            return
+        member = workload.tenant, workload.user
+        self.live[member] += number
+        self.live_of[workload.tenant] += number
+        if state in AT_SITE:
+            self.at_sites[member] += number
+            self.at_sites_of[workload.tenant] += number
+        if not self.live[member]:  # of a user who may never come again
+            self.live.pop(member)
+            self.at_sites.pop(member, None)
