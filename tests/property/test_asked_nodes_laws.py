@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from federator.model.constraint import ways_of
 from federator.model.plan import Bid
-from federator.model.site import Node
+from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache
 from federator.sched.bid.placement import Placed, fits_somewhere, place_job
 from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import bid_request, gang, rack
+from tests.property import test_preemption_laws as preemption
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEATURES = ("a", "b", "c")
@@ -202,3 +203,32 @@ def test_a_site_answers_the_same_when_it_is_asked_again(
 
 def test_the_constraints_above_are_read() -> None:
     assert all(ways_of(text) for text in CONSTRAINTS)
+
+
+@given(preemption.sites(), st.data(), st.integers(1, 7))
+@MANY
+def test_evicting_opens_the_nodes_asked_for_just_when_that_is_of_use(
+    state: tuple[tuple[Node, ...], tuple[RunningJob, ...]], data: st.DataObject, priority: int
+) -> None:
+    site = tuple(
+        replace(node, features=node.features + FEATURES[k % 4 : k % 4 + 2])
+        for k, node in enumerate(state[0])
+    )
+    wanted = replace(
+        data.draw(jobs()),
+        nodelist=tuple(
+            sorted(data.draw(st.sets(st.sampled_from([n.name for n in site]), max_size=2)))
+        ),
+        exclude=(),
+    )
+    scheduler = preemption.scheduler(site, state[1])
+    (bid,) = preemption.ask(scheduler, wanted, priority=priority)
+    gone = [job.id for job in state[1] if preemption.evictable(job, priority)]
+    event("evicts" if bid is not None and bid.victims else "no victims")
+    left = preemption.without(state[0], state[1], gone)
+    has = {node.name: node.features for node in site}
+    then = [replace(node, features=has[node.name]) for node in left]
+    assert (bid is not None) == preemption.fits(wanted, then)
+    if bid is not None:
+        by_name = {node.name: node for node in site}
+        assert satisfies(wanted, [by_name[name] for name in bid.jobs[0].nodes])

@@ -18,7 +18,7 @@ _SEPARATOR: Final = re.compile(r",(?![^\[\]]*\])")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\[\],-]+", re.ASCII)
 _SITE: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _INVALID: Final = "Batch job submission failed: Invalid node name specified"
-_TOO_MANY: Final = "Batch job submission failed: Node count specification invalid"
+_TOO_FEW: Final = "Batch job submission failed: Requested node configuration is not available"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,12 @@ def node_wish(nodelist: str | None, exclude: str | None, constraint: str | None)
     names = None if not constraint else plain_names(constraint)
     text = "" if not constraint or names is not None else constraint
     ways_of(text)
+    asked, excluded = node_names(nodelist or ""), node_names(exclude or "")
+    if not set(asked).isdisjoint(excluded):
+        raise InvalidRequest(_INVALID)
     return NodeWish(
-        nodelist=node_names(nodelist or ""),
-        exclude=node_names(exclude or ""),
+        nodelist=asked,
+        exclude=excluded,
         features=names or (),
         constraint=text,
     )
@@ -63,8 +66,10 @@ def nodes_with(wish: NodeWish, nodes: int | None, *, said: bool) -> int | None:
     least = wish.least_nodes
     if nodes is None or nodes >= least:
         return nodes
+    if said and len(wish.nodelist) > nodes:
+        raise InvalidRequest(f"invalid number of nodes (-N {least}-{nodes})")  # 22.05; later cut it
     if said:
-        raise InvalidRequest(_TOO_MANY)
+        raise InvalidRequest(_TOO_FEW)
     return least
 
 
