@@ -24,7 +24,7 @@ MOST_FIELDS: Final = 20
 log = structlog.get_logger()
 
 
-class Refused(InvalidRequest):
+class FormRefused(InvalidRequest):
     """A form that is not taken; ``status`` is that of HTTP."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -74,10 +74,10 @@ class ActEndpoints:
             visitor.user, form.get("proof", "")
         ):
             log.warning("form_refused", user=visitor.user, path=request.url.path)
-            raise Refused(403, "this form is not of this page, or too old; open the page again")
+            raise FormRefused(403, "this form is not of this page, or too old; open the page again")
         act = act_of(form)
         if not self._limit.allows(visitor.user):
-            raise Refused(429, "too many acts at once; wait some seconds")
+            raise FormRefused(429, "too many acts at once; wait some seconds")
         reply = await self._ask(act.call(visitor.user))
         done, lines = outcome(act, reply)
         log.info("act", user=visitor.user, by=visitor.by, verb=act.verb, on=act.target, done=done)
@@ -87,7 +87,7 @@ class ActEndpoints:
     def _actor(self, request: Request) -> Visitor:
         visitor = self._endpoints.visitor(request)
         if not visitor.may_act(self._config.now):
-            raise Refused(403, "this page may not act for you; see docs/web.md")
+            raise FormRefused(403, "this page may not act for you; see docs/web.md")
         return visitor
 
     # ---- tokens ----
@@ -100,7 +100,7 @@ class ActEndpoints:
     async def login(self, request: Request) -> Response:
         """``POST /login``: a token in, a cookie out."""
         if not is_own_form(request.headers):
-            raise Refused(403, "this form is not of this page")
+            raise FormRefused(403, "this form is not of this page")
         form = await _form(request)
         name = self._sessions.begin(form.get("token", "").strip())
         if not name:
@@ -122,7 +122,7 @@ class ActEndpoints:
     async def logout(self, request: Request) -> Response:
         """``POST /logout``."""
         if not is_own_form(request.headers):
-            raise Refused(403, "this form is not of this page")
+            raise FormRefused(403, "this form is not of this page")
         self._sessions.end(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/", status_code=303)
         answer.delete_cookie(COOKIE)
@@ -130,7 +130,7 @@ class ActEndpoints:
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """A page that says what went wrong."""
-        status = error.status if isinstance(error, Refused) else 400
+        status = error.status if isinstance(error, FormRefused) else 400
         return self.message(request, str(error), status)
 
     def message(self, request: Request, why: str, status: int) -> Response:
@@ -144,18 +144,18 @@ async def _form(request: Request) -> Mapping[str, str]:
     """The fields of a form.
 
     Raises:
-        Refused: it is none, or too large.
+        FormRefused: it is none, or too large.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Refused(415, "expected a form")
+        raise FormRefused(415, "expected a form")
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MOST_BODY_BYTES:
-            raise Refused(413, f"a form has at most {MOST_BODY_BYTES} bytes")
+            raise FormRefused(413, f"a form has at most {MOST_BODY_BYTES} bytes")
     try:
         text = body.decode("ascii")
         return dict(parse_qsl(text, max_num_fields=MOST_FIELDS, errors="strict"))
     except ValueError as error:
-        raise Refused(400, "the form cannot be read") from error
+        raise FormRefused(400, "the form cannot be read") from error

@@ -1,4 +1,4 @@
-"""What users do through the page: the daemon is asked in their name, and decides."""
+"""Acts of users through the page: the daemon is asked in their name, and decides."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USERS_KEPT: Final = 10_000
 MOST_REASON: Final = 500
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class PageAct(msgspec.Struct, frozen=True, kw_only=True):
     """One act, as a form asks for it."""
 
     verb: str
@@ -61,7 +61,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
         return SpokenCall(user=user, call=call)
 
 
-def act_of(form: Mapping[str, str]) -> Act:
+def act_of(form: Mapping[str, str]) -> PageAct:
     """Read an act.
 
     Raises:
@@ -74,10 +74,10 @@ def act_of(form: Mapping[str, str]) -> Act:
     reason = form.get("reason", "")
     if len(reason) > MOST_REASON:
         raise InvalidRequest(f"the reason has {len(reason)} characters, more than {MOST_REASON}")
-    return Act(verb=verb, target=target, reason=printable(reason))
+    return PageAct(verb=verb, target=target, reason=printable(reason))
 
 
-def outcome(act: Act, reply: Reply) -> tuple[bool, tuple[str, ...]]:
+def outcome(act: PageAct, reply: Reply) -> tuple[bool, tuple[str, ...]]:
     """Whether an act was done, and lines that say what became of it."""
     match reply:
         case CancelReply() | ControlReply():

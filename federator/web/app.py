@@ -120,23 +120,23 @@ class WebPage:
 
     # ---- what went wrong ----
 
-    def _told(self, request: Request, why: str, status: int) -> Response:
+    def _failed(self, request: Request, why: str, status: int) -> Response:
         if request.url.path.startswith("/api/"):
             return failed(why, status)
         return self._acts.message(request, why, status)
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        answer = self._told(request, "there is no such page" if status == 404 else "no", status)
+        answer = self._failed(request, "there is no such page" if status == 404 else "no", status)
         if isinstance(error, HTTPException) and error.headers:
             answer.headers.update(error.headers)
         return answer
 
     async def _not_there(self, request: Request, error: Exception) -> Response:
-        return self._told(request, str(error), 404)
+        return self._failed(request, str(error), 404)
 
     async def _unavailable(self, request: Request, error: Exception) -> Response:
-        return self._told(request, str(error), 503)
+        return self._failed(request, str(error), 503)
 
     async def _fault(self, request: Request, _error: Exception) -> Response:
-        return self._told(request, "the page failed on this request; its log says how", 500)
+        return self._failed(request, "the page failed on this request; its log says how", 500)

@@ -8,10 +8,15 @@ import socket as sockets
 import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from federator.errors import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from federator.config_web import WebConfig
+    from federator.web.app import WebPage
 
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
 
@@ -54,7 +59,6 @@ def _print_token(user: str) -> None:
 
 def _serve(path: Path, listen: str | None, log_level: str) -> None:
     import structlog  # noqa: PLC0415
-    import uvicorn  # noqa: PLC0415
 
     from federator.cli.services import log_to_stderr  # noqa: PLC0415
     from federator.config import FederationConfig, load_config  # noqa: PLC0415
@@ -77,42 +81,42 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
     watched = WatchedConfig(config, path, loaded, time.monotonic)
     asking = partial(ask, Path(os.environ.get("FEDERATOR_SOCKET") or config.socket))
     page = WebPage(watched, asking, tokens, time.monotonic, time.time)
-    door = _door(config.web)
+    structlog.get_logger().info("web_started", listen=config.web.listen)
+    _run(page, _door(config.web))
+
+
+def _run(page: WebPage, door: sockets.socket) -> None:
+    """Serve until a signal ends it."""
+    import uvicorn  # noqa: PLC0415
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[sockets.socket] | None = None) -> None:
             page.live.end()  # or it would wait for open pages
             await super().shutdown(sockets)
 
-    server = Server(
-        uvicorn.Config(
-            page.app,
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,  # or what comes from 127.0.0.1 could name its own address
-            server_header=False,
-            ws="none",
-            backlog=1024,
-            timeout_keep_alive=20,
-            timeout_graceful_shutdown=3,
-            h11_max_incomplete_event_size=16 * 1024,
-            http="h11",
-            loop="asyncio",
-        )
+    settings = uvicorn.Config(
+        page.app,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # or what comes from 127.0.0.1 could name its own address
+        server_header=False,
+        ws="none",
+        backlog=1024,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=16 * 1024,
+        http="h11",
+        loop="asyncio",
     )
-    structlog.get_logger().info("web_started", listen=config.web.listen)
-    asyncio.run(server.serve(sockets=[door]))
+    asyncio.run(Server(settings).serve(sockets=[door]))
 
 
-def _door(web: object) -> sockets.socket:
+def _door(web: WebConfig) -> sockets.socket:
     """The socket that is listened at.
 
     Raises:
         ConfigError: it cannot be had.
     """
-    from federator.config_web import WebConfig  # noqa: PLC0415
-
-    assert isinstance(web, WebConfig)
     unix = web.unix_path
     try:
         if unix is not None:

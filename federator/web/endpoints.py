@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from federator.errors import SiteUnavailable
 from federator.web.feed import Feed
-from federator.web.pages import NotThere, Shown, View
+from federator.web.pages import NotThere, PageShown, View
 from federator.web.rendering import environment
 from federator.web.visitors import Doorman, Visitor
 from federator.web.watched_config import WatchedConfig
@@ -92,7 +92,7 @@ class Endpoints:
 
         return endpoint
 
-    def html(self, shown: Shown, visitor: Visitor, *, topic: str, tab: str) -> str:
+    def html(self, shown: PageShown, visitor: Visitor, *, topic: str, tab: str) -> str:
         """A page as text."""
         names = {"view": shown.model, "topic": topic, "tab": tab, **shown.extra}
         return self.text(shown.template, visitor, **names)

@@ -1,4 +1,4 @@
-"""What the page knows: few questions to the daemon, one after another, shared by all viewers.
+"""The page's knowledge: few questions to the daemon, one after another, shared by all viewers.
 
 However many look, and however often they ask, each question goes to the daemon at most once in a
 second, and no more often than that it costs one hundredth of the daemon's time. Nobody waits for

@@ -49,19 +49,19 @@ class LiveStreams:
     async def _news_of(self, topic: str) -> AsyncIterator[str]:
         self._open += 1
         try:
-            began_s = told_s = self._clock()
-            told = self._version(topic)
-            yield f"retry: 5000\nevent: news\ndata: {told}\n\n"
+            began_s = sent_s = self._clock()
+            sent = self._version(topic)
+            yield f"retry: 5000\nevent: news\ndata: {sent}\n\n"
             while self._clock() < began_s + LASTS_S:
                 self._feed.want(topic)
                 if await self._ends_within(NEWS_EVERY_S):
                     return
                 version = self._version(topic)
-                if version != told:
-                    told, told_s = version, self._clock()
-                    yield f"event: news\ndata: {told}\n\n"
-                elif self._clock() > told_s + SIGN_OF_LIFE_S:
-                    told_s = self._clock()
+                if version != sent:
+                    sent, sent_s = version, self._clock()
+                    yield f"event: news\ndata: {sent}\n\n"
+                elif self._clock() > sent_s + SIGN_OF_LIFE_S:
+                    sent_s = self._clock()
                     yield ": still here\n\n"
         finally:
             self._open -= 1

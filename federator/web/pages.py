@@ -26,7 +26,7 @@ class NotThere(InvalidRequest):
     """There is nothing of that name, or nothing that this visitor may see."""
 
 
-class Shown(NamedTuple):
+class PageShown(NamedTuple):
     """One view, made."""
 
     template: str
@@ -66,7 +66,7 @@ class Pages:
         self._feed, self._config = feed, config
         self._sites: dict[str, tuple[int, SiteRow, FleetSite]] = {}
 
-    async def fleet(self, _visitor: Visitor, _query: Mapping[str, str]) -> Shown:
+    async def fleet(self, _visitor: Visitor, _query: Mapping[str, str]) -> PageShown:
         """All sites."""
         status = await self._feed.of(self._feed.status)
         await self._feed.of(self._feed.fleet.nodes)
@@ -75,7 +75,7 @@ class Pages:
         maps = {}
         if sum(site.nodes for site in sites) <= MAPS_AT_MOST:
             maps = {site.name: self._nodes(site.name) for site in sites}
-        return Shown("fleet.html", view, {"maps": maps, "queue": status.queue})
+        return PageShown("fleet.html", view, {"maps": maps, "queue": status.queue})
 
     def _site(self, row: SiteRow) -> FleetSite:
         """A site in numbers, figured once for each news of it."""
@@ -97,7 +97,7 @@ class Pages:
         except msgspec.MsgspecError:
             return ()
 
-    async def site(self, _visitor: Visitor, query: Mapping[str, str]) -> Shown:
+    async def site(self, _visitor: Visitor, query: Mapping[str, str]) -> PageShown:
         """One site, its racks and nodes."""
         status = await self._feed.of(self._feed.status)
         row = next((site for site in status.sites if site.name == query["name"]), None)
@@ -110,16 +110,16 @@ class Pages:
             nodes=self._nodes(row.name),
             drains=row.drains,
         )
-        return Shown("site.html", view, {})
+        return PageShown("site.html", view, {})
 
-    async def queue(self, visitor: Visitor, query: Mapping[str, str]) -> Shown:
+    async def queue(self, visitor: Visitor, query: Mapping[str, str]) -> PageShown:
         """The queue."""
         reply = await self._feed.of(self._feed.queue)
         wanted = filter_of(query)
         view = queue_view(reply, wanted, visitor.viewer(self._config.now))
-        return Shown("queue.html", view, {"wanted": wanted, "parts": wanted.query()})
+        return PageShown("queue.html", view, {"wanted": wanted, "parts": wanted.query()})
 
-    async def job(self, visitor: Visitor, query: Mapping[str, str]) -> Shown:
+    async def job(self, visitor: Visitor, query: Mapping[str, str]) -> PageShown:
         """A workload, or the tasks of an array."""
         name = query["name"]
         if not JOB_ID.fullmatch(name):
@@ -141,33 +141,33 @@ class Pages:
         if not stories:
             raise NotThere("there is no such job, or it is not yours to see")
         if len(stories) == 1 and not _is_array(name, stories[0]):
-            return Shown("job.html", stories[0], {})
+            return PageShown("job.html", stories[0], {})
         shown, left_off = tuple(stories[:TASKS_SHOWN]), max(0, len(stories) - TASKS_SHOWN)
         view = ArrayStory(now_s=found.now_s, array=name, tasks=shown, left_off=left_off)
-        return Shown("array.html", view, {})
+        return PageShown("array.html", view, {})
 
-    async def tenants(self, _visitor: Visitor, _query: Mapping[str, str]) -> Shown:
+    async def tenants(self, _visitor: Visitor, _query: Mapping[str, str]) -> PageShown:
         """Tenants now and over the last hours."""
         reply = await self._feed.of(self._feed.tenants)
-        return Shown("tenants.html", tenants_view(reply, self._feed.past), {})
+        return PageShown("tenants.html", tenants_view(reply, self._feed.past), {})
 
-    async def passes(self, _visitor: Visitor, _query: Mapping[str, str]) -> Shown:
+    async def passes(self, _visitor: Visitor, _query: Mapping[str, str]) -> PageShown:
         """The last passes, and how long the daemon took to answer this page."""
         reply = await self._feed.of(self._feed.passes)
         questions = [(t.name, t.took_s, t.trouble) for t in self._feed.topics if t.answer]
-        return Shown("passes.html", passes_view(reply), {"questions": questions})
+        return PageShown("passes.html", passes_view(reply), {"questions": questions})
 
-    async def operations(self, visitor: Visitor, _query: Mapping[str, str]) -> Shown:
+    async def operations(self, visitor: Visitor, _query: Mapping[str, str]) -> PageShown:
         """Drains, claims, evictions, lending."""
         status = await self._feed.of(self._feed.status)
         queue = await self._feed.of(self._feed.queue)
         viewer = visitor.viewer(self._config.now)
         mine = {row.id for row in queue.rows if viewer and viewer.sees(row.user, row.tenant)}
         view = operations_view(status, lambda id_: viewer is None or id_ in mine)
-        return Shown("operations.html", view, {})
+        return PageShown("operations.html", view, {})
 
 
-View = Callable[[Visitor, Mapping[str, str]], Awaitable[Shown]]
+View = Callable[[Visitor, Mapping[str, str]], Awaitable[PageShown]]
 
 
 def _is_array(name: str, story: JobStory) -> bool:

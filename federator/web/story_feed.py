@@ -30,7 +30,7 @@ PART_OF_TIME: Final = 20
 Ask = Callable[[Call], Awaitable[Reply]]
 
 
-class Found(NamedTuple):
+class StoryFound(NamedTuple):
     """What the daemon knows of one id: a workload, or the tasks of an array."""
 
     rows: tuple[QueueRow, ...]
@@ -48,12 +48,12 @@ class StoryFeed:
 
     def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
         self._ask, self._clock = ask, clock
-        self._kept: OrderedDict[str, tuple[float, Found]] = OrderedDict()
-        self._waiting: dict[str, asyncio.Future[Found]] = {}
+        self._kept: OrderedDict[str, tuple[float, StoryFound]] = OrderedDict()
+        self._waiting: dict[str, asyncio.Future[StoryFound]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
 
-    async def of(self, name: str) -> Found:
+    async def of(self, name: str) -> StoryFound:
         """All about ``ID``, ``ARRAY`` or ``ARRAY_INDEX``; no rows: there is none.
 
         Raises:
@@ -87,7 +87,9 @@ class StoryFeed:
             self._asking = None
 
     def _give(
-        self, futures: dict[str, asyncio.Future[Found]], found: dict[str, Found] | SiteUnavailable
+        self,
+        futures: dict[str, asyncio.Future[StoryFound]],
+        found: dict[str, StoryFound] | SiteUnavailable,
     ) -> None:
         for name, future in futures.items():
             del self._waiting[name]
@@ -101,7 +103,7 @@ class StoryFeed:
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    async def _found(self, names: Sequence[str]) -> dict[str, Found] | SiteUnavailable:
+    async def _found(self, names: Sequence[str]) -> dict[str, StoryFound] | SiteUnavailable:
         try:
             queue = await self._ask(QueueCall(ids=tuple(names), ended=True, why=True, files=True))
             call = AccountingCall(ids=tuple(names), attempts=True, use=True)
@@ -114,7 +116,7 @@ class StoryFeed:
         if not isinstance(queue, QueueReply) or not isinstance(accounts, AccountingReply):
             return SiteUnavailable("the daemon gave an unexpected answer")
         return {
-            name: Found(
+            name: StoryFound(
                 tuple(r for r in queue.rows if is_meant(name, r.id, r.array_id, r.array_index)),
                 tuple(r for r in accounts.rows if is_meant(name, r.id, r.array_id, r.array_index)),
                 queue.now_s,

@@ -1,4 +1,4 @@
-"""What the federation holds of each node of a site, in GPUs; nobody's name is in it."""
+"""The federation's part of each node of a site, in GPUs; nobody's name is in it."""
 
 from __future__ import annotations
 
