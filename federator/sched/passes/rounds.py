@@ -25,7 +25,7 @@ from federator.sched.passes.availability import (
     unavailable,
     without_drained,
 )
-from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.bid_validation import Validation, without_wishes
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
@@ -291,6 +291,8 @@ class Rounds:
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
                 validated = self._validation.validated(came.answers, asked)
+                if not came.keeps_wishes:
+                    validated = without_wishes(validated, asked)
                 answers = without_drained(validated, self._ledger, site)
                 round_.take(site, answers, self._known.generation(site))
                 if came.keeps_claims:
@@ -407,7 +409,8 @@ class Rounds:
         round_.waiting_for.update(self._sites_to_ask())
         for name in self._sites_to_ask():
             drained = drained_nodes(self._ledger, name)
-            question = Ask(pass_id=round_.pass_id, requests=(request,), claims=drained)
+            here = asked_of(request, name, None, turn.now_s)
+            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self.conclude(turn)
