@@ -157,24 +157,6 @@ def test_jobs_that_fail_fire_at_their_site(watched: Watched) -> None:
     watched.prometheus.await_clear("FederatorWorkloadsFail")
 
 
-def test_nodes_that_go_down_under_their_jobs_fire_that_nodes_fail(watched: Watched) -> None:
-    running = watched.running
-    ids = [running.submit("#!/bin/sh\nsleep 300\n", *ONE_GPU) for _ in range(7)]
-    for id_ in ids:
-        running.await_state(id_, "RUNNING")
-    try:
-        for site in SITES:
-            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
-            at(site, "scontrol", "update", nodes, "state=down", "reason=test")
-        watched.prometheus.await_firing("FederatorNodesFail")
-    finally:
-        for site in SITES:
-            nodes = f"nodename={layout.GPU_NODES.hostlist(site)}"
-            at(site, "scontrol", "update", nodes, "state=resume")
-    running.cancel_all()
-    watched.prometheus.await_clear("FederatorNodesFail")
-
-
 def test_a_log_whose_disk_is_slow_fires_slow_commits_and_slow_turns(watched: Watched) -> None:
     running, over = watched.running, threading.Event()
 
