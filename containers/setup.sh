@@ -88,6 +88,19 @@ need_postgresql() {
   fi
 }
 
+# need_browser — Debian's chromium and what drives it, for the tests of the web page. They go without
+# where it cannot be had, and say so.
+need_browser() {
+  command -v chromium >/dev/null 2>&1 || apt_install chromium || {
+    say "going on without chromium: the page is not tried in a browser"
+    return 0
+  }
+  .venv/bin/python -c 'import axe_playwright_python, playwright' 2>/dev/null && return 0
+  say "installing what drives the browser"
+  .venv/bin/pip install -q --disable-pip-version-check -c requirements.lock -e '.[browser]' >&2 ||
+    say "going on without playwright: the page is not tried in a browser"
+}
+
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
 make_venv() {
   local stamp said

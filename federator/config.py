@@ -38,6 +38,7 @@ from federator.config_mistakes import (
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
 from federator.model.tenant import Tenancy, Tenant
@@ -119,6 +120,7 @@ class FederationConfig(Strict):
     history: HistoryConfig = HistoryConfig()
     metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
+    web: WebConfig = WebConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     audit: AuditConfig = AuditConfig()
     roles: RolesConfig = RolesConfig()
@@ -253,6 +255,7 @@ class FederationConfig(Strict):
         lines = [
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
+            *self.web.warnings(),
             *self.metrics.warnings,
             *self._broken_promises(),
         ]

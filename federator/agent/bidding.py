@@ -67,6 +67,7 @@ class SiteBids:
             answers=tuple(made),
             freed=memory.scheduler.freed,
             keeps_claims=True,
+            keeps_wishes=True,
         )
         memory.send(bids, otherwise=none)
 

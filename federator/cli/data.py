@@ -44,7 +44,13 @@ def data() -> None:
     show_default=True,
     help="Trials beyond hill climbing; each takes about a millisecond.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the trials; the same seed gives the same plan.",
+)
 @click.option("--no-bound", is_flag=True, help="No certificate; it needs federator[planner].")
 @click.option(
     "--most",

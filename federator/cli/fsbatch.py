@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from federator.slurm.options.interpret import Interpreted
     from federator.wire.replies import Reply
 
+MAX_NODE_FILE_BYTES: Final = 64 * 1024
 POLL_S: Final = 1.0
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 
@@ -127,6 +128,7 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
     components = resolve(
         command_line.groups, parse_environment(environment), parse_script(script, name)
     )
+    components = tuple(_with_node_file(component) for component in components)
     client, components = split_client(components)
     components = tuple(_timed(component) for component in components)
     encoding: ScriptEncoding = "utf-8" if is_utf8(script) else "latin-1"
@@ -140,6 +142,25 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         umask=_umask(),
     )
     return Order(submission=submission, client={o.name: o.value or "" for o in client})
+
+
+def _with_node_file(component: Options) -> Options:
+    """Read the file of ``--nodefile``, or of a ``--nodelist`` with a slash, as sbatch does."""
+    given = {o.name: o.value or "" for o in component if o.name in ("nodefile", "nodelist")}
+    path = given.get("nodefile") or given.get("nodelist", "")
+    if not path or ("nodefile" not in given and "/" not in path):
+        return component
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_NODE_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"cannot read the node file {path}: {error.strerror}") from error
+    lines = [line.partition("#")[0].split() for line in text.decode(errors="replace").splitlines()]
+    names = ",".join(word.strip(",") for line in lines for word in line)
+    if not names or len(text) > MAX_NODE_FILE_BYTES:
+        raise InvalidRequest(f"{path} is no file of node names")
+    kept = tuple(option for option in component if option.name not in given)
+    return (*kept, Option(name="nodelist", value=names))
 
 
 def _timed(component: Options) -> Options:

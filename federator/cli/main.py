@@ -67,6 +67,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "web": ("federator.web.command", "web", "The web page: fleet, queue, jobs, tenants."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
         "write-off": ("federator.cli.drain", "write_off", "Give up a site that is gone."),
     }
@@ -114,6 +115,8 @@ def _elsewhere(asked: Sequence[str], missing: str | None) -> str:
     where = "runs on the daemon's host; elsewhere install federator[daemon]"
     if name == "testbed":
         where = "needs its extra: install federator[testbed]"
+    if name == "web":
+        where = "runs on the daemon's host and needs its extra: install federator[daemon,web]"
     return (
         f"'federator {name}' {where}; here is a site's part, "
         f"without {missing}, for {', '.join(AT_SITES)}"

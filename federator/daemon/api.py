@@ -46,29 +46,37 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
-    AccountingCall,
     Call,
     CancelCall,
     ControlCall,
     DrainCall,
     ErrorKind,
     ErrorReply,
+    NodesCall,
     PlanCall,
-    QueueCall,
     ReloadCall,
     ResumeCall,
-    SitesCall,
-    StatusCall,
+    SignalCall,
+    SnapshotCall,
+    SpokenCall,
     SubmitCall,
-    TenantsCall,
+    VerifyCall,
     WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
 
 MAX_CANCELS: Final = 20_000  # of one request
+VIA_PAGE: Final = "web page"
+OF_THE_PAGE: Final = frozenset({ControlVerb.HOLD.value, ControlVerb.RELEASE.value})
 
 log = structlog.get_logger()
+
+
+def is_of_the_page(call: SpokenCall) -> bool:
+    """Whether an act is one that the web page may bring for a user."""
+    act = call.call
+    return not isinstance(act, ControlCall) or act.verb in OF_THE_PAGE
 
 
 _Reload = Callable[[ReloadCall, str, GiveReply], None]
@@ -140,36 +148,51 @@ class Api:
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""
-        self._take(call, self.roles.caller(user, None), answer)
+        account = self._config.web.account
+        speaks = bool(account) and user == account
+        if speaks and isinstance(call, SpokenCall) and is_of_the_page(call):
+            log.info("page_call", user=call.user, by=user, call=type(call.call).__name__)
+            self._take(call.call, self._page_user(call.user), answer)
+        else:
+            self._take(call, self.roles.caller(user, None)._replace(speaks=speaks), answer)
+
+    def _page_user(self, user: str) -> Caller:
+        """A user whom the web page names: its operators are those of federation.yaml alone."""
+        is_operator = user in self._config.web.operators
+        return self.roles.caller(user, None)._replace(operator=is_operator, via=VIA_PAGE)
 
     def _take(self, call: Call, caller: Caller, answer: GiveReply) -> None:
         if not self._leads():
             return
         replied, answer = answer, partial(self._note_refusal, caller, call, answer)
         try:
-            match call:
-                case SubmitCall():
-                    self._submit(call, caller, answer)
-                case CancelCall():
-                    self._cancel(call, caller, answer)
-                case ControlCall():
-                    self._control(call, caller, answer)
-                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
-                    viewer = self._config.viewer(
-                        caller.user, operator=caller.sees_all, administers=caller.administers
-                    )
-                    self._views.take(call, viewer, answer)
-                case StatusCall():
-                    answer(self._views.status())
-                case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
-                    self._operate(call, caller, answer)
-                case _:
-                    self.site_calls.take(call, caller, answer)
+            self._dispatch(call, caller, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=caller.user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _dispatch(self, call: Call, caller: Caller, answer: GiveReply) -> None:
+        match call:
+            case SubmitCall():
+                self._submit(call, caller, answer)
+            case CancelCall():
+                self._cancel(call, caller, answer)
+            case ControlCall():
+                self._control(call, caller, answer)
+            case SpokenCall():
+                message = f"{caller.user} may not speak for users so: see web.account"
+                answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
+                self._operate(call, caller, answer)
+            case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
+                self.site_calls.take(call, caller, answer)
+            case _:
+                viewer = self._config.viewer(
+                    caller.user, operator=caller.sees_all, administers=caller.administers
+                )
+                self._views.take(call, viewer, answer)
 
     def _operate(self, call: OperatorCall | ReloadCall, caller: Caller, answer: GiveReply) -> None:
         if not caller.operator:

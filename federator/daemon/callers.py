@@ -23,10 +23,7 @@ class Caller(NamedTuple):
     via: str = ""  # the site that vouches for the name; "": the daemon's host does
     viewer: bool = False  # sees everything
     administers: frozenset[TenantName] = frozenset()
-
-    @property
-    def sees_all(self) -> bool:
-        return self.operator or self.viewer
+    speaks: bool = False  # for users whom it has identified: it is the web page
 
     def may_change(self, workload: Workload) -> bool:
         """Whether it may change what a workload asks for, and send it signals."""
@@ -47,6 +44,12 @@ class Caller(NamedTuple):
         if not self.operator:
             raise InvalidRequest(f"--uid: {self.user} may not act for {as_user}")
         return as_user
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is shown everybody's workloads; the web page leaves out what its user may
+        not see."""
+        return self.operator or self.viewer or self.speaks
 
     def refusal(self) -> ErrorReply:
         """The answer to what only an operator may ask."""

@@ -207,6 +207,8 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
         return ErrorReply(message=_key_used(command))
     reasons = {str(site): refusal for site, refusal in command.refusals.items()}
     message = "no site can ever run this job"
+    if all(r.code is ReasonCode.NO_NODE for each in reasons.values() for r in each.reasons):
+        message = "Batch job submission failed: Invalid node name specified"
     if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
         return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
     if "" in reasons:

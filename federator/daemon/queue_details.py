@@ -86,7 +86,7 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
         min_mem_mib=first.mem_mib_per_node,
         gpus_per_node=first.gpus_per_node,
         gpu_types=_gpu_types(entry),
-        features=first.features,
+        features=(first.constraint,) if first.constraint else first.features,
         exclusive=first.exclusive,
         requeue=w.requeue,
         nice=w.nice,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
+from federator.sched.passes.round import PassSummary
 from federator.sched.state.evictions import charged, since
 from federator.wire.client_protocol import (
     BudgetRow,
@@ -45,11 +46,7 @@ def status_reply(
         sites=tuple(sites),
         queue={state.value: ledger.count_in(state) for state in live},
         gpus_held=sum(entry.held_gpus for entry in ledger.in_state(*AT_SITE)),
-        last_pass=None
-        if last is None
-        else PassRow(
-            began_s=last.began_s, ended_s=last.ended_s, rounds=last.rounds, awarded=last.awarded
-        ),
+        last_pass=None if last is None else _pass_row(last),
         budget=_budget(federation, now_s),
         claims=tuple(
             ClaimRow(
@@ -63,6 +60,20 @@ def status_reply(
         ),
         lending=_lending(federation, now_s),
         keep_ended_s=keep_ended_s,
+    )
+
+
+def pass_rows(federation: Federation) -> tuple[PassRow, ...]:
+    """The last passes, oldest first."""
+    return tuple(map(_pass_row, federation.recent_passes))
+
+
+def _pass_row(summary: PassSummary) -> PassRow:
+    return PassRow(
+        began_s=summary.began_s,
+        ended_s=summary.ended_s,
+        rounds=summary.rounds,
+        awarded=summary.awarded,
     )
 
 

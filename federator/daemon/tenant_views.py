@@ -49,11 +49,7 @@ def tenant_rows(
     tenancy, holdings = ledger.tenancy, ledger.holdings
     averages = holdings.averages(now_s)
     shares, fair_share = usage_shares(averages), fair_share_terms(averages, weights)
-    lent = _lent(
-        ledger,
-        borrowed := _borrowed(ledger, quota_statuses(ledger)),
-        _capacity(federation, tenancy),
-    )
+    borrowed, lent = borrowed_and_lent(federation, quota_statuses(ledger))
 
     def row_of(row: int) -> TenantRow:
         tenant, quota = tenancy.tenants[row], tenancy.quotas[row]

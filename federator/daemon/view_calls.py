@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.callers import GiveReply
+from federator.daemon.holdings_view import HoldingsView
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
-from federator.daemon.status_view import status_reply
+from federator.daemon.status_view import pass_rows, status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
@@ -20,10 +21,15 @@ from federator.model.viewer import Viewer
 from federator.sched.passes.federation import Federation
 from federator.wire.client_protocol import (
     AccountingCall,
+    HoldingsCall,
+    HoldingsReply,
+    PassesCall,
+    PassesReply,
     QueueCall,
     QueueReply,
     SitesCall,
     SitesReply,
+    StatusCall,
     StatusReply,
     TenantsCall,
     TenantsReply,
@@ -33,7 +39,9 @@ MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
 MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
 
-ViewCall = QueueCall | SitesCall | TenantsCall | AccountingCall
+ViewCall = (
+    QueueCall | SitesCall | StatusCall | TenantsCall | AccountingCall | HoldingsCall | PassesCall
+)
 
 
 class ViewCalls:
@@ -65,6 +73,7 @@ class ViewCalls:
         weights = policy.credit.weights if policy.order.by_quota else None
         self._ranks = RankView(self._federation, policy.name, weights)
         self._accounting.sites = frozenset(config.sites)
+        self._holdings = HoldingsView(self._federation, by_quota=weights is not None)
 
     def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
         """Take a call; ``viewer``: whose view it is, None for an operator's."""
@@ -73,13 +82,20 @@ class ViewCalls:
                 answer(self._queue(call, viewer))
             case SitesCall():
                 answer(self._sites())
+            case StatusCall():
+                answer(self._status())
             case TenantsCall():
                 answer(self._tenants())
+            case PassesCall():
+                rows = pass_rows(self._federation)
+                answer(PassesReply(passes=rows, now_s=self._clock()))
+            case HoldingsCall():
+                answer(self._held(call))
             case AccountingCall():
                 own = replace(call, ids=own_ids(call.ids, self._config.federation))
                 self._accounting.take(own, answer, viewer)
 
-    def status(self) -> StatusReply:
+    def _status(self) -> StatusReply:
         config = self._config
         return status_reply(
             config.federation,
@@ -107,6 +123,11 @@ class ViewCalls:
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}
         return SitesReply(sites=site_rows(self._federation, regions))
+
+    def _held(self, call: HoldingsCall) -> HoldingsReply:
+        now_s = self._clock()
+        meant = sites_meant(self._config, call.clusters) or tuple(self._config.sites)
+        return HoldingsReply(sites=self._holdings.at(meant, now_s), now_s=now_s)
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -24,6 +24,8 @@ class ReasonCode(Enum):
     NO_PARTITION = "FedPartition"
     NO_GPU_TYPE = "FedGpuType"  # no node carries an accepted type
     NO_FEATURE = "FedFeature"
+    NO_NODE = "FedNodeName"  # no node of a name in --nodelist or --exclude: ``detail``
+    NODES_ASKED = "ReqNodeNotAvail"  # nodes of --nodelist (``detail``) take no jobs, or do not suit
     NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
@@ -31,6 +33,7 @@ class ReasonCode(Enum):
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``
     WRITTEN_OFF = "FedWrittenOff"  # the site is gone; of an attempt, with it: ``detail``
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
+    OLD_RELEASE = "FedRelease"  # the site's release cannot plan what is asked for
     BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
     PLAN_REFUSED = "FedPlan"  # sbatch at the site refused the nodes, or the amounts, of the plan

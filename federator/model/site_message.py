@@ -91,13 +91,15 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     """The answer to the question of a pass, for each workload with a bid or a refusal.
 
     ``freed``: as of ``Report``, when the answers were made. ``keeps_claims``: the agent knows what
-    claims are; an older one would give away what comes free for one.
+    claims are; an older one would give away what comes free for one. ``keeps_wishes``: it knows
+    ``constraint``, ``nodelist`` and ``exclude`` of jobs; the bids of an older one ignore them.
     """
 
     pass_id: int
     answers: tuple[SiteAnswer, ...]
     freed: int = 0
     keeps_claims: bool = False
+    keeps_wishes: bool = False
 
 
 class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):

@@ -13,6 +13,7 @@ from typing import Final, NewType
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.constraint import ways_of
 from federator.model.gres import Gres
 from federator.model.submission import NodeRange
 
@@ -73,6 +74,9 @@ class Job:
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
     avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
     gres: Gres = ()  # on every node, beside GPUs
+    constraint: str = ""  # in place of ``features``, where --constraint is more than a&b
+    nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
+    exclude: tuple[str, ...] = ()  # none of these; as the last
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
@@ -88,6 +92,8 @@ class Job:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
         self._refuse_beyond_reason()
         self._refuse_bad_groups()
+        if self.constraint:
+            ways_of(self.constraint)  # it is one
         stated_twice = self.gpus and self.gpus_per_node and self.nodes is not None
         if stated_twice and self.gpus != self.gpus_per_node * (self.nodes or 0):
             raise InvalidRequest(
@@ -132,6 +138,14 @@ class Job:
                 f"job {self.name!r}: {self.gpus_per_node} GPUs on each node are no whole number "
                 f"of tensor-parallel groups of {tensor}, which must not span nodes"
             )
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
+        if self.nodelist:
+            return True
+        ways = ways_of(self.constraint)
+        return len(ways) > 1 or bool(ways[0].counted)
 
     @property
     def total_gpus(self) -> int:

@@ -71,7 +71,13 @@ class SiteState:
             claims=ask.claims,
         )
         freed = self.scheduler.freed
-        return BidsMade(pass_id=ask.pass_id, answers=answers, freed=freed, keeps_claims=True)
+        return BidsMade(
+            pass_id=ask.pass_id,
+            answers=answers,
+            freed=freed,
+            keeps_claims=True,
+            keeps_wishes=True,
+        )
 
     def take(self, order: LaunchAt) -> SimulatedAttempt:
         """Hold what is launched; its victims are named as long as they are here."""

@@ -6,6 +6,8 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
+* ``--nodelist`` and ``--exclude`` have become part of the plan, and so has a ``--constraint`` that
+  is more than features joined by &.
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
@@ -50,6 +52,7 @@ from typing import Final
 from federator.agent.base import Probe
 from federator.agent.lease_wrapper import started_by
 from federator.errors import InvalidRequest
+from federator.model.constraint import plain_names
 from federator.model.plan import JobPlan
 from federator.model.submission import Option
 from federator.slurm.options import own_values, quantities
@@ -78,6 +81,8 @@ MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 _REPLACED: Final = frozenset(
     {
         "nodes",
+        "nodelist",
+        "exclude",
         "partition",
         "account",
         "comment",
@@ -266,6 +271,8 @@ def _component(
 def _is_replaced(option: Option) -> bool:
     spec = OPTIONS.get(option.name)
     travels = spec is None or spec.treatment in (Treatment.READ, Treatment.PASSED)
+    if option.name == "constraint" and plain_names(option.value or "") is None:
+        return True  # releases differ in what they make of it beside a list of nodes
     return option.name in _REPLACED or option.name in OWN or not travels
 
 

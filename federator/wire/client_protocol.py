@@ -20,6 +20,7 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
+from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -115,6 +116,16 @@ class StatusCall(Message, frozen=True, kw_only=True, tag="status"):
     """Asks how the federation as a whole stands."""
 
 
+class PassesCall(Message, frozen=True, kw_only=True, tag="passes"):
+    """Asks for the last scheduling passes."""
+
+
+class HoldingsCall(Message, frozen=True, kw_only=True, tag="holdings"):
+    """Asks what the federation's workloads hold of each node, and what claims want of it."""
+
+    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
+
+
 class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
     """Drains or cordons a site, or nodes of it; for operators."""
 
@@ -170,6 +181,13 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 
+class SpokenCall(Message, frozen=True, kw_only=True, tag="spoken"):
+    """An act of a user whom another process has identified: it is the web page's account."""
+
+    user: str
+    call: CancelCall | ControlCall | DrainCall | ResumeCall
+
+
 Call = (
     SubmitCall
     | QueueCall
@@ -188,6 +206,9 @@ Call = (
     | WriteOffCall
     | PlanCall
     | ReloadCall
+    | PassesCall
+    | HoldingsCall
+    | SpokenCall
 )
 
 
@@ -417,6 +438,16 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
 
 
+class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
+    passes: tuple[PassRow, ...]  # oldest first
+    now_s: float
+
+
+class HoldingsReply(Message, frozen=True, kw_only=True, tag="holdings_are"):
+    sites: tuple[SiteHoldings, ...]
+    now_s: float
+
+
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
     """What one site says of its nodes; without ``nodes`` ``detail`` says why there are none."""
 
@@ -525,8 +556,11 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     WriteOffCall: DrainReply,
     PlanCall: PlanReply,
     ReloadCall: ReloadReply,
+    PassesCall: PassesReply,
+    HoldingsCall: HoldingsReply,
 }
-"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
+"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
+``SpokenCall`` as the call that it holds."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 

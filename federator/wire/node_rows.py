@@ -25,6 +25,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gres: dict[str, int] = {}  # beside GPUs
     gres_alloc: dict[str, int] = {}
     reason: str = ""  # while it takes no jobs: the site's words why
+    switch: str = ""  # leaf switch = rack; "" where the site has no topology, or of an older agent
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,9 @@ from federator.wire.client_protocol import (
     ControlReply,
     DrainReply,
     ErrorReply,
+    HoldingsReply,
     NodesReply,
+    PassesReply,
     PlanReply,
     QueueReply,
     ReloadReply,
@@ -60,6 +62,8 @@ Reply = (
     | PlanReply
     | ReloadReply
     | StatusReply
+    | PassesReply
+    | HoldingsReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

@@ -119,6 +119,7 @@ class LoopbackAgent:
         self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
         self.keeps_claims = True  # an older agent does not
+        self.keeps_wishes = True  # likewise
         self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
@@ -176,6 +177,7 @@ class LoopbackAgent:
                     answers=answers,
                     freed=freed,
                     keeps_claims=self.keeps_claims,
+                    keeps_wishes=self.keeps_wishes,
                 )
                 return [swept, bids]
             case LaunchAt():

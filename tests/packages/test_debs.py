@@ -184,12 +184,15 @@ def test_the_daemon_serves_as_its_own_user_and_ends_when_told(installed: Host) -
 
 
 def test_units_are_in_order(installed: Host) -> None:
-    units = installed.sh(f"ls {UNITS}/federator-daemon.service {UNITS}/fed-watch.*").split()
-    assert len(units) == 3
+    units = installed.sh(f"ls {UNITS}/federator-*.service {UNITS}/fed-watch.*").split()
+    assert len(units) == 4
     assert installed.run("systemd-analyze", "verify", "--man=no", *units) == ""
 
 
-@pytest.mark.parametrize(("unit", "most"), [("federator-daemon", 1.5), ("fed-watch", 5.0)])
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    [("federator-daemon", 1.5), ("federator-web", 2.0), ("fed-watch", 5.0)],
+)
 def test_units_expose_little(installed: Host, unit: str, most: float) -> None:
     said = installed.run(
         *("systemd-analyze", "security", "--no-pager", "--offline=true"),

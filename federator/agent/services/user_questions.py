@@ -106,6 +106,7 @@ def _node_row(node: Node, partitions: tuple[str, ...]) -> NodeRow:
         gres=dict(node.gres),
         gres_alloc=dict(node.gres_alloc),
         reason=node.drain_reason,
+        switch=node.switch,
     )
 
 

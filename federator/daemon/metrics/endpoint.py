@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from federator.config_listen import ListenAddress
 from federator.daemon.metrics.catalogue import Collected, as_metrics
+from federator.daemon.metrics.process import process_metrics
 from federator.daemon.standby import is_served
 
 KEPT_S: Final = 1.0
@@ -198,8 +199,7 @@ class _Ready(Collector):
 def text_of(found: Iterable[Collected], accept: str) -> tuple[bytes, str]:
     """Metrics, and those of this process, in the format that is asked for; its MIME type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ready(as_metrics(found)))
-    ProcessCollector(registry=registry)
+    registry.register(_Ready([*as_metrics(found), *process_metrics()]))
     encode, kind = choose_encoder(accept)
     text: bytes = encode(registry)
     return text, kind

@@ -72,7 +72,7 @@ class Gauges:
         began_s = self._clock()
         held = self._held.now()
         found = [
-            *process_metrics(leads=True),
+            *role_metrics(leads=True),
             *self._of_term(config),
             *self._of_queue(now_s),
             *self._of_claims(now_s),
@@ -186,7 +186,7 @@ class Gauges:
         yield gauge("federator_lending_plan_timestamp_seconds", made_s)
 
 
-def process_metrics(*, leads: bool) -> list[Collected]:
+def role_metrics(*, leads: bool) -> list[Collected]:
     """The two that a standby has as well."""
     return [
         family("federator_build_info", (((__version__,), 1),)),
@@ -196,7 +196,7 @@ def process_metrics(*, leads: bool) -> list[Collected]:
 
 def standby_metrics(*, up_to_date: bool) -> list[Collected]:
     """All that a standby tells."""
-    return [*process_metrics(leads=False), gauge("federator_standby_up_to_date", up_to_date)]
+    return [*role_metrics(leads=False), gauge("federator_standby_up_to_date", up_to_date)]
 
 
 def _by_tenant(name: str, tenants: Sequence[str], values: Iterable[float]) -> Collected:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from federator.model.constraint import Expression, Way, holds
 from federator.model.gres import Gres, covers
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
@@ -155,14 +156,26 @@ class Kind(NamedTuple):
     avoid: tuple[str, ...]
     spread: bool = False  # over several nodes
     gres: Gres = ()
+    every: Expression | None = None  # that features of each node satisfy
+    exclude: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, job: Job, partition: str) -> Kind:
-        features, avoid, spread = job.features, job.avoid, (job.nodes or 1) > 1
-        if not job.total_gpus:
-            return cls(partition, False, (), 0.0, False, features, avoid, spread, job.gres)
-        types, mem_gib = job.gpu_types, job.min_gpu_mem_gib
-        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid, spread, job.gres)
+    def of(cls, job: Job, partition: str, way: Way) -> Kind:
+        """The kind for one way to satisfy the job's constraint."""
+        with_gpus = bool(job.total_gpus)
+        return cls(
+            partition,
+            with_gpus,
+            job.gpu_types if with_gpus else (),
+            job.min_gpu_mem_gib if with_gpus else 0.0,
+            with_gpus and job.nvlink,
+            job.features,
+            job.avoid,
+            (job.nodes or 1) > 1,
+            job.gres,
+            way.every,
+            job.exclude,
+        )
 
     def gpus_do(self, node: Node) -> bool:
         """Tell whether the GPUs of a node are capable enough."""
@@ -355,6 +368,11 @@ class FreeCapacity:
         found = self._capable(kind)
         if isinstance(found, ReasonCode):
             return found
+        if kind.exclude:
+            excluded = set(kind.exclude)
+            found = [f for f in found if f.node.name not in excluded]
+            if not found:
+                return ReasonCode.NODES_ASKED
         if kind.avoid:
             found = [f for f in found if f.node.name not in kind.avoid]
         if kind.spread:
@@ -376,6 +394,10 @@ class FreeCapacity:
         if kind.features:
             wanted = set(kind.features)
             found = [f for f in found if wanted.issubset(f.node.features)]
+            if not found:
+                return ReasonCode.NO_FEATURE
+        if kind.every is not None:
+            found = [f for f in found if holds(kind.every, f.node.features)]
             if not found:
                 return ReasonCode.NO_FEATURE
         if kind.gres:

@@ -29,6 +29,8 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NO_PARTITION,
         ReasonCode.NO_GPU_TYPE,
         ReasonCode.NO_FEATURE,
+        ReasonCode.NO_NODE,
+        ReasonCode.NODES_ASKED,
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
     }
@@ -45,7 +47,9 @@ class _Profile(NamedTuple):
     partitions: frozenset[str]  # empty: any
     gpu_types: frozenset[str]  # empty: any
     features: frozenset[str]
-    avoid: frozenset[str]
+    constraint: str
+    avoid: frozenset[str]  # also what is excluded
+    nodelist: frozenset[str]
     exclusive: bool
     exact_nodes: int  # where totals must spread over exactly so many; else 0
     tensor_parallel: int
@@ -60,7 +64,9 @@ class _Profile(NamedTuple):
             and (not self.partitions or self.partitions >= other.partitions > frozenset())
             and (not self.gpu_types or self.gpu_types >= other.gpu_types > frozenset())
             and self.features <= other.features
+            and (not self.constraint or self.constraint == other.constraint)
             and self.avoid <= other.avoid
+            and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
@@ -78,7 +84,9 @@ def _profile(job: Job) -> _Profile:
         partitions=frozenset(job.partitions),
         gpu_types=frozenset(job.gpu_types) if job.total_gpus else frozenset(),
         features=frozenset(job.features),
-        avoid=frozenset(job.avoid),
+        constraint=job.constraint,
+        avoid=frozenset(job.avoid + job.exclude),
+        nodelist=frozenset(job.nodelist),
         exclusive=job.exclusive,
         exact_nodes=nodes if with_totals else 0,
         tensor_parallel=job.tensor_parallel if job.gpus else 1,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import nsmallest
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
+from federator.model.constraint import Way
 from federator.model.gres import covers
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
+from federator.sched.bid.asked_nodes import choose_asked, not_to_be_had
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode, NodesOfKind, tightness
 from federator.sched.bid.racks import Racks, cheapest, levels
@@ -22,17 +25,55 @@ _free_cpus: Final = attrgetter("cpus")
 _free_mem: Final = attrgetter("mem_mib")
 
 
-def choose(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
+def choose(job: Job, suitable: list[FreeNode], fabric: Fabric, way: Way) -> list[FreeNode] | Reason:
     """The nodes for a job, or what stands against it.
 
     Args:
         job: what is asked for.
         suitable: nodes of the right kind, at least one, whatever is free on them.
         fabric: how they are connected.
+        way: the one in which its constraint is to be satisfied.
     """
+    if job.nodelist or way.counted:
+        return _choose_asked(job, suitable, fabric, way)
     if job.nodes is None:
         return _choose_fewest(job, suitable, fabric)
     return _choose_fixed(job, suitable, fabric)
+
+
+def _choose_asked(
+    job: Job, suitable: list[FreeNode], fabric: Fabric, way: Way
+) -> list[FreeNode] | Reason:
+    """As ``choose``, of a job that asks for nodes by name, or counts some of a kind."""
+    least = least_share(job)
+    fitting = nodes_fitting(job, least, suitable)
+    lack = not_to_be_had(job, suitable, fitting)
+    if lack is not None:
+        return lack
+    if not fitting:
+        return _too_small(job, least, suitable)
+    freest = partial(_freest_first, job) if _has_totals(job) else None
+    several = [f for f in fitting if SINGLE_NODE not in f.node.features]
+    for nodes in (fitting, several) if job.nodes is None else (fitting,):
+        if not_to_be_had(job, nodes, nodes) is not None:
+            break
+        found = choose_asked(job, way, nodes, fabric, freest, partial(_hold_totals, job))
+        if len(found) == 1 or (found and len(nodes) == len(several)):
+            return found
+        if found and job.nodes is not None:
+            return found
+    return Reason(
+        code=ReasonCode.TOO_FEW_NODES,
+        job=job.name,
+        needed=max(job.nodes or 1, len(job.nodelist), way.counted_nodes),
+        unit="nodes",
+        free=len(fitting),
+        detail=job.constraint or _per_node(job, least),
+    )
+
+
+def _freest_first(job: Job, nodes: Sequence[FreeNode]) -> list[FreeNode]:
+    return _freest(job, list(nodes), len(nodes))
 
 
 def share_per_node(job: Job) -> NodeShare:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from federator.model.constraint import Way, ways_of
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
@@ -76,6 +77,7 @@ _STAGES = (
     ReasonCode.NO_PARTITION,
     ReasonCode.NO_GPU_TYPE,
     ReasonCode.NO_FEATURE,
+    ReasonCode.NODES_ASKED,
     ReasonCode.NODE_FAILED,
     ReasonCode.NODE_TOO_SMALL,
     ReasonCode.TOO_FEW_NODES,
@@ -115,18 +117,37 @@ class _Option:
 
 
 def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason:
-    suitable = _suitable(job, room, partition)
+    """The best of the ways to satisfy the job's constraint; ties to the first."""
+    first, *others = ways_of(job.constraint)
+    best = _option_in_way(job, room, partition, first)
+    for way in others:
+        found = _option_in_way(job, room, partition, way)
+        if _is_better(found, best):
+            best = found
+    return best
+
+
+def _is_better(one: _Option | Reason, other: _Option | Reason) -> bool:
+    if isinstance(one, Reason):
+        return isinstance(other, Reason) and _nearness(one) > _nearness(other)
+    return isinstance(other, Reason) or one.score < other.score
+
+
+def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _Option | Reason:
+    suitable = _suitable(job, room, partition, way)
     if isinstance(suitable, Reason):
         return suitable
     best: _Option | None = None
     for nodes in suitable.alike:
-        found = _option_among(job, room, partition, nodes)
+        found = _option_among(job, room, partition, nodes, way)
         if isinstance(found, _Option) and (best is None or found.score < best.score):
             best = found
     if best is not None:
         return best
-    found = _option_among(job, room, partition, suitable.nodes)
+    found = _option_among(job, room, partition, suitable.nodes, way)
     if job.total_gpus or not suitable.alike or isinstance(found, Reason):
+        return found
+    if job.nodelist or way.counted:
         return found
     sparing = choose_sparing(job, suitable.nodes, room.fabric)
     if not sparing:
@@ -136,9 +157,9 @@ def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason
 
 
 def _option_among(
-    job: Job, room: FreeCapacity, partition: str, nodes: list[FreeNode]
+    job: Job, room: FreeCapacity, partition: str, nodes: list[FreeNode], way: Way
 ) -> _Option | Reason:
-    chosen = choose(job, nodes, room.fabric)
+    chosen = choose(job, nodes, room.fabric, way)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 
@@ -173,9 +194,9 @@ def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> di
     return found
 
 
-def _suitable(job: Job, room: FreeCapacity, partition: str) -> Suitable | Reason:
+def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitable | Reason:
     """Nodes of the right kind, whatever is free on them."""
-    found = room.of_kind(Kind.of(job, partition))
+    found = room.of_kind(Kind.of(job, partition, way))
     if found is ReasonCode.NO_GPU_TYPE:
         return Reason(
             code=found, job=job.name, unit="GPUs", needed=job.total_gpus, detail=hardware(job)
@@ -185,9 +206,11 @@ def _suitable(job: Job, room: FreeCapacity, partition: str) -> Suitable | Reason
     if found is ReasonCode.NODE_FAILED:
         return Reason(code=found, job=job.name, detail=",".join(job.avoid))
     if isinstance(found, ReasonCode):
-        missing = (
-            partition if found is ReasonCode.NO_PARTITION else "&".join(sorted(set(job.features)))
-        )
+        missing = job.constraint or "&".join(sorted(set(job.features)))
+        if found is ReasonCode.NO_PARTITION:
+            missing = partition
+        elif found is ReasonCode.NODES_ASKED:
+            missing = "all that would do are excluded"
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
         needed, name = job.nodes or 1, job.name
@@ -216,5 +239,9 @@ def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
 
 def suitable_nodes(job: Job, room: FreeCapacity, partition: str) -> Sequence[FreeNode]:
     """Nodes of the right kind, whatever is free on them; none where there are none."""
-    found = _suitable(job, room, partition)
-    return () if isinstance(found, Reason) else found.nodes
+    ways = ways_of(job.constraint)
+    by_way = [_suitable(job, room, partition, way) for way in ways]
+    groups = [found.nodes for found in by_way if isinstance(found, Suitable)]
+    if len(groups) <= 1:
+        return groups[0] if groups else ()
+    return list({f.node.name: f for nodes in groups for f in nodes}.values())

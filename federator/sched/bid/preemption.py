@@ -225,9 +225,9 @@ class _Gauge:
 
     @property
     def counting_settles_it(self) -> bool:
-        """All but totals over so many nodes, and CPUs that come task by task."""
+        """All but totals over so many nodes, CPUs that come task by task, and picky jobs."""
         job = self._job
-        return not job.cpus and (job.nodes is None or not job.gpus)
+        return not job.cpus and (job.nodes is None or not job.gpus) and not job.is_picky
 
     @property
     def enough(self) -> bool:

@@ -108,6 +108,6 @@ def only_at_s(refusal: Refusal, now_s: float) -> float | None:
 
 def _for_now(reason: Reason) -> Reason:
     """The reason as a lack of now: the empty site would have it."""
-    if reason.code is ReasonCode.NODE_FAILED:
+    if reason.code in (ReasonCode.NODE_FAILED, ReasonCode.NODES_ASKED):
         return reason
     return replace(reason, code=ReasonCode.RESOURCES)

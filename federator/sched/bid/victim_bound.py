@@ -22,7 +22,7 @@ Bound = tuple[int, int]  # the importance of the most important victim; victims
 
 def can_be_bounded(job: Job) -> bool:
     """Nodes that are large enough by themselves are all that it takes, or a total of GPUs."""
-    if job.cpus or job.exclusive or job.gres:
+    if job.cpus or job.exclusive or job.gres or job.is_picky:
         return False
     return bool(job.gpus if job.nodes is None else job.gpus_per_node and not job.gpus)
 

@@ -153,6 +153,11 @@ def never_fits(
     reasons: Reasons = ()
     jobs = anywhere(tuple(jobs))
     for job in jobs:
+        missing = [name for name in job.nodelist if name not in empty.by_name]
+        if missing:
+            unknown = Reason(code=ReasonCode.NO_NODE, job=job.name, detail=",".join(missing[:8]))
+            return Refusal(kind=RefusalKind.REJECT, reasons=(unknown,))
+    for job in jobs:
         if not fits_somewhere(job, empty, partitions):
             found = place_job(job, empty, partitions)
             reasons = () if isinstance(found, Placed) else found

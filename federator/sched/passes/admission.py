@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from federator.model.event import Draft
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
+from federator.model.node_names import jobs_at
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.resources import Amounts
 from federator.model.submission import Submission, submission_differences, unpack_submission
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.site_view import SiteView, unknown_nodes
 from federator.sched.queue.borrowing import not_lent
 from federator.sched.state.ledger import Ledger
+
+MOST_NAMED: Final = 8  # nodes that no site has
 
 
 def never_runs(
@@ -40,11 +44,15 @@ def never_runs(
         beyond = own if own.kind is RefusalKind.REJECT else None
     if beyond is not None:
         return {SiteName(""): beyond}
+    unknown = unknown_nodes(sites, draft.jobs)
+    if unknown:
+        reason = Reason(code=ReasonCode.NO_NODE, detail=",".join(unknown[:MOST_NAMED]))
+        return dict.fromkeys(sites, Refusal(kind=RefusalKind.REJECT, reasons=(reason,)))
     refusals: dict[SiteName, Refusal] = {}
     for name, site in sites.items():
         if site.empty is None:
             return None
-        refusal = site.never_fits(draft.jobs)
+        refusal = site.never_fits(jobs_at(draft.jobs, name))
         if refusal is None:
             return None
         refusals[name] = refusal

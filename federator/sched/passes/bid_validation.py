@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Final
 
 from federator.model.gres import covers
+from federator.model.node_names import needs_wishes
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site_message import SiteAnswer
@@ -66,6 +67,20 @@ class Validation:
             if len(self._sound) >= SOUND_KEPT:
                 self._sound.clear()
             self._sound[id(said)] = (said, jobs)  # kept, so that nothing else has its id
+
+
+def without_wishes(
+    answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
+) -> list[SiteAnswer]:
+    """The answers of an older agent: without bids that may ignore what it does not know."""
+    reason = Reason(code=ReasonCode.OLD_RELEASE)
+    refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+    return [
+        SiteAnswer(id=answer.id, refusal=refusal)
+        if answer.bid is not None and needs_wishes(jobs_of(answer.id))
+        else answer
+        for answer in answers
+    ]
 
 
 def is_valid_refusal(refusal: Refusal) -> bool:
@@ -135,9 +150,17 @@ def _of_job(job: Job, plan: JobPlan) -> str:
             not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
             "it plans another GPU type",
         ),
-        (
-            not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
-            "it plans a node that failed the workload",
-        ),
     )
-    return next((wrong for good, wrong in checks if not good), "")
+    return next((wrong for good, wrong in checks if not good), "") or _of_names(job, plan)
+
+
+def _of_names(job: Job, plan: JobPlan) -> str:
+    if not plan.nodes.keys().isdisjoint(job.avoid):
+        return "it plans a node that failed the workload"
+    if not plan.nodes.keys().isdisjoint(job.exclude):
+        return "it plans a node that is excluded"
+    return (
+        "it plans without a node that was asked for"
+        if job.nodelist and not (plan.nodes.keys() >= set(job.nodelist))
+        else ""
+    )

@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
+from federator.model.node_names import names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
@@ -150,7 +151,10 @@ class SchedulingPass:
         """Those of a window that a site is to be asked about now."""
         entries = [self._ledger.entries[request.id] for request in window]
         requests = self.candidates.requests_for(site, window)
-        if not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries):
+        if not any(
+            e.avoid_until_s or e.bad_nodes or e.saved_at or names_nodes(e.workload.jobs)
+            for e in entries
+        ):
             return requests
         self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
         return for_site(requests, site, self._ledger, self._rules, now_s)

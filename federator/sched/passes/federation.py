@@ -265,6 +265,11 @@ class Federation:
         """The present pass, or the last one; None: none was made since the start."""
         return self._rounds.last_pass
 
+    @property
+    def recent_passes(self) -> Sequence[PassSummary]:
+        """The last passes, oldest first; the present one is one of them."""
+        return self._rounds.recent_passes
+
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
         rules = self.rules

@@ -23,7 +23,7 @@ from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.report_events import refusal_of_plan
-from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import WorkloadRecord
 from federator.sched.state.rules import Rules
@@ -100,7 +100,7 @@ class Holding:
 
     def _has_what_it_needs(self, entry: WorkloadRecord, site: SiteName) -> bool:
         in_reach = checkpoint_in_reach(entry, site, self.rules)
-        return in_reach and self._sites[site].never_fits(entry.workload.jobs) is None
+        return in_reach and never_fits(self._sites, site, entry.workload.jobs) is None
 
     # ---- the way back ----
 

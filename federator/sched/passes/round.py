@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from federator.model.node_names import jobs_at, names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import SiteAnswer
@@ -96,8 +97,11 @@ def asked_of(
 ) -> BidRequest:
     """A request as one site gets it: without its nodes that failed the workload lately.
 
+    The nodes that it names are those of the site.
     ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
     """
+    if names_nodes(request.jobs):
+        request = structs.replace(request, jobs=jobs_at(request.jobs, site))
     if entry is None or not entry.bad_nodes:
         return request
     nodes = entry.bad_nodes.avoided(site, now_s)

@@ -5,8 +5,10 @@ What a pass decides is in ``cycle`` and ``auction``; here is what comes when, an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from federator.model.event import Claimed
 from federator.model.lending import Lending
@@ -23,7 +25,7 @@ from federator.sched.passes.availability import (
     unavailable,
     without_drained,
 )
-from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.bid_validation import Validation, without_wishes
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
@@ -46,6 +48,8 @@ from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
+PASSES_KEPT: Final = 256  # in numbers, for people to look at
+
 
 class Rounds:
     """The open pass and the trials of clients, each with the round that it waits for.
@@ -62,6 +66,7 @@ class Rounds:
 
     Attributes:
         last_pass: the present one, or the last; None: none was made since the start.
+        recent_passes: the last ones, oldest first.
         pending: attempts that may be at a site though their workload waits.
         tells_decisions: whether what each award was decided on is told.
     """
@@ -90,6 +95,7 @@ class Rounds:
         self._begin_anew()
         self._pass: SchedulingPass | None = None
         self.last_pass: PassSummary | None = None
+        self.recent_passes: deque[PassSummary] = deque(maxlen=PASSES_KEPT)
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
@@ -227,6 +233,7 @@ class Rounds:
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
         self.last_pass = PassSummary(began_s=turn.now_s)
+        self.recent_passes.append(self.last_pass)
         self._pass = SchedulingPass(
             ranking,
             self._ledger,
@@ -284,6 +291,8 @@ class Rounds:
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
                 validated = self._validation.validated(came.answers, asked)
+                if not came.keeps_wishes:
+                    validated = without_wishes(validated, asked)
                 answers = without_drained(validated, self._ledger, site)
                 round_.take(site, answers, self._known.generation(site))
                 if came.keeps_claims:
@@ -400,7 +409,8 @@ class Rounds:
         round_.waiting_for.update(self._sites_to_ask())
         for name in self._sites_to_ask():
             drained = drained_nodes(self._ledger, name)
-            question = Ask(pass_id=round_.pass_id, requests=(request,), claims=drained)
+            here = asked_of(request, name, None, turn.now_s)
+            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self.conclude(turn)

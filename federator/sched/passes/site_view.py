@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from federator.model.node_names import jobs_at, names_nodes
 from federator.model.partition import PartitionSummary
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
 from federator.model.site_message import SiteAnswer
 from federator.model.window import SiteWindow
-from federator.model.workload import Job
+from federator.model.workload import Job, SiteName
 from federator.sched.bid.free_capacity import FreeCapacity
-from federator.sched.bid.workload_plan import never_fits
+from federator.sched.bid.workload_plan import never_fits as never_fits_empty
 
 MOST_GPUS: Final = 1024  # of a node that is believed
 MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
@@ -67,7 +68,7 @@ class SiteView:
         if asked not in self._never:
             if len(self._never) >= MOST_KNOWN:
                 self._never.clear()
-            self._never[asked] = never_fits(asked, self.empty, self.partitions)
+            self._never[asked] = never_fits_empty(asked, self.empty, self.partitions)
         return self._never[asked]
 
     def answered(self, user: str, answer: SiteAnswer) -> bool:
@@ -80,3 +81,20 @@ class SiteView:
         is_new = not self.knows.get(user, False)
         self.knows[user] = knows
         return is_new and knows
+
+
+def never_fits(
+    sites: Mapping[SiteName, SiteView], site: SiteName, jobs: tuple[Job, ...]
+) -> Refusal | None:
+    """The reason why jobs would not fit even one empty site; None when they may."""
+    return sites[site].never_fits(jobs_at(jobs, site))
+
+
+def unknown_nodes(sites: Mapping[SiteName, SiteView], jobs: tuple[Job, ...]) -> list[str]:
+    """The nodes that jobs exclude though no site has them."""
+    if not names_nodes(jobs):
+        return []
+    excluded = {name for job in jobs for name in job.exclude}
+    for site, view in sites.items():
+        excluded -= {name for name in excluded if view.has_node(name.removeprefix(f"{site}:"))}
+    return sorted(excluded)

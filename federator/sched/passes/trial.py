@@ -12,7 +12,7 @@ from federator.sched.passes.auction import bids_for
 from federator.sched.passes.availability import unavailable
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round
-from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.queue.guests import Guests
 from federator.sched.state.ledger import Ledger
 
@@ -63,6 +63,6 @@ class Trial:
     ) -> dict[SiteName, Refusal]:
         found = unavailable(sites, ledger)
         for name in found:
-            never = sites[name].never_fits(self.workload.jobs)
+            never = never_fits(sites, name, self.workload.jobs)
             found[name] = found[name] if never is None else never
         return found

@@ -187,7 +187,7 @@ class TetrisExperiment:
     def result(self, found: Sequence[PlacementFigures]) -> ExperimentResult:
         """Means over the draws."""
         names = tuple(PlacementFigures.__dataclass_fields__)
-        rows = []
+        rows: list[tuple[str | int | float | None, ...]] = []
         for number, version in enumerate(VERSIONS):
             ends = found[number :: len(VERSIONS)]
             means = [float(np.mean([getattr(end, name) for end in ends])) for name in names]

@@ -22,7 +22,8 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   a node's memory, so the job is planned on otherwise empty nodes.
 * ``--gres`` beside GPUs (``nic:2``, ``nic:mlx5:2``): so much on every node. Parts of GPUs (shard,
   mps) are refused.
-* ``-C a&b``: every node has all of these features. Other operators are refused.
+* ``-C``: as ``model.constraint`` says. ``-w`` and ``-x``: ``node_options``; N is at least as many
+  as ``-w`` names, or ``-C`` counts.
 * ``--fed-gpu-types``, ``--fed-gpu-mem``, ``--fed-nvlink``: what the GPUs must be, whatever they are
   called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
   Where no GPUs are asked for they say nothing, like sbatch's own options for GPUs.
@@ -60,6 +61,7 @@ from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
 from federator.slurm.options.dependency_option import read_dependency
+from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.signal_option import read_signal
@@ -473,7 +475,8 @@ def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int])
 
 def _job(given: _Given, name: str) -> Job:
     wish = _gpu_wish(given)
-    nodes = _nodes(given, wish)
+    asked = node_wish(given.text("nodelist"), given.text("exclude"), given.text("constraint"))
+    nodes = nodes_with(asked, _nodes(given, wish), said="nodes" in given)
     tasks = _tasks(given, wish, nodes)
     gpus_per_node, gpus = _gpus(wish, nodes, tasks)
     cpus_per_node, cpus = _cpus(given, nodes, tasks, (gpus_per_node, gpus))
@@ -499,7 +502,10 @@ def _job(given: _Given, name: str) -> Job:
         tensor_parallel=tensor if wish.any else 1,
         pipeline_stages=stages if wish.any else 1,
         gres=quantities.gres(given.text("gres") or "none").others,
-        features=_features(given.text("constraint")),
+        features=asked.features,
+        constraint=asked.constraint,
+        nodelist=asked.nodelist,
+        exclude=asked.exclude,
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
     )
@@ -515,16 +521,3 @@ def _gpu_types(given: _Given, wish: _GpuWish) -> tuple[str, ...]:
     if own and own[0] not in types:
         raise InvalidRequest(f"--fed-gpu-types={text} leaves out the type {own[0]} asked for")
     return own or types
-
-
-def _features(text: str | None) -> tuple[str, ...]:
-    """Read ``-C``; names joined by & (or by commas, which Slurm takes for the same)."""
-    if not text:
-        return ()
-    names = text.replace(",", "&").split("&")
-    for name in names:
-        if not name or not name.replace("_", "").replace("-", "").replace(".", "").isalnum():
-            raise InvalidRequest(
-                f"--constraint={text} cannot be planned: join names of features with & only"
-            )
-    return tuple(dict.fromkeys(names))

@@ -38,7 +38,6 @@ class OptionSpec(NamedTuple):
 _N, _R, _O = Arity.NONE, Arity.REQUIRED, Arity.OPTIONAL
 _READ, _PASS, _CLIENT = Treatment.READ, Treatment.PASSED, Treatment.CLIENT
 
-_NODES = "the federation chooses the nodes; ask for what they must have (--constraint, --gres)"
 _FILE = "the file may not exist at the chosen site"
 
 _ACCEPTED: Final = (
@@ -67,6 +66,7 @@ _ACCEPTED: Final = (
     ("distribution", "m", _R, _PASS),
     ("error", "e", _R, _PASS),
     ("exclusive", "", _O, _READ),
+    ("exclude", "x", _R, _READ),
     ("export", "", _R, _READ),
     ("extra", "", _R, _PASS),
     ("extra-node-info", "B", _R, _PASS),
@@ -112,6 +112,8 @@ _ACCEPTED: Final = (
     ("nice", "", _O, _READ),
     ("no-kill", "k", _O, _PASS),
     ("no-requeue", "", _N, _READ),
+    ("nodefile", "F", _R, _CLIENT),  # fsbatch reads the file
+    ("nodelist", "w", _R, _READ),
     ("nodes", "N", _R, _READ),
     ("ntasks", "n", _R, _READ),
     ("ntasks-per-core", "", _R, _PASS),
@@ -165,14 +167,11 @@ _REFUSED: Final = (
     ("bbf", "", _R, "no site's burst buffer can be planned; stage the data in the script"),
     ("cluster-constraint", "", _R, "use --constraint: the federation looks at every site"),
     ("deadline", "", _R, "set --time; a deadline is not planned with yet"),
-    ("exclude", "x", _R, _NODES),
     ("export-file", "", _R, f"{_FILE}; set the variables before fsbatch, or in the script"),
     ("external", "", _N, "external jobs belong to one cluster; use that site's sbatch"),
     ("gid", "", _R, "the job runs with the user's own groups at the site"),
     ("gpus-per-socket", "", _R, "sockets are not planned with; use --gpus-per-node"),
     ("licenses", "L", _R, "licences are not planned with; use that site's sbatch"),
-    ("nodefile", "F", _R, _NODES),
-    ("nodelist", "w", _R, _NODES),
     ("ntasks-per-tres", "", _R, "use --ntasks-per-gpu"),
     ("priority", "", _R, "the priority is the tenant's; --fed-priority and --nice can lower it"),
     ("reservation", "", _R, "reservations belong to one site; use that site's sbatch"),

@@ -42,6 +42,7 @@ DAEMON_LIBRARIES: Final = (
         "Pygments",
     ),
     *("structlog", "SQLAlchemy", "psycopg", "psycopg-binary"),
+    *("jinja2", "MarkupSafe", "starlette", "uvicorn", "anyio", "h11", "idna"),
 )
 _RELEASES: Final[Mapping[str, int]] = MappingProxyType({"bookworm": 12, "trixie": 13, "forky": 14})
 _OPT: Final = "opt/federator"
@@ -154,6 +155,7 @@ def _server(site: SiteLayout, sources: Sources) -> DebContents:
         files=(
             *_libraries(sources.daemon_libraries, site),
             _unit("federator-daemon.service"),
+            _unit("federator-web.service"),
             _copy(own / "federator-daemon.default", "etc/default/federator-daemon"),
             _copy(own / "federation.yaml", _doc("federator-server", "examples/federation.yaml")),
             *files_below(REPOSITORY / "packaging" / "prometheus", f"{_OPT}/share/prometheus"),

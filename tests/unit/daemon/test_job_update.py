@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from federator.config import PolicyConfig
+from federator.config_policy import PolicyConfig
 from federator.model.eligibility import Hold
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode

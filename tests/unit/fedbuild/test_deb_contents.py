@@ -87,7 +87,7 @@ def test_a_site_brings_all_that_the_project_needs_without_extras() -> None:
 
 
 def test_the_daemons_host_brings_what_the_extra_needs_beside_it() -> None:
-    wanted = needed_anywhere("daemon") | needed_anywhere("postgresql")
+    wanted = needed_anywhere("daemon") | needed_anywhere("postgresql") | needed_anywhere("web")
     assert names(deb_contents.DAEMON_LIBRARIES) == wanted - needed_anywhere()
 
 

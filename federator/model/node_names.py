@@ -1,0 +1,44 @@
+"""Names of nodes as users give them: ``NODE`` of any site, or ``SITE:NODE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from federator.model.workload import Job, SiteName
+
+
+def jobs_at(jobs: tuple[Job, ...], site: SiteName) -> tuple[Job, ...]:
+    """The jobs as one site gets them: the nodes that they name are its own.
+
+    A node of another site that is in ``nodelist`` keeps its site's name, which no node here has.
+    """
+    if not names_nodes(jobs):
+        return jobs
+    prefix = f"{site}:"
+    return tuple(
+        replace(
+            job,
+            nodelist=_sorted(name.removeprefix(prefix) for name in job.nodelist),
+            exclude=_sorted(
+                name.removeprefix(prefix)
+                for name in job.exclude
+                if ":" not in name or name.startswith(prefix)
+            ),
+        )
+        for job in jobs
+    )
+
+
+def names_nodes(jobs: Sequence[Job]) -> bool:
+    """Whether any of the jobs names nodes."""
+    return any(job.nodelist or job.exclude for job in jobs)
+
+
+def needs_wishes(jobs: Sequence[Job]) -> bool:
+    """Whether agents that know nothing of constraints and node names would plan them wrongly."""
+    return any(job.nodelist or job.exclude or job.constraint for job in jobs)
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))

@@ -1,0 +1,23 @@
+"""The federation's part of each node of a site, in GPUs; nobody's name is in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class NodeHoldings(msgspec.Struct, frozen=True, array_like=True):
+    """The GPUs of one node that are not just anybody's; packed without field names."""
+
+    owner: int = 0  # held by workloads within quota
+    guest: int = 0  # held by workloads over quota, or away from home
+    claimed: int = 0  # that a claim wants, whoever holds them now
+
+
+class SiteHoldings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One site's nodes on which the federation holds or claims something."""
+
+    site: str
+    nodes: dict[str, NodeHoldings] = {}
+    drained: bool = False  # the federation starts nothing there, as for ``drained_nodes``
+    drained_nodes: tuple[str, ...] = ()
+    left_off: bool = False  # ``nodes`` is empty: one answer does not hold them; ask for fewer sites
