@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federator.planner.highs import solve_lp
-from federator.planner.tetris_cost import Placement, sigmoid
+from federator.planner.tetris_cost import HomePlacement, sigmoid
 from federator.planner.warehouse import F64, NONE, Index
 
 _FADE = 0.02  # of the point at which squares are linearised, at each step
@@ -60,7 +60,7 @@ class Certificate:
 class _Squares:
     """The balance terms, linearised at a point that may be moved: always from below."""
 
-    def __init__(self, start: Placement) -> None:
+    def __init__(self, start: HomePlacement) -> None:
         self._gpus, self._storage_weight = start.gpus, start.weights.storage
         self._capacity = start.warehouse.regions.storage_gib
         self._even = start.gib.sum() / self._capacity.sum()
@@ -104,7 +104,7 @@ class PriceAscent:
         quota_gib: to move; ``inf`` is as all there is.
     """
 
-    def __init__(self, base: Placement, near: Placement, quota_gib: float) -> None:
+    def __init__(self, base: HomePlacement, near: HomePlacement, quota_gib: float) -> None:
         self._at, jobs = base, base.warehouse.jobs
         self.gib, self.home = base.gib, base.home
         self.storage_cap = base.storage_cap
@@ -264,7 +264,12 @@ def _go_back(
 
 
 def certificate(
-    base: Placement, plan: Placement, quota_gib: float, *, steps: int = 1500, lp: bool = True
+    base: HomePlacement,
+    plan: HomePlacement,
+    quota_gib: float,
+    *,
+    steps: int = 1500,
+    lp: bool = True,
 ) -> Certificate:
     """A bound for the plan, from ``base`` under the quota.
 

@@ -20,7 +20,7 @@ from math import inf
 
 import numpy as np
 
-from federator.planner.tetris_cost import CostTerms, Placement
+from federator.planner.tetris_cost import CostTerms, HomePlacement
 from federator.planner.warehouse import F64, LEVELS, NONE, Index
 
 _LEAST_FRAC = 1e-9  # of the cost; a smaller gain is rounding
@@ -112,7 +112,7 @@ class _Trial:
     to: int = NONE
 
 
-def climb(placement: Placement, rules: ClimbRules) -> Climb:
+def climb(placement: HomePlacement, rules: ClimbRules) -> Climb:
     """Move tables of this placement to better homes.
 
     The same placement and rules give the same moves: ties go to the smaller number.
@@ -132,7 +132,7 @@ def climb(placement: Placement, rules: ClimbRules) -> Climb:
 
 
 class _Climber:
-    def __init__(self, placement: Placement, rules: ClimbRules, found: Climb) -> None:
+    def __init__(self, placement: HomePlacement, rules: ClimbRules, found: Climb) -> None:
         self._at, self._rules, self._found = placement, rules, found
         self._least = _LEAST_FRAC * max(found.before.total, 1.0)
 
@@ -230,7 +230,7 @@ class _Climber:
         self._found.left_gib -= gib
 
 
-def make_move(at: Placement, tables: tuple[int, ...], to: int) -> TableMove:
+def make_move(at: HomePlacement, tables: tuple[int, ...], to: int) -> TableMove:
     """Move these tables there, and say what it changes."""
     rows = np.unique(np.concatenate([at.readers(table) for table in tables]))
     cost, remote, demand = at.cost(), remote_gib(at, rows), at.demand.copy()
@@ -248,7 +248,7 @@ def make_move(at: Placement, tables: tuple[int, ...], to: int) -> TableMove:
     )
 
 
-def remote_gib(at: Placement, rows: Index) -> F64:
+def remote_gib(at: HomePlacement, rows: Index) -> F64:
     """GiB a day that these jobs read from other regions than their own."""
     region = at.region[rows]
     local = np.where(region == NONE, 0.0, at.held_gib[rows, np.maximum(region, 0)])
@@ -267,7 +267,7 @@ def by_tenant(
     return tuple(sorted(kept, key=lambda one: (-one[1], one[0])))
 
 
-def _loads(at: Placement, before: F64) -> tuple[LoadChange, ...]:
+def _loads(at: HomePlacement, before: F64) -> tuple[LoadChange, ...]:
     """Changes of load, by the demand of all levels."""
     lowest = slice(LEVELS - 1, None, LEVELS)
     was, now, supply = before[:, lowest], at.demand[:, lowest], at.warehouse.regions.gpu_h

@@ -128,7 +128,7 @@ class _Jobs:
     cpu: Index  # those of them with an application
 
 
-class Placement:
+class HomePlacement:
     """Homes of all tables, and everything that follows from them, kept up to date.
 
     Args:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federator.planner.highs import new_highs, whole
-from federator.planner.tetris_cost import Placement, sigmoid
+from federator.planner.tetris_cost import HomePlacement, sigmoid
 from federator.planner.warehouse import F64, Index
 
 _CLOSE = 1e-4
@@ -59,7 +59,7 @@ class ExactProblem:
         whole_homes: else homes may be fractions, which gives the relaxation's bound.
     """
 
-    def __init__(self, base: Placement, quota_gib: float, *, whole_homes: bool = True) -> None:
+    def __init__(self, base: HomePlacement, quota_gib: float, *, whole_homes: bool = True) -> None:
         self._at, self._info = base, base.warehouse.jobs
         self._program = _Program(whole_homes=whole_homes)
         n_tables, self._n_regions, self._n_jobs = base.warehouse.shape
@@ -224,7 +224,7 @@ class ExactProblem:
         return ExactPlan(home=tuple(map(int, best[1])), cost=best[0], bound=bound)
 
     def _true_cost(self, home: Index) -> float:
-        placement = Placement(self._at.warehouse, self._at.weights)
+        placement = HomePlacement(self._at.warehouse, self._at.weights)
         placement.home = home.astype(np.intp)
         placement.refresh()
         return placement.cost().total

@@ -7,7 +7,7 @@ from math import inf
 
 from federator.planner.tetris_bound import Certificate, certificate
 from federator.planner.tetris_climb import Climb, ClimbRules, climb
-from federator.planner.tetris_cost import Placement, TetrisWeights
+from federator.planner.tetris_cost import HomePlacement, TetrisWeights
 from federator.planner.tetris_replicas import ReplicaPlan, ReplicaRules, plan_replicas
 from federator.planner.tetris_search import plan_homes
 from federator.planner.warehouse import Warehouse
@@ -52,13 +52,13 @@ def plan_data(
     Raises:
         InvalidRequest: a certificate is asked for, and HiGHS is not installed.
     """
-    placement = Placement(warehouse, weights)
+    placement = HomePlacement(warehouse, weights)
     if options.paper:
         found = climb(placement, ClimbRules(quota_gib=options.quota_gib))
     else:
         found = plan_homes(placement, options.quota_gib, options.kicks, options.seed)
     proof = None
     if options.certified:
-        proof = certificate(Placement(warehouse, weights), placement, options.quota_gib)
+        proof = certificate(HomePlacement(warehouse, weights), placement, options.quota_gib)
     replicas = plan_replicas(placement, rules or ReplicaRules())
     return DataPlan(climb=found, replicas=replicas, certificate=proof)

@@ -15,7 +15,7 @@ from enum import Enum
 
 import numpy as np
 
-from federator.planner.tetris_cost import Placement
+from federator.planner.tetris_cost import HomePlacement
 from federator.planner.warehouse import LEVELS, NONE, Bools, Index
 
 
@@ -70,7 +70,7 @@ class ReplicaPlan:
         return sum(replica.gib for replica in self.replicas)
 
 
-def runnable(placement: Placement, held: Index) -> Bools:
+def runnable(placement: HomePlacement, held: Index) -> Bools:
     """(J, R): that region has all partitions that the job reads, and its type of GPU.
 
     Args:
@@ -85,7 +85,7 @@ def runnable(placement: Placement, held: Index) -> Bools:
     return found
 
 
-def _need(placement: Placement) -> Index:
+def _need(placement: HomePlacement) -> Index:
     """(E,) partitions that each job reads of each table."""
     jobs = placement.warehouse.jobs
     whole = placement.warehouse.tables.partitions[jobs.tables]
@@ -93,7 +93,7 @@ def _need(placement: Placement) -> Index:
     return need
 
 
-def homes_held(placement: Placement) -> Index:
+def homes_held(placement: HomePlacement) -> Index:
     """(T, R) partitions, with homes alone."""
     tables = placement.warehouse.tables
     held = np.zeros((len(tables.gib), len(placement.stored_gib)), dtype=np.intp)
@@ -101,7 +101,7 @@ def homes_held(placement: Placement) -> Index:
     return held
 
 
-def plan_replicas(placement: Placement, rules: ReplicaRules) -> ReplicaPlan:
+def plan_replicas(placement: HomePlacement, rules: ReplicaRules) -> ReplicaPlan:
     """Copies for homes as they are placed; what is needed by high priority first."""
     replicas = _Replicas(placement, rules)
     if rules.recovery:
@@ -117,7 +117,7 @@ def plan_replicas(placement: Placement, rules: ReplicaRules) -> ReplicaPlan:
 
 
 class _Replicas:
-    def __init__(self, placement: Placement, rules: ReplicaRules) -> None:
+    def __init__(self, placement: HomePlacement, rules: ReplicaRules) -> None:
         self._at, self._rules = placement, rules
         self._tables, self._jobs = placement.warehouse.tables, placement.warehouse.jobs
         self.supply = placement.warehouse.regions.gpu_h

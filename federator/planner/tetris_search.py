@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from federator.planner.tetris_climb import Climb, ClimbRules, TableMove, climb, make_move
-from federator.planner.tetris_cost import Placement
+from federator.planner.tetris_cost import HomePlacement
 from federator.planner.warehouse import NONE, Index
 
 _NEAR = 24  # tables that look again after a kick
@@ -25,7 +25,7 @@ _HEAT = 0.05  # of the cost, over the root of the number of tables: a loss that 
 
 
 class _Search:
-    def __init__(self, at: Placement, base: Index, quota_gib: float, rng: Generator) -> None:
+    def __init__(self, at: HomePlacement, base: Index, quota_gib: float, rng: Generator) -> None:
         self._at, self._base, self._rng = at, base, rng
         self._quota_gib = quota_gib * (1 + 1e-12)
         self._cost = at.cost().total
@@ -140,7 +140,7 @@ class _Search:
                 queue.extend(t for t in self._near([table])[:6] if t not in queue)
 
 
-def plan_homes(placement: Placement, quota_gib: float, kicks: int, seed: int) -> Climb:
+def plan_homes(placement: HomePlacement, quota_gib: float, kicks: int, seed: int) -> Climb:
     """Climb by our rules, then kick; the moves from the homes before to those found.
 
     The placement ends at the homes found. The same arguments give the same plan.
@@ -160,7 +160,7 @@ def plan_homes(placement: Placement, quota_gib: float, kicks: int, seed: int) ->
     return found
 
 
-def explained(placement: Placement, base: Index) -> Climb:
+def explained(placement: HomePlacement, base: Index) -> Climb:
     """The moves that lead from ``base`` to this placement, in the order of their gain per GiB.
 
     Tables that the same training job reads, and that go to the same region, are one move.
@@ -184,7 +184,7 @@ def _worth(move: TableMove) -> tuple[float, tuple[int, ...]]:
     return -move.gain.total / max(move.gib, 1e-6), move.tables
 
 
-def _groups(placement: Placement, base: Index, target: Index) -> list[list[int]]:
+def _groups(placement: HomePlacement, base: Index, target: Index) -> list[list[int]]:
     """Tables that move, joined by the training jobs that need them in one region."""
     jobs = placement.warehouse.jobs
     leader = {int(t): int(t) for t in np.flatnonzero(base != target)}

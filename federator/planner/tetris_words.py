@@ -11,7 +11,7 @@ from federator.planner.warehouse import Warehouse
 
 _UNITS = ("MB", "GB", "TB", "PB", "EB")
 _NAMED = 3
-_PLAIN = 0.05  # of the load; less is not told
+_PLAIN = 0.05  # of the load; less is left out
 
 
 def size_text(gib: float) -> str:
@@ -49,8 +49,8 @@ def _reads(move: TableMove) -> list[str]:
 
 
 def _loads(move: TableMove, warehouse: Warehouse) -> list[str]:
-    told = [load for load in move.loads if abs(load.before - load.after) >= _PLAIN]
-    return [_load(load, warehouse) for load in told[:2]]
+    named = [load for load in move.loads if abs(load.before - load.after) >= _PLAIN]
+    return [_load(load, warehouse) for load in named[:2]]
 
 
 def _load(load: LoadChange, warehouse: Warehouse) -> str:

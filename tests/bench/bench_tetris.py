@@ -14,7 +14,7 @@ import numpy as np
 
 from federator.planner.tetris_bound import certificate
 from federator.planner.tetris_climb import ClimbRules, climb
-from federator.planner.tetris_cost import Placement
+from federator.planner.tetris_cost import HomePlacement
 from federator.planner.tetris_exact import ExactProblem
 from federator.planner.tetris_replicas import ReplicaRules, plan_replicas
 from federator.planner.tetris_search import plan_homes
@@ -31,15 +31,15 @@ def large(model: WarehouseModel, quota_frac: float, kicks: int, seed: int) -> No
     weights = tetris_weights(warehouse, "V2", 0.1)
     quota_gib = quota_frac * float(warehouse.tables.gib.sum())
     began = clock()
-    paper = Placement(warehouse, weights)
+    paper = HomePlacement(warehouse, weights)
     by_paper = climb(paper, ClimbRules(quota_gib=quota_gib))
     print(f"passes A and B alone: {clock() - began:.1f} s, cost {by_paper.after.total:.4g}")
     began = clock()
-    placement = Placement(warehouse, weights)
+    placement = HomePlacement(warehouse, weights)
     found = plan_homes(placement, quota_gib, kicks, seed)
     homes = clock()
     print(f"homes, {kicks} kicks: {homes - began:.1f} s, cost {found.after.total:.4g}")
-    proof = certificate(Placement(warehouse, weights), placement, quota_gib)
+    proof = certificate(HomePlacement(warehouse, weights), placement, quota_gib)
     certified = clock()
     print(f"certificate: {certified - homes:.1f} s; {certificate_text(proof)}")
     print(f"above the bound: {100 * proof.above_frac:.1f} %")
@@ -56,8 +56,8 @@ def small(cases: int, kicks: int) -> None:
         warehouse = drawn(seed, tables=12, regions=3, jobs=12)
         weights = weighed(warehouse)
         quota_gib = 0.5 * float(warehouse.tables.gib.sum())
-        found = plan_homes(Placement(warehouse, weights), quota_gib, kicks, seed)
-        best = ExactProblem(Placement(warehouse, weights), quota_gib).solve()
+        found = plan_homes(HomePlacement(warehouse, weights), quota_gib, kicks, seed)
+        best = ExactProblem(HomePlacement(warehouse, weights), quota_gib).solve()
         gaps.append(found.after.total / best.cost - 1)
         if gaps[-1] > 0.02:
             print(f"case {seed}: {100 * gaps[-1]:.1f} % above the optimum", flush=True)

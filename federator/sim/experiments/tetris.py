@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from federator.planner.tetris_climb import ClimbRules, climb
-from federator.planner.tetris_cost import Placement, TetrisWeights
+from federator.planner.tetris_cost import HomePlacement, TetrisWeights
 from federator.planner.tetris_replicas import ReplicaRules, homes_held, plan_replicas, runnable
 from federator.planner.tetris_search import plan_homes
 from federator.planner.warehouse import F64, LEVELS, NONE, Index, Warehouse
@@ -63,7 +63,7 @@ class PlacementFigures:
 
 def tetris_weights(warehouse: Warehouse, version: str, overload_unit: float) -> TetrisWeights:
     """The weights of a version; what is at home today stays so (expression 6)."""
-    plain = Placement(warehouse, TetrisWeights(high_priority=_HIGH))
+    plain = HomePlacement(warehouse, TetrisWeights(high_priority=_HIGH))
     reads = float((warehouse.job_weights() * plain.job_gib).sum())
     supply = warehouse.regions.gpu_h
     unit = overload_unit * float(supply.sum() / max((supply > 0).sum(), 1))
@@ -79,7 +79,7 @@ def tetris_weights(warehouse: Warehouse, version: str, overload_unit: float) -> 
     return replace(weights, storage=0.0, overload=False) if version == "V1" else weights
 
 
-def measured(placement: Placement, moved_gib: float) -> PlacementFigures:
+def measured(placement: HomePlacement, moved_gib: float) -> PlacementFigures:
     """The figures of a placement and of copies made for it."""
     jobs, supply = placement.warehouse.jobs, placement.warehouse.regions.gpu_h
     high = np.flatnonzero((jobs.gpu_type != NONE) & (jobs.priority <= _HIGH))
@@ -106,7 +106,7 @@ def measured(placement: Placement, moved_gib: float) -> PlacementFigures:
     )
 
 
-def _taken(placement: Placement, rows: Index, open_to: np.ndarray[Any, Any]) -> float:
+def _taken(placement: HomePlacement, rows: Index, open_to: np.ndarray[Any, Any]) -> float:
     """GPU hours that fit in, jobs with fewest regions first, each in its emptiest region."""
     jobs = placement.warehouse.jobs
     left: F64 = placement.warehouse.regions.gpu_h.copy()
@@ -134,7 +134,7 @@ class VersionTask:
     def __call__(self, progress: Progress) -> PlacementFigures:
         """The figures at the end."""
         warehouse = warehouse_like_mast(self.model, self.seed)
-        placement = Placement(warehouse, tetris_weights(warehouse, self.version, 0.1))
+        placement = HomePlacement(warehouse, tetris_weights(warehouse, self.version, 0.1))
         quota_gib = self.quota_frac * float(placement.gib.sum())
         moved_gib = 0.0
         for day in range(self.days if self.version != "V0" else 0):

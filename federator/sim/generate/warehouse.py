@@ -51,7 +51,7 @@ class WarehouseModel:
 
     Attributes:
         skew: of the popularity of regions; 0: each is as likely.
-        stray_frac: of tables that are not where their department's are.
+        misplaced_frac: of tables that are not where their department's are.
         other_type_frac: of training jobs that use another type than their department's main one.
         foreign_frac: of readers that are of another department.
         storage_frac: of all storage that the tables take.
@@ -63,7 +63,7 @@ class WarehouseModel:
     gpu_types: int = 4
     departments: int = 300
     skew: float = 0.7
-    stray_frac: float = 0.005
+    misplaced_frac: float = 0.005
     other_type_frac: float = 0.08
     foreign_frac: float = 0.003
     storage_frac: float = 0.7
@@ -97,8 +97,8 @@ def warehouse_like_mast(model: WarehouseModel, seed: int) -> Warehouse:
     gpu_h = np.where(training, rng.lognormal(4.0, 1.2, model.jobs), 0.0)
     gpu_h = _scaled(gpu_h, kind, priority, supply, model)
     home = _homes(rng, model, main, supply)[table_of]
-    stray = rng.random(model.tables) < model.stray_frac
-    home[stray] = rng.integers(0, model.regions, int(stray.sum()))
+    misplaced = rng.random(model.tables) < model.misplaced_frac
+    home[misplaced] = rng.integers(0, model.regions, int(misplaced.sum()))
     partitions = rng.choice(_PARTITIONS, model.tables)
     reads = np.where(rng.random(len(tables)) < 0.5, 0, rng.integers(1, 8, len(tables)))
     jobs = PlannedJobs(
@@ -117,13 +117,13 @@ def warehouse_like_mast(model: WarehouseModel, seed: int) -> Warehouse:
         reads=reads.astype(np.intp),
     )
     regions = _regions(rng, model, supply, gib, jobs)
-    found = Tables(
-        names=tuple(f"table{n}" for n in range(model.tables)),
-        gib=gib,
-        partitions=partitions.astype(np.intp),
-        home=home.astype(np.intp),
-    )
-    return Warehouse(regions=regions, tables=found, jobs=jobs).checked()
+    placed = _tables(gib, partitions.astype(np.intp), home.astype(np.intp))
+    return Warehouse(regions=regions, tables=placed, jobs=jobs).checked()
+
+
+def _tables(gib: F64, partitions: Index, home: Index) -> Tables:
+    names = tuple(f"table{n}" for n in range(len(gib)))
+    return Tables(names=names, gib=gib, partitions=partitions, home=home)
 
 
 def _dealt(rng: Generator, shares: F64, count: int) -> Index:

@@ -10,7 +10,7 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.planner.tetris_bound import Certificate, certificate
-from federator.planner.tetris_cost import Placement
+from federator.planner.tetris_cost import HomePlacement
 from federator.planner.tetris_exact import ExactProblem
 from federator.planner.tetris_search import plan_homes
 from federator.planner.tetris_words import certificate_text
@@ -21,7 +21,7 @@ from tests.unit.planner.warehouses import drawn, weighed
 def all_costs(warehouse: Warehouse, quota_gib: float) -> list[float]:
     """Of every placement that quota and constraints allow."""
     weights = weighed(warehouse)
-    at = Placement(warehouse, weights)
+    at = HomePlacement(warehouse, weights)
     costs = []
     for home in itertools.product(range(len(at.stored_gib)), repeat=len(at.home)):
         at.home = np.array(home, dtype=np.intp)
@@ -39,14 +39,14 @@ def test_bound_and_optimum_stand_to_all_placements_as_they_should(seed: int) -> 
     quota = 0.5 * float(warehouse.tables.gib.sum())
     best = min(all_costs(warehouse, quota))
     weights = weighed(warehouse)
-    exact = ExactProblem(Placement(warehouse, weights), quota).solve()
+    exact = ExactProblem(HomePlacement(warehouse, weights), quota).solve()
     assert exact.cost == pytest.approx(best, rel=1e-3)
     assert exact.bound <= best * (1 + 1e-6)
-    at = Placement(warehouse, weights)
+    at = HomePlacement(warehouse, weights)
     found = plan_homes(at, quota, 300, seed)
     assert found.after.total <= best * 1.02
     for lp in (True, False):
-        proof = certificate(Placement(warehouse, weights), at, quota, steps=300, lp=lp)
+        proof = certificate(HomePlacement(warehouse, weights), at, quota, steps=300, lp=lp)
         assert proof.bound <= best * (1 + 1e-9)
         assert proof.bound > 0
         assert proof.base >= proof.plan >= best - 1e-9
@@ -54,7 +54,10 @@ def test_bound_and_optimum_stand_to_all_placements_as_they_should(seed: int) -> 
 
 def test_the_linear_program_never_lowers_the_bound() -> None:
     warehouse = drawn(5)
-    base, plan = Placement(warehouse, weighed(warehouse)), Placement(warehouse, weighed(warehouse))
+    base, plan = (
+        HomePlacement(warehouse, weighed(warehouse)),
+        HomePlacement(warehouse, weighed(warehouse)),
+    )
     plan_homes(plan, 40.0, 50, 0)
     with_lp = certificate(base, plan, 40.0, steps=60)
     without = certificate(base, plan, 40.0, steps=60, lp=False)
@@ -75,7 +78,7 @@ def test_without_highs_a_certificate_by_prices_alone_is_still_possible(
 ) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     warehouse = drawn(1)
-    at = Placement(warehouse, weighed(warehouse))
+    at = HomePlacement(warehouse, weighed(warehouse))
     assert certificate(at, at, 10.0, steps=20, lp=False).by_lp is False
     with pytest.raises(InvalidRequest, match=r"needs highspy.*federator\[planner\]"):
         certificate(at, at, 10.0, steps=20)

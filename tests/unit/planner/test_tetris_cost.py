@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.planner.tetris_cost import SCARCE, Placement, TetrisWeights
+from federator.planner.tetris_cost import SCARCE, HomePlacement, TetrisWeights
 from federator.planner.warehouse import LEVELS, NONE, Warehouse
 from tests.unit.planner.warehouses import drawn, two_regions, weighed
 
@@ -61,9 +61,9 @@ def slow_cost(  # noqa: C901 - every expression in its own words
     return cost
 
 
-def allowed(placement: Placement, table: int, to: int) -> bool:
+def allowed(placement: HomePlacement, table: int, to: int) -> bool:
     """Expressions 4 to 6 after a move, as far as they held before."""
-    then = Placement(placement.warehouse, placement.weights)
+    then = HomePlacement(placement.warehouse, placement.weights)
     then.home = placement.home.copy()
     then.home[table] = to
     then.refresh()
@@ -78,7 +78,7 @@ def test_the_cost_is_that_of_the_papers_expressions(seed: int) -> None:
     warehouse = drawn(seed)
     weights = weighed(warehouse)
     for chosen in (weights, replace(weights, overload=False, storage=0.0)):
-        found = Placement(warehouse, chosen).cost().total
+        found = HomePlacement(warehouse, chosen).cost().total
         assert found == pytest.approx(slow_cost(warehouse, warehouse.tables.home.tolist(), chosen))
 
 
@@ -89,7 +89,7 @@ def test_each_change_is_the_difference_of_two_costs_and_forbidden_ones_are_infin
     rng = np.random.default_rng(seed)
     warehouse = drawn(seed)
     weights = weighed(warehouse)
-    at = Placement(warehouse, weights)
+    at = HomePlacement(warehouse, weights)
     for _ in range(6):
         table = int(rng.integers(len(at.home)))
         before = slow_cost(warehouse, at.home.tolist(), weights)
@@ -116,7 +116,7 @@ def test_each_change_is_the_difference_of_two_costs_and_forbidden_ones_are_infin
 
 def test_a_training_job_with_tables_in_two_regions_reads_all_of_them_remotely() -> None:
     warehouse = two_regions(gib=(10.0, 5.0), home=(0, 1), jobs=((0, 1),))
-    at = Placement(warehouse, TetrisWeights(gpus=0.0, storage=0.0))
+    at = HomePlacement(warehouse, TetrisWeights(gpus=0.0, storage=0.0))
     assert at.region.tolist() == [NONE]
     assert at.cost().remote == 15.0
     assert at.changes(1)[0] == -15.0
@@ -124,9 +124,9 @@ def test_a_training_job_with_tables_in_two_regions_reads_all_of_them_remotely() 
 
 def test_overload_costs_more_than_the_same_underload() -> None:
     warehouse = two_regions(gib=(1.0, 1.0), home=(0, 1), jobs=((0,), (1,)), gpu_h=(150.0, 50.0))
-    with_penalty = Placement(warehouse, TetrisWeights(overload_unit_gpu_h=10.0)).cost()
+    with_penalty = HomePlacement(warehouse, TetrisWeights(overload_unit_gpu_h=10.0)).cost()
     swapped = two_regions(gib=(1.0, 1.0), home=(0, 1), jobs=((0,), (1,)), gpu_h=(75.0, 25.0))
-    without = Placement(swapped, TetrisWeights(overload_unit_gpu_h=10.0)).cost()
+    without = HomePlacement(swapped, TetrisWeights(overload_unit_gpu_h=10.0)).cost()
     cells = 2 * LEVELS
     assert without.overload == pytest.approx(0.5 * cells)
     assert with_penalty.overload > without.overload + 0.4 * LEVELS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from federator.planner.tetris_cost import Placement, TetrisWeights
+from federator.planner.tetris_cost import HomePlacement, TetrisWeights
 from federator.planner.tetris_replicas import (
     PlannedReplica,
     ReplicaReason,
@@ -22,7 +22,7 @@ ONLY_NOWHERE = ReplicaRules(recovery=False, hot_frac=0.0)
 
 
 def planned(warehouse: Warehouse, rules: ReplicaRules) -> list[PlannedReplica]:
-    return plan_replicas(Placement(warehouse, TetrisWeights()), rules).replicas
+    return plan_replicas(HomePlacement(warehouse, TetrisWeights()), rules).replicas
 
 
 def test_each_table_has_a_copy_outside_its_home() -> None:
@@ -69,7 +69,7 @@ def test_copies_never_exceed_the_room_and_what_fits_nowhere_is_named() -> None:
         warehouse = drawn(seed)
         room = np.full(3, 0.2 * warehouse.tables.gib.sum())
         warehouse = replace(warehouse, regions=replace(warehouse.regions, replica_gib=room))
-        at = Placement(warehouse, TetrisWeights())
+        at = HomePlacement(warehouse, TetrisWeights())
         plan = plan_replicas(at, ReplicaRules())
         used = np.zeros(3)
         for copy in plan.replicas:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from federator.planner.tetris_cost import Placement, TetrisWeights
+from federator.planner.tetris_cost import HomePlacement, TetrisWeights
 from federator.planner.warehouse import NONE, PlannedJobs, Regions, Tables, Warehouse
 
 
@@ -60,7 +60,9 @@ def drawn(seed: int, tables: int = 8, regions: int = 3, jobs: int = 10) -> Wareh
 
 def weighed(warehouse: Warehouse) -> TetrisWeights:
     """Weights under which each term counts: 100 if everything were read remotely."""
-    reads = float((warehouse.job_weights() * Placement(warehouse, TetrisWeights()).job_gib).sum())
+    reads = float(
+        (warehouse.job_weights() * HomePlacement(warehouse, TetrisWeights()).job_gib).sum()
+    )
     return TetrisWeights(
         remote=100 / reads,
         gpus=0.5,
