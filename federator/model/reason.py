@@ -46,7 +46,7 @@ class ReasonCode(Enum):
     NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
     BEGIN_TIME = "BeginTime"  # its begin time has not come
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
-    SITE_RESERVATION = "ReqNodeNotAvail"  # would run into a reservation of the site's Slurm: its
+    SITE_RESERVATION = "FedSiteReservation"  # would run into a reservation of the site's Slurm: its
     # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
