@@ -1,4 +1,4 @@
-"""What the nodes of a job must have, as ``--constraint`` says it: features with Slurm's operators.
+"""Reads ``--constraint``: the features that a job's nodes must have, with Slurm's operators.
 
 ``a&b`` and ``a|b`` (read from left to right, as Slurm does; parentheses group) hold on every node.
 ``[a|b]``: all nodes have the same one of these. ``a*2``, ``[a*2&b*1]``: so many of the nodes have

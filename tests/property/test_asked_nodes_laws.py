@@ -201,6 +201,13 @@ def test_a_site_answers_the_same_when_it_is_asked_again(
     assert any(isinstance(a.bid, Bid) or a.refusal for a in first)
 
 
+def test_too_few_nodes_for_a_count_rule_out_no_job_with_enough() -> None:
+    few, enough = (replace(gang(k), constraint="[a*1&b*1]") for k in (1, 2))
+    cache: NegativeCache[str] = NegativeCache()
+    cache.add((few,), NOBODY, "no")
+    assert cache.find((enough,), NOBODY) is None
+
+
 def test_the_constraints_above_are_read() -> None:
     assert all(ways_of(text) for text in CONSTRAINTS)
 

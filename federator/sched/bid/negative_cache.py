@@ -51,7 +51,7 @@ class _Profile(NamedTuple):
     avoid: frozenset[str]  # also what is excluded
     nodelist: frozenset[str]
     exclusive: bool
-    exact_nodes: int  # where totals must spread over exactly so many; else 0
+    exact_nodes: int  # over which totals spread, or of which some are asked for; else 0
     tensor_parallel: int
     cpus_together: int  # of a total they come in whole ones of so many; else 0
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
@@ -88,7 +88,7 @@ def _profile(job: Job) -> _Profile:
         avoid=frozenset(job.avoid + job.exclude),
         nodelist=frozenset(job.nodelist),
         exclusive=job.exclusive,
-        exact_nodes=nodes if with_totals else 0,
+        exact_nodes=nodes if with_totals or job.is_picky else 0,
         tensor_parallel=job.tensor_parallel if job.gpus else 1,
         cpus_together=cpus_per_node if job.cpus else 0,
         least=(
