@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from subprocess import PIPE
+from tempfile import TemporaryFile
 
 from docker.models.containers import Container
 
@@ -89,23 +90,33 @@ def execute(
 def _run(
     argv: Sequence[str], environment: Mapping[str, str] | None, stdin: str, timeout_s: float
 ) -> Executed:
-    with subprocess.Popen(
-        argv,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    ) as process:
+    """Run it to its end. A daemon that it leaves behind may hold its output open for ever."""
+    with (
+        TemporaryFile() as stdout,
+        TemporaryFile() as stderr,
+        subprocess.Popen(
+            argv,
+            stdin=PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+            process.communicate(stdin.encode(), timeout=timeout_s)
         except BaseException:
             # nsenter waits for its child and passes nothing on: both are ended.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-    return Executed(exit_status=process.returncode, stdout=stdout, stderr=stderr)
+        stdout.seek(0)
+        stderr.seek(0)
+        return Executed(
+            exit_status=process.returncode,
+            stdout=stdout.read().decode(),
+            stderr=stderr.read().decode(),
+        )
 
 
 def _cheapest_argv(

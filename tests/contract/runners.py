@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from federator.slurm.runner import Completed
 from federator.testbed.entry import entry_argv, entry_to
@@ -78,14 +79,19 @@ class DockerRunner:
     ) -> Completed:
         """See ``Runner.run``."""
         command, environment = self._command(argv, env)
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-        )
-        out, err = await asyncio.wait_for(process.communicate(stdin), timeout_s)
+        # Files: a daemon that it leaves behind may hold its output open for ever.
+        with TemporaryFile() as stdout, TemporaryFile() as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+            )
+            await asyncio.wait_for(process.communicate(stdin), timeout_s)
+            stdout.seek(0)
+            stderr.seek(0)
+            out, err = stdout.read(), stderr.read()
         return Completed(exit_status=process.returncode or 0, stdout=out, stderr=err)
 
     def _command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -87,3 +88,10 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
         inside.execute(SITES[0], ["sleep", "60"], timeout_s=0.3)  # it would wait for the pipe
     left = subprocess.run(["pgrep", "-f", "^sleep 60$"], capture_output=True, check=False)
     assert left.stdout == b""
+
+
+def test_what_a_command_leaves_behind_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = ["sh", "-c", "sleep 61 & echo $!"]
+    monkeypatch.setattr(inside, "_cheapest_argv", lambda *_: (argv, None))
+    done = inside.execute(SITES[0], ["slurmctld"], timeout_s=30)
+    os.kill(int(done.stdout), signal.SIGKILL)
