@@ -39,12 +39,15 @@ class _TooLate(Exception):  # not an error
 
 def say(kind: str) -> int:
     """Print the words of a kind; none where the daemon does not tell them in time."""
-    signal.signal(signal.SIGALRM, _end)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    with contextlib.suppress(FederatorError, ValueError, _TooLate):
-        for word, about in _first(WORDS[kind]()):
-            print(f"{word}\t{about}" if about else word)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    before = signal.signal(signal.SIGALRM, _end)
+    try:
+        with contextlib.suppress(FederatorError, ValueError, _TooLate):
+            signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+            for word, about in _first(WORDS[kind]()):
+                print(f"{word}\t{about}" if about else word)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     return 0
 
 

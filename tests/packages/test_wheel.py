@@ -87,14 +87,17 @@ def test_all_extras_can_be_asked_for(built: Path) -> None:
     lines = wheel.contents(built)[name].decode().splitlines()
     extras = {line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra: ")}
     assert extras == {
+        "browser",
         "daemon",
         "dask",
         "dev",
         "forecast",
         "parquet",
+        "planner",
         "postgresql",
         "report",
         "testbed",
+        "web",
     }
 
 
