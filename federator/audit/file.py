@@ -129,7 +129,9 @@ class AuditFile:
             wrong = str(error)
         first = AuditEnd()
         try:
-            for line, end in _unlinked(paths[-1:]):
+            # A file that was begun and never written is empty: the one before has the end.
+            written = [path for path in paths if path.stat().st_size]
+            for line, end in _unlinked(written[-1:]):
                 if line.n == mark.n and end != mark.end:
                     wrong = f"line {line.n} is another one than was written"
                 first = end
@@ -154,7 +156,6 @@ class AuditFile:
         Raises:
             AuditError: the file cannot be written; the same call may succeed later.
         """
-        assert self._file is not None, "it was not opened"
         lines, end = [], self.end
         for act in acts:
             line, end = sealed(act, end)
@@ -162,7 +163,7 @@ class AuditFile:
         data = b"".join(lines)
         try:
             if data and self._size and self._size + len(data) > self._max_bytes:
-                self._open_file(None)
+                self._open_file(None)  # the one before stays open if this fails
             if data:
                 self._write(data)
             self.end, self.place, self.within_snapshot = end, place, within_snapshot
@@ -189,11 +190,12 @@ class AuditFile:
         self._size += len(data)
 
     def _open_file(self, path: Path | None) -> None:
-        self.close()
         path = path or self._folder / f"audit-{self.end.n + 1:012}.jsonl"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._file = os.open(path, flags, 0o600)
-        self._size = os.fstat(self._file).st_size
+        file = os.open(path, flags, 0o600)
+        self.close()
+        self._file = file
+        self._size = os.fstat(file).st_size
         self._sync_folder()
 
     def _note_end(self) -> None:

@@ -106,9 +106,13 @@ class AuditFollower:
         except StaleState:
             self._begin_anew()
             return False
-        acts += self._noted_acts()
-        if acts or count:
-            file.append(acts, place, within_snapshot=within)
+        noted = self._noted_acts()
+        if acts or noted or count:
+            try:
+                file.append([*acts, *noted], place, within_snapshot=within)
+            except AuditError:
+                self._waiting.extendleft(reversed(noted))
+                raise
         return count < RECORDS_AT_ONCE
 
     def _begin_anew(self) -> None:

@@ -67,6 +67,7 @@ from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
 
 MAX_CANCELS: Final = 20_000  # of one request
+MAX_NAME: Final = 256  # characters of a user's
 VIA_PAGE: Final = "web page"
 OF_THE_PAGE: Final = frozenset({ControlVerb.HOLD.value, ControlVerb.RELEASE.value})
 
@@ -137,14 +138,15 @@ class Api:
 
     def take(self, call: ClientCall, origin: SiteName, answer: GiveReply) -> None:
         """Take a call made at a site; the answer may come later."""
-        log.debug("call", user=call.user, site=origin, call=type(call.call).__name__)
-        caller = self.roles.caller(call.user, origin)
-        if self._config.speaks_for(origin, call.user):
-            self._take(call.call, caller, answer)
+        user = call.user[:MAX_NAME]  # a site may write anything; no account has a longer name
+        log.debug("call", user=user, site=origin, call=type(call.call).__name__)
+        if user == call.user and self._config.speaks_for(origin, user):
+            self._take(call.call, self.roles.caller(user, origin), answer)
             return
-        message = f"site {origin} may not speak for {call.user}: sites.{origin}.users says for whom"
+        message = f"site {origin} may not speak for {user}: sites.{origin}.users says for whom"
         refusal = ErrorReply(message=message, kind=ErrorKind.DENIED)
-        self._note_refusal(caller, call.call, answer, refusal)
+        stranger = Caller(user=user, operator=False, via=origin)
+        self._note_refusal(stranger, call.call, answer, refusal)
 
     def take_here(self, user: str, call: Call, answer: GiveReply) -> None:
         """Take a call made on the daemon's host, where some users are operators."""

@@ -46,7 +46,7 @@ def jobs_meant(
         found = _live(ledger, find(ledger, name))
         if not found:
             errors.append(f"Invalid job id specified for job {name}")
-        elif not may(ledger.entries[found[0]].workload):
+        elif not all(may(ledger.entries[id_].workload) for id_ in found):
             errors.append(f"{ControlRefusal.DENIED.value} for job {name}")
         else:
             ids.update(dict.fromkeys(found))

@@ -107,7 +107,7 @@ class ActEndpoints:
             visitor = self._endpoints.visitor(request)
             text = self._endpoints.text("login.html", visitor, wrong=True)
             return HTMLResponse(text, status_code=403)
-        answer = RedirectResponse("/queue?mine=1", status_code=303)
+        answer = RedirectResponse("/queue", status_code=303)
         host = request.headers.get("host", "").rpartition(":")[0].strip("[]")
         answer.set_cookie(
             COOKIE,

@@ -68,17 +68,18 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
     from federator.web.tokens import TokenFile  # noqa: PLC0415
     from federator.web.watched_config import WatchedConfig  # noqa: PLC0415
 
-    def loaded(file: Path) -> FederationConfig:
+    def loaded(file: Path, at: str | None) -> FederationConfig:
         found = load_config(file)
-        if listen is None:
+        if at is None:
             return found
-        keys = found.web.model_dump() | {"listen": listen}
+        keys = found.web.model_dump() | {"listen": at}
         return found.model_copy(update={"web": WebConfig.model_validate(keys)})
 
     log_to_stderr(log_level)
-    config = loaded(path)
+    config = loaded(path, listen)
+    opened = config.web.listen  # until the end: who is believed depends on the socket that is open
     tokens = TokenFile(None if config.web.tokens is None else path.parent / config.web.tokens)
-    watched = WatchedConfig(config, path, loaded, time.monotonic)
+    watched = WatchedConfig(config, path, partial(loaded, at=opened), time.monotonic)
     asking = partial(ask, Path(os.environ.get("FEDERATOR_SOCKET") or config.socket))
     page = WebPage(watched, asking, tokens, time.monotonic, time.time)
     structlog.get_logger().info("web_started", listen=config.web.listen)

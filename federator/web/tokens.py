@@ -86,13 +86,15 @@ class TokenFile:
         return hashed, words[1]
 
     def _look_again(self) -> None:
-        """What was right stays so while the file is wrong, or away."""
+        """While the file is wrong, or away, no token is valid: one may have been taken out."""
         try:
             self.check()
         except ConfigError as error:
             if str(error) != self._trouble:
                 log.warning("tokens_refused", detail=str(error)[:300])
-            self._trouble = str(error)
+            self._trouble, self._users, self._written = str(error), {}, -1
+        else:
+            self._trouble = ""
 
     def user_of(self, token: str) -> str:
         """Whose a token is; "": nobody's."""
