@@ -74,6 +74,16 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text[:60]!r} is no host list: {error}") from error
 
 
+def host_count(hosts: str) -> int:
+    """The number of names of a host list without a comma outside of brackets, at most.
+
+    Raises:
+        ValueError: it has a range that is none.
+    """
+    groups = _RANGES.findall(hosts)
+    return prod(sum(_range_size(part) for part in group.split(",")) for group in groups)
+
+
 def _check_size(text: str) -> None:
     """Refuse a host list that would expand beyond all reason, before anything expands it."""
     sizes = [sum(_range_size(part) for part in group.split(",")) for group in _RANGES.findall(text)]

@@ -216,6 +216,8 @@ def test_each_habit_of_saving_is_understood(evicting: Running) -> None:
         for name, (options, script) in HABITS.items()
     }
     within(90, lambda: all(len(steps_of(id_)) > 5 for id_ in guests.values()))
+    for id_ in guests.values():  # the daemon may see them start after their first steps
+        evicting.await_state(id_, "RUNNING")
     gang = evicting.submit("#!/bin/sh\nsleep 3\n", "-N8", "--gres=gpu:h100:8")
     _, waited_s = start_of(evicting, gang)
     assert waited_s < LONG_S - TERM_BEFORE_S, "all were ended long before their deadline"

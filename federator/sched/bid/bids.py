@@ -95,7 +95,7 @@ class Bidding:
         self._made = MadeBids(site.room, site.occupants)
         # By how many windows concern a request: what fails outside of more may fit outside of less.
         self._refused: defaultdict[int, RefusedBefore] = defaultdict(RefusedBefore)
-        self._fenced_off: defaultdict[int, NegativeCache[Refusal]] = defaultdict(NegativeCache)
+        self._fenced_off: defaultdict[_Fences, NegativeCache[Refusal]] = defaultdict(NegativeCache)
         self._state: int | None = SITE  # None: one that never comes again
         self._retried = 0
 
@@ -180,7 +180,7 @@ class Bidding:
         fences: _Fences,
     ) -> SiteAnswer:
         """The answer to a question that was not asked in this state before."""
-        memory = self._fenced_off[fences.windows]
+        memory = self._fenced_off[fences]
         fenced_off = memory.find(asked.jobs, rights) if any(fences) else None
         if fenced_off is not None and fenced_off.jobs == asked.jobs:
             return SiteAnswer(id=asked.id, refusal=fenced_off.answer)

@@ -125,10 +125,13 @@ def _held(answer: SiteAnswer | None) -> bool:
     return answer is not None and (answer.bid is not None or _is_unsound(answer))
 
 
+_NOT_TAKEN = frozenset({ReasonCode.BAD_BID, ReasonCode.OLD_RELEASE})
+
+
 def _is_unsound(answer: SiteAnswer | None) -> bool:
     """Whether a site bid what makes no sense: it was not taken, and the site held room for it."""
     refusal = None if answer is None else answer.refusal
-    return refusal is not None and refusal.reasons[0].code is ReasonCode.BAD_BID
+    return refusal is not None and refusal.reasons[0].code in _NOT_TAKEN
 
 
 def offers_for(

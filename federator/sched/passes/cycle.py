@@ -163,7 +163,7 @@ class SchedulingPass:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self._kept.at.get(site)
         if kept is not None and self.claimant is not None:
-            kept = kept if kept.priority < self.claimant.priority else None
+            kept = kept if kept.priority <= self.claimant.priority else None
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -222,6 +222,10 @@ class SchedulingPass:
                 refusal = None if answered else self.candidates.prediction(site, id_)
                 if refusal is not None:
                     self.round.until_later.setdefault(site, {})[id_] = refusal
+
+    def was_refused(self, entry: WorkloadRecord) -> None:
+        """No site takes it now: another of its array, user or tenant may have its place."""
+        self._withheld.was_not_awarded(entry.workload)
 
     def choose(
         self, offers: Sequence[Award], now_s: float

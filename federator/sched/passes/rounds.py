@@ -336,6 +336,7 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
+            pass_.was_refused(entry)
             self._wake_to_retry(turn, entry)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
@@ -363,6 +364,8 @@ class Rounds:
                 claims.in_vain(self._ledger.backlog.number_of(entry.workload), ranked)
             elif claim.site in pass_.round.answers:
                 claims.end(turn, claim, ReasonCode.RESOURCES)
+            if self._may_start(id_):
+                pass_.was_refused(entry)
         self._ask(turn, pass_, ())
 
     def _wake_for_claims(self, turn: Transaction) -> None:

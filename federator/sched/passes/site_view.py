@@ -46,19 +46,21 @@ class SiteView:
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had
     knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
     _capacity: Capacity | None = None
+    _node_names: frozenset[str] = frozenset()
     _never: dict[tuple[Job, ...], Refusal | None] = field(default_factory=dict)
 
     def has(self, capacity: Capacity) -> None:
         """Take in what the site could give; it says so anew whenever it comes."""
         if capacity != self._capacity:
             self._capacity, self.empty = capacity, FreeCapacity(capacity.nodes)
+            self._node_names = frozenset(node.name for node in capacity.nodes)
             self.gpus_by_type = gpus_of(capacity)
             self.gpus = self.gpus_by_type.total()
             self._never.clear()
 
     def has_node(self, name: str) -> bool:
         """Tell whether a site has a node of this name, as far as it has said."""
-        return self._capacity is None or any(node.name == name for node in self._capacity.nodes)
+        return self._capacity is None or name in self._node_names
 
     def never_fits(self, jobs: Sequence[Job]) -> Refusal | None:
         """The reason why the jobs would not fit even the empty site; None when they may."""

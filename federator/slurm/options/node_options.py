@@ -14,7 +14,10 @@ from federator.errors import InvalidRequest
 from federator.model.constraint import plain_names, ways_of
 
 MOST_NAMES: Final = 4_096  # in one list: it travels with every question to every site
-_SEPARATOR: Final = re.compile(r",(?![^\[\]]*\])")
+MOST_LETTERS: Final = 255  # of a name
+_BRACKETS: Final = re.compile(r"\[[^\[\]]*\]")
+MOST_TRIES: Final = 16  # ways to satisfy a constraint, times what each counts
+MOST_OF_CONSTRAINT: Final = 256  # bytes: each node is held against all of it
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\[\],-]+", re.ASCII)
 _SITE: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _INVALID: Final = "Batch job submission failed: Invalid node name specified"
@@ -45,7 +48,7 @@ def node_wish(nodelist: str | None, exclude: str | None, constraint: str | None)
     """
     names = None if not constraint else plain_names(constraint)
     text = "" if not constraint or names is not None else constraint
-    ways_of(text)
+    _refuse_too_many_ways(text)
     asked, excluded = node_names(nodelist or ""), node_names(exclude or "")
     if not set(asked).isdisjoint(excluded):
         raise InvalidRequest(_INVALID)
@@ -55,6 +58,17 @@ def node_wish(nodelist: str | None, exclude: str | None, constraint: str | None)
         features=names or (),
         constraint=text,
     )
+
+
+def _refuse_too_many_ways(constraint: str) -> None:
+    """Bounds of what is submitted: every site works it out for each of its nodes."""
+    if len(constraint) > MOST_OF_CONSTRAINT:
+        raise InvalidRequest(f"--constraint is longer than {MOST_OF_CONSTRAINT} bytes")
+    ways = ways_of(constraint)
+    if len(ways) * max(1, *(len(way.counted) for way in ways)) > MOST_TRIES:
+        raise InvalidRequest(
+            f"--constraint can be satisfied in more than {MOST_TRIES} ways; ask for fewer"
+        )
 
 
 def nodes_with(wish: NodeWish, nodes: int | None, *, said: bool) -> int | None:
@@ -80,25 +94,46 @@ def node_names(text: str) -> tuple[str, ...]:
         InvalidRequest: it is no such list, or too long.
     """
     found: set[str] = set()
-    for part in _SEPARATOR.split(text) if text else ():
+    for part in _parts(text) if text else ():
         site, colon, hosts = part.strip().rpartition(":")
         if colon and not _SITE.fullmatch(site):
             raise InvalidRequest(_INVALID)
         prefix = f"{site}:" if colon else ""
-        found.update(f"{prefix}{name}" for name in _expanded(hosts))
-        if len(found) > MOST_NAMES:
-            raise InvalidRequest(f"a list of nodes names more than {MOST_NAMES}; name fewer")
+        found.update(f"{prefix}{name}" for name in _expanded(hosts, MOST_NAMES - len(found)))
     return tuple(sorted(found))
 
 
-def _expanded(hosts: str) -> tuple[str, ...]:
-    if not _NAME.fullmatch(hosts):
+def _parts(text: str) -> list[str]:
+    """What stands between commas that are in no brackets."""
+    found, start, depth = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter == "[":
+            depth += 1
+        elif letter == "]":
+            depth = max(0, depth - 1)
+        elif letter == "," and not depth:
+            found.append(text[start:at])
+            start = at + 1
+    found.append(text[start:])
+    return found
+
+
+def _expanded(hosts: str, most: int) -> tuple[str, ...]:
+    """The names of one part, of which there may be at most so many."""
+    if not _NAME.fullmatch(hosts) or len(_BRACKETS.sub("", hosts)) > MOST_LETTERS:
         raise InvalidRequest(_INVALID)
     if "[" not in hosts and "]" not in hosts:
+        _check_number(1, most)
         return (hosts,)
-    from federator.slurm.parse_base import expand_hosts  # noqa: PLC0415 - 30 ms, seldom needed
+    from federator.slurm.parse_base import expand_hosts, host_count  # noqa: PLC0415 - 30 ms, seldom
 
     try:
-        return expand_hosts(hosts)
+        _check_number(host_count(hosts), most)  # before anything expands it
+        return expand_hosts.__wrapped__(hosts)  # without its memory, which is for what sites say
     except ValueError as error:
         raise InvalidRequest(_INVALID) from error
+
+
+def _check_number(names: int, most: int) -> None:
+    if names > most:
+        raise InvalidRequest(f"a list of nodes names more than {MOST_NAMES}; name fewer")

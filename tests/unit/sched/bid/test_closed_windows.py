@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -226,6 +226,7 @@ _WINDOWS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     _WINDOWS,
     st.lists(st.sampled_from([60.0, 600.0, 3_600.0, 9_000.0, inf]), min_size=1, max_size=6),

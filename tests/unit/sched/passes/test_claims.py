@@ -338,3 +338,18 @@ def test_room_that_is_kept_for_a_guest_stands_in_no_claim_s_way() -> None:
     f.run_until(lambda: f.state(gang_) is RUNS, limit_s=6 * WINDOW_S)
     assert not [e for e in f.log if isinstance(e, ClaimEnded)]
     assert keeps_budget(f, 16)
+
+
+def test_room_that_is_kept_for_its_equal_stands_in_a_claimant_s_way() -> None:
+    """A large gang waits for a job that ends soon; a small one behind it would end later."""
+    owner = replace(OWNER, quota=Allowance(gpus=512))
+    f = Loopback({"alpine": rack("a", 8)}, RULES, None, Mast(), (owner, FIRM))
+    f.submit(of("firm", time_limit_s=600.0, no_preempt=True))
+    f.run_for(10.0)
+    gang_ = f.submit(of("owner", nodes=8, time_limit_s=60.0))
+    f.run_for(10.0)
+    long = f.submit(of("owner", time_limit_s=1_800.0))
+    f.run_for(60.0)
+    assert (f.state(gang_), f.state(long)) == (WAITS, WAITS)
+    (refusal,) = f.entry(long).refusals.values()
+    assert refusal.reasons[0].code is ReasonCode.RESERVED
