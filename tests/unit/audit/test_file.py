@@ -150,3 +150,28 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
             file.append([act(2)], None)
     file.append([act(3)], None)
     assert written(tmp_path) == [act(1), act(3)]
+
+
+def test_a_rotation_that_fails_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(tmp_path / "a", max_bytes=200)
+    file.append([act(1)], None)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", _no_room)
+        with pytest.raises(AuditError):
+            file.append([act(2)], None)
+    file.append([act(2)], None)
+    assert written(tmp_path / "a") == [act(1), act(2)]
+
+
+def test_a_file_that_was_begun_and_never_written_is_no_damage(tmp_path: Path) -> None:
+    opened(tmp_path / "a").append([act(1)], None)
+    (tmp_path / "a" / "audit-000000000002.jsonl").touch()
+    again = opened(tmp_path / "a")
+    again.append([act(2)], None)
+    assert written(tmp_path / "a") == [act(1), act(2)]
+
+
+def _no_room(*_: object) -> int:
+    raise OSError(28, "No space left on device")

@@ -12,15 +12,17 @@ import pytest
 from federator.model.event import Amended, Draft
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AnswerRefused, SubmitAsked
+from federator.model.plan import NodeShare
 from federator.model.reason import ReasonCode
 from federator.model.tenant import JobLimits, Tenancy, Tenant
-from federator.model.workload import TenantName, WorkloadId
+from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.limits import submit_refusal
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 
 VISION = TenantName("vision")
+TAKEN = ((SiteName("alpine"), "a1"), (SiteName("baker"), "b1"))  # by local users, where they are
 _CLIENTS = count(10_000)
 
 
@@ -205,3 +207,13 @@ def test_many_of_one_user_behind_the_limit_leave_the_place_to_who_has_one() -> N
     other = f.submit(draft(user="bob"))
     assert sum(at_sites(f, ids)) == 1
     assert at_sites(f, [other]) == [True]
+
+
+@pytest.mark.parametrize("limits", [{"running_per_user": 1}, {"running": 1}])
+def test_a_job_that_no_site_takes_does_not_keep_the_only_place(limits: dict[str, float]) -> None:
+    f = federation(limited(**limits))
+    for site, node in TAKEN:
+        f.slurm(site).take_locally(node, NodeShare(gpus=8))
+    f.run_for(10.0)
+    large, small = f.submit(draft(gang(4, 8), user="ada")), f.submit(draft(user="ada"))
+    assert at_sites(f, [large, small]) == [False, True]
