@@ -143,6 +143,7 @@ class SlurmClient:
         self._others_until_s = 0.0
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
+        self._reservations: tuple[SlurmReservation, ...] = ()  # as last read
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
 
@@ -163,13 +164,19 @@ class SlurmClient:
         return parse_partitions(await self._read("scontrol", "-a", "-o", "show", "partitions"))
 
     async def reservations(self) -> Reading[SlurmReservation]:
-        """Return every reservation that this account may see; none where it may not ask."""
+        """Return every reservation that this account may see; none where it may never ask.
+
+        Where this question fails, those of the last one still hold.
+        """
         argv = ("scontrol", "-a", "-o", "show", "reservations")
         done = await self._run(argv, may_fail=True)
         if done.exit_status != 0:
             said = done.stderr.decode("utf-8", "replace").strip()[:200]
-            return Reading(records=(), problems=(f"reservations: {said}",), complete=False)
-        return parse_reservations(done.stdout.decode("utf-8", "replace"))
+            known = self._reservations
+            return Reading(records=known, problems=(f"reservations: {said}",), complete=False)
+        found = parse_reservations(done.stdout.decode("utf-8", "replace"))
+        self._reservations = found.records
+        return found
 
     async def settings_changed(self) -> bool:
         """Tell whether partitions or reservations are others than the last sweep shows."""

@@ -14,11 +14,14 @@ from federator.model.node_names import needs_wishes
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site_message import SiteAnswer
+from federator.model.window import SiteWindow
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
 MOST_REASONS: Final = 256  # of a refusal; one for each het component is usual
 MOST_ALTERNATIVES: Final = 8
 SOUND_KEPT: Final = 4_096  # answers that were looked at
+LAST_S: Final = 1e11  # Unix time; the year 5138
+MOST_WINDOWS: Final = 10_000  # of a site
 MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
 
 
@@ -87,8 +90,10 @@ def is_valid_refusal(refusal: Refusal) -> bool:
     """Tell whether a refusal's numbers are numbers, and there is not too much of it."""
     amounts = [s for s in (refusal.starts_in_s, refusal.sooner_in_s) if s is not None]
     texts: list[str] = []
+    times: list[float] = []
     for r in refusal.reasons[:MOST_REASONS]:
         amounts += (r.needed, r.free, r.free_nodes, r.largest_rack, r.more, r.more_in_s)
+        times += (r.from_s, r.until_s)
         texts += (r.job, r.unit, r.detail, *r.apart)
     for other in refusal.alternatives[:MOST_ALTERNATIVES]:
         amounts += (other.nodes, other.gpus, len(other.gpu_types))
@@ -97,7 +102,17 @@ def is_valid_refusal(refusal: Refusal) -> bool:
         len(refusal.reasons) <= MOST_REASONS
         and len(refusal.alternatives) <= MOST_ALTERNATIVES
         and all(isfinite(amount) and 0 <= amount <= MAX_AMOUNT for amount in amounts)
+        and all(0 <= time <= LAST_S for time in times)
         and sum(map(len, texts)) <= MOST_TEXT
+    )
+
+
+def valid_windows(windows: Sequence[SiteWindow]) -> tuple[SiteWindow, ...]:
+    """Those whose times are times; not more of them than a site has any use for."""
+    return tuple(
+        window
+        for window in windows[:MOST_WINDOWS]
+        if 0 <= window.starts_at_s <= window.ends_at_s <= LAST_S and 0 <= window.again_s <= LAST_S
     )
 
 

@@ -25,7 +25,7 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.amendment import asks_for_other
+from federator.sched.state.amendment import asks_sites_for_other
 from federator.sched.state.ledger import WorkloadRecord
 
 _REQUEUES: Final = frozenset({ControlVerb.REQUEUE, ControlVerb.REQUEUE_HOLD})
@@ -87,7 +87,7 @@ def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId])
         if found:
             turn.record(structs.replace(change, at_s=turn.now_s, workloads=found, by=asked.by))
         for entry in map(turn.ledger.entries.__getitem__, found):
-            if entry.state is WorkloadState.HELD and asks_for_other(change):
+            if entry.state is WorkloadState.HELD and asks_sites_for_other(change):
                 turn.change(entry, WorkloadEvent.RELEASED)
     turn.pass_is_due(turn)
 

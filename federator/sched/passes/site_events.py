@@ -24,6 +24,7 @@ from federator.model.site_message import (
     SiteNews,
 )
 from federator.model.workload import AttemptId, SiteName
+from federator.sched.passes.bid_validation import valid_windows
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order
@@ -129,9 +130,11 @@ class SiteEvents:
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
             self._rounds.is_due(turn)  # something came free, perhaps of local users
-        if report.windows is not None and report.windows != view.windows:
-            view.windows = report.windows
-            self._rounds.is_due(turn)
+        if report.windows is not None:
+            windows = valid_windows(report.windows)
+            if windows != view.windows:
+                view.windows = windows
+                self._rounds.is_due(turn)
         self._write_offs.reported(site, report)
         unknown = tuple(
             attempt_report.attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from federator.sched.state.workload_record import WorkloadRecord
 if TYPE_CHECKING:
     from federator.sched.state.ledger import Ledger
 
+_OF_PLACE: Final = frozenset({"nice"})
 Packed = dict[int, tuple[msgspec.Raw, msgspec.Raw]]
 """Submissions as they were and as they are now, by the identity of the first: tasks of an array
 share them. While the first is kept no other has its identity."""
@@ -52,11 +53,24 @@ def asks_for_other(event: Amended) -> bool:
     )
 
 
+def asks_sites_for_other(event: Amended) -> bool:
+    """Whether more is other than its place among those of one priority, or its array's throttle."""
+    options = {*(option.name for option in event.options), *event.without}
+    return not options <= _OF_PLACE or any(
+        value is not None
+        for value in (
+            *(event.name, event.time_limit_s, event.requeue, event.jobs, event.tenant),
+            *(event.asked_priority, event.priority),
+        )
+    )
+
+
 def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
     is_queued = entry.state is WorkloadState.PENDING
     if is_queued:
         ledger.backlog.remove(entry.workload, entry.queued_since_s)
-        ledger.claims.pop(entry.workload.id, None)
+        if asks_sites_for_other(event):
+            ledger.claims.pop(entry.workload.id, None)
     ledger.counts.left(entry.workload, entry.state)
     ledger.dependents.renamed(entry, partial(_replace, entry, event, packed))
     ledger.counts.came(entry.workload, entry.state)
@@ -67,7 +81,8 @@ def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed
 def _replace(entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
     """A site that refused what was asked for before may take what is asked for now."""
     entry.workload = _changed(entry.workload, event, packed)
-    _forget_refusals(entry)
+    if asks_sites_for_other(event):
+        _forget_refusals(entry)
 
 
 def _forget_refusals(entry: WorkloadRecord) -> None:

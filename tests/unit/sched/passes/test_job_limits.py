@@ -12,8 +12,8 @@ import pytest
 from federator.model.event import Amended, Draft
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AnswerRefused, SubmitAsked
-from federator.model.plan import NodeShare
 from federator.model.reason import ReasonCode
+from federator.model.site import NodeShare
 from federator.model.tenant import JobLimits, Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
