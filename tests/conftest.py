@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 _IS_SIDE = _WORKER != "gw0"
@@ -23,6 +24,9 @@ if _IS_SIDE:
     os.environ["FEDERATOR_TESTBED_NAME"] = f"{name}-{_WORKER}" if name else _WORKER
     os.environ["FEDERATOR_TESTBED_DIR"] = str(Path(usual).resolve() / "side" / _WORKER)
 
+
+settings.register_profile("federator", deadline=None)  # no test judges by wall time
+settings.load_profile("federator")
 
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
 _LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
