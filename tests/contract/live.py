@@ -109,6 +109,7 @@ class LiveHands:
             "-p",
             "local",
             "--comment=mine",
+            f"--exclude={self.site}-g1",  # where exactly the gang's CPUs are to be seen
         )
         return int(await self.root(*argv, stdin=SLEEP.encode()))
 
