@@ -136,7 +136,7 @@ class Candidates:
             entry.refusals = {SiteName(""): refusal}
             self._withheld.count_not_lent(lane, refusal)
             self._walk.take()
-        elif (refusal := self._withheld.of(entry, is_again=front.id in again)) is not None:
+        elif (refusal := self._withheld.of(entry)) is not None:
             self._hold_back(entry, front, refusal)
         else:
             self._limit.count(asked)
@@ -161,7 +161,7 @@ class Candidates:
         others = self._known.bits([site for site in self.sites if site != claim.site])
         settled = not others or self._known.is_refused(number, entry.workload.jobs, others)
         here = claim.site in self.sites and (is_again or self._claims.is_worth_asking(claim))
-        if (settled and not here) or self._withheld.of(entry, is_again=is_again) is not None:
+        if (settled and not here) or self._withheld.of(entry) is not None:
             self._walk.pass_over()
             return
         self.ranked[id_] = self._walk.take()
@@ -181,7 +181,7 @@ class Candidates:
     def next_claimant(self) -> tuple[Ranked, int] | None:
         """The first in rank that is within quota, starts nowhere and has no claim; its shape."""
         while (found := self._blocked.pop()) is not None:
-            if self._withheld.of(self._ledger.entries[found[0].id], is_again=False) is None:
+            if self._withheld.of(self._ledger.entries[found[0].id]) is None:
                 return found
         return None
 

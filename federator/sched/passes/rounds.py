@@ -336,11 +336,13 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
-            pass_.was_refused(entry)
             self._wake_to_retry(turn, entry)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}
+        for id_ in outcome.refused:
+            if id_ not in again:  # who is asked again has its place
+                pass_.was_refused(self._ledger.entries[id_])
         self._ask(turn, pass_, again)
 
     def _settle_claim(self, turn: Transaction, pass_: SchedulingPass, ranked: Ranked) -> None:

@@ -68,12 +68,12 @@ class Withheld:
         if self._not_lent[lane] >= MOST_NOT_LENT:
             lane.over_refusal = refusal
 
-    def of(self, entry: WorkloadRecord, *, is_again: bool) -> Refusal | None:
-        """The refusal of one that is not tried now; ``is_again``: it has its place as a task."""
+    def of(self, entry: WorkloadRecord) -> Refusal | None:
+        """The refusal of one that is not tried now; who has a place keeps it."""
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
-        return None if is_again else self._places.take(workload)
+        return self._places.take(workload)
 
     def of_plan(
         self, workload: Workload, charge: Charge, *, within: bool
