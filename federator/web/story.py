@@ -194,11 +194,13 @@ def _events(submitted_at_s: float, attempts: tuple[StoryAttempt, ...]) -> tuple[
         if each.awarded_at_s:
             found.append(StoryEvent(at_s=each.awarded_at_s, what=f"awarded: {where}"))
         if each.started_at_s:
-            found.append(StoryEvent(at_s=each.started_at_s, what=f"started: {where}"))
+            started_at_s = max(each.started_at_s, each.awarded_at_s)  # Slurm's are whole seconds
+            found.append(StoryEvent(at_s=started_at_s, what=f"started: {where}"))
         if each.ended_at_s:
             why = f" ({each.reason})" if each.reason else ""
             state = each.state or "ended"
-            found.append(StoryEvent(at_s=each.ended_at_s, what=f"{state}: {where}{why}"))
+            ended_at_s = max(each.ended_at_s, each.started_at_s, each.awarded_at_s)
+            found.append(StoryEvent(at_s=ended_at_s, what=f"{state}: {where}{why}"))
     return tuple(sorted(found, key=lambda event: event.at_s))
 
 
