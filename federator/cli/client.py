@@ -26,6 +26,8 @@ from federator.wire.client_protocol import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from federator.wire.replies import Reply
 
 SOCKETS: Final = (
@@ -74,16 +76,22 @@ def _away(path: str) -> str:
     return f"{who}; running jobs run on, and commands work again once it is back ({path})"
 
 
-def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
+def socket_beside(configured: Path) -> str:
+    """``$FEDERATOR_SOCKET``, else the socket that a configuration names."""
+    return os.environ.get("FEDERATOR_SOCKET") or str(configured)
+
+
+def call(message: Call, timeout_s: float = TIMEOUT_S, path: str | None = None) -> Reply:
     """Ask the daemon and wait for its answer, ``timeout_s`` at most for each part of it.
 
-    Where too many other commands wait it is asked again, for as long.
+    Where too many other commands wait it is asked again, for as long. ``path`` is the socket, by
+    default that of ``socket_path``.
 
     Raises:
         NoAnswer: it was asked, and did not answer.
         SiteUnavailable: it cannot be reached; nothing was asked.
     """
-    path = socket_path()
+    path = path or socket_path()
     data = frame(message)
     if len(data) > MAX_CALL_BYTES:
         raise InvalidRequest(

@@ -6,12 +6,12 @@ to work that cannot be evicted.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -244,10 +244,9 @@ class _ConfiguredPlanner:
 
 
 def _asker(loaded: FederationConfig) -> Callable[[PlanCall], Reply]:
-    from federator.cli.client import call  # noqa: PLC0415
+    from federator.cli.client import call, socket_beside  # noqa: PLC0415
 
-    os.environ.setdefault("FEDERATOR_SOCKET", str(loaded.socket))
-    return call
+    return partial(call, path=socket_beside(loaded.socket))
 
 
 def _log() -> Any:

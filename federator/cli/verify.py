@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 import click
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
-from federator.cli.client import call
+from federator.cli.client import call, socket_beside
 from federator.cli.text import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
 from federator.daemon.ssh_check import door_findings
@@ -90,8 +89,7 @@ def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
         SiteUnavailable: there is no daemon.
     """
     # A daemon beside this configuration is meant, unless the caller names another.
-    os.environ.setdefault("FEDERATOR_SOCKET", str(socket))
-    reply = call(asked, timeout_s=VERIFY_CALL_S)
+    reply = call(asked, timeout_s=VERIFY_CALL_S, path=socket_beside(socket))
     if isinstance(reply, ErrorReply):
         if reply.kind is ErrorKind.UNAVAILABLE:
             detail = printable(reply.message)

@@ -60,6 +60,7 @@ def _print_token(user: str) -> None:
 def _serve(path: Path, listen: str | None, log_level: str) -> None:
     import structlog  # noqa: PLC0415
 
+    from federator.cli.client import socket_beside  # noqa: PLC0415
     from federator.cli.services import log_to_stderr  # noqa: PLC0415
     from federator.config import FederationConfig, load_config  # noqa: PLC0415
     from federator.config_web import WebConfig  # noqa: PLC0415
@@ -80,7 +81,7 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
     opened = config.web.listen  # until the end: who is believed depends on the socket that is open
     tokens = TokenFile(None if config.web.tokens is None else path.parent / config.web.tokens)
     watched = WatchedConfig(config, path, partial(loaded, at=opened), time.monotonic)
-    asking = partial(ask, Path(os.environ.get("FEDERATOR_SOCKET") or config.socket))
+    asking = partial(ask, Path(socket_beside(config.socket)))
     page = WebPage(watched, asking, tokens, time.monotonic, time.time)
     structlog.get_logger().info("web_started", listen=config.web.listen)
     _run(page, _door(config.web))

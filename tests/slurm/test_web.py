@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -33,7 +34,8 @@ class Page:
         with socket.create_server(("127.0.0.1", 0)) as door:
             port = door.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self._log = (running.folder / "web.log").open("ab")
+        self.log = running.folder / "web.log"
+        self._log = self.log.open("ab")
         self.process = subprocess.Popen(
             [
                 str(BIN / "federator"),
@@ -44,6 +46,7 @@ class Page:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
+            env={"PATH": os.environ["PATH"], "HOME": str(running.folder)},
         )
 
     def get(self, path: str, user: str = "", form: dict[str, str] | None = None) -> tuple[int, str]:
@@ -96,7 +99,11 @@ def running(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def page(running: Running) -> Iterator[Page]:
     opened = Page(running)
     try:
-        within(30, lambda: opened.get("/healthz")[0] == 200)
+        try:
+            within(30, lambda: opened.get("/healthz")[0] == 200)
+        except AssertionError as error:
+            said = opened.get("/healthz"), opened.process.poll(), opened.log.read_text()[-2000:]
+            raise AssertionError(f"the page is not well: {said}") from error
         yield opened
     finally:
         assert opened.stop() in (0, -signal.SIGTERM)

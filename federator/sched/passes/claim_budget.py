@@ -11,7 +11,7 @@ from federator.sched.passes.claim_victims import ClaimVictims, Going
 from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.evictions import Eviction, charged, charged_gpus, since
+from federator.sched.state.evictions import Eviction, charged, since
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 
@@ -150,9 +150,9 @@ class ClaimBudget:
         for; or after the last who is spared for a while. Whoever ends by himself before makes it
         sooner.
         """
-        ahead = self._ahead_of(claim)
-        rest = [each for c in (*ahead, claim) for each in self._victims.left(c)]
-        windows = _windows([e.gpus for e in rest], self.tokens_gpus(turn), self.whole_gpus)
+        by_claim = [self._victims.left(each) for each in (*self._ahead_of(claim), claim)]
+        rest = [each for left in by_claim for each in left]
+        windows = _windows(by_claim, self.tokens_gpus(turn), self.whole_gpus)
         window_s = self._rules.preempt_window_s
         starts_s = turn.now_s + windows * window_s
         if windows:  # all of the budget is there again when what was evicted last is paid for
@@ -160,7 +160,7 @@ class ClaimBudget:
             starts_s += max(0.0, paid_s - turn.now_s - window_s)
         spared = [each for each in rest if each.spared_until_s > turn.now_s]
         if spared:  # by then the budget may just have been spent
-            windows = _windows([each.gpus for each in spared], 0.0, self.whole_gpus)
+            windows = _windows([spared], 0.0, self.whole_gpus)
             last_s = max(each.spared_until_s for each in spared)
             starts_s = max(starts_s, last_s + windows * self._rules.preempt_window_s)
         starts_s += self._rules.grace_s * self._batches(claim, rest)
@@ -189,20 +189,23 @@ class ClaimBudget:
         return [c for c in order if (c.priority, c.since_s, c.workload) < place]
 
 
-def _windows(sizes: Sequence[int], tokens_gpus: float, whole_gpus: float) -> int:
-    """The windows until the last of these may be told to leave; 0: all of them now."""
-    left, windows = tokens_gpus, 0
-    rest = sorted(sizes, key=lambda gpus: gpus > whole_gpus)  # stable
-    while rest and whole_gpus:
-        kept, paid_in = [], 1
-        for gpus in rest:
-            cost_gpus = charged_gpus(gpus, whole_gpus)
-            if cost_gpus <= left:
-                left -= cost_gpus
-                paid_in = max(paid_in, ceil(gpus / whole_gpus))
-            else:
-                kept.append(gpus)
-        rest = kept
-        if rest:
-            windows, left = windows + paid_in, whole_gpus
+def _windows(by_claim: Sequence[Sequence[Going]], tokens_gpus: float, whole_gpus: float) -> int:
+    """The windows until the last of these may be told to leave; 0: all of them now.
+
+    A claim has nothing of a window before all of those before it have been served.
+    """
+    left, windows, paid_in = tokens_gpus, 0, 1
+    for of_claim in by_claim:
+        rest = sorted(of_claim, key=lambda each: each.gpus > whole_gpus)  # stable
+        while rest and whole_gpus:
+            kept = []
+            for each in rest:
+                if each.cost_gpus <= left:
+                    left -= each.cost_gpus
+                    paid_in = max(paid_in, ceil(each.gpus / whole_gpus))
+                else:
+                    kept.append(each)
+            rest = kept
+            if rest:
+                windows, left, paid_in = windows + paid_in, whole_gpus, 1
     return windows

@@ -35,7 +35,7 @@ MEH = Finding(check="KillWait", verdict=Verdict.WARN, detail="600 s")
 def invoke(monkeypatch: pytest.MonkeyPatch, path: Path, reply: object, *more: str) -> Any:
     asked: list[object] = []
 
-    def call(message: object, timeout_s: float) -> object:
+    def call(message: object, timeout_s: float, path: str) -> object:
         asked.append((message, timeout_s))
         if isinstance(reply, Exception):
             raise reply

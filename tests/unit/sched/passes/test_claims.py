@@ -217,6 +217,25 @@ def test_a_large_victim_goes_last_as_it_is_paid_for_afterwards() -> None:
     assert (len(gone), gone[-1]) == (3, large)
 
 
+def test_a_claim_behind_one_with_a_large_victim_is_not_promised_too_much() -> None:
+    """Its small victim was reckoned to go first; but a claim is served before those after it."""
+    f = fleet(sites=("alpine", "cedar"), nodes=4)
+    large = f.submit(of("guest", nodes=4))
+    f.run_for(10.0)
+    guests_on(f, 4)
+    f.submit(of("owner", nodes=2))  # takes the budget of the first window
+    f.run_for(10.0)
+    first = f.submit(of("owner", nodes=4))
+    f.run_for(10.0)
+    second = f.submit(of("owner"))
+    f.run_for(10.0)
+    claims = f.federation.ledger.claims
+    assert claims[first].victims == (large,)
+    promised_by_s = claims[second].promised_by_s
+    f.run_until(lambda: f.state(second) is RUNS, limit_s=5 * WINDOW_S)
+    assert f.clock.now_s <= promised_by_s
+
+
 def test_who_is_over_quota_has_no_claim() -> None:
     f = fleet(nodes=10)
     guests_on(f, 10)
