@@ -22,7 +22,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from federator.model.event import Claimed, ClaimEnded
-from federator.model.lifecycle import WorkloadEvent
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
@@ -42,6 +42,7 @@ from federator.sched.state.rules import Rules
 
 MOST_CLAIMS: Final = 16  # at once; who comes later waits in the queue until one has ended
 AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried again after this time
+SOON_S: Final = 5.0  # and after this one, if somebody was starting then who may be evicted later
 
 
 _Shape = tuple[int, int, frozenset[SiteName]]
@@ -172,7 +173,19 @@ class Claims:
     def in_vain(self, number: int, ranked: Ranked) -> None:
         tenancy = self._ledger.tenancy
         home = tenancy.home(tenancy.row(self._ledger.entries[ranked.id].workload.tenant))
-        self._in_vain[number, ranked.priority, home] = self._now_s + AGAIN_S
+        again_s = SOON_S if self._some_start(ranked.priority) else AGAIN_S
+        self._in_vain[number, ranked.priority, home] = self._now_s + again_s
+
+    def _some_start(self, priority: int) -> bool:
+        """Tell whether somebody of a lower priority starts, who was no victim when it was tried."""
+        starting = self._ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+        found = (*starting, *self._terms.just_started())
+        return any(e.award is not None and e.award.priority > priority for e in found)
+
+    def next_try_s(self) -> float | None:
+        """Unix time at which a shape is tried again soon; None: none is."""
+        soon_s = self._now_s + SOON_S
+        return min((s for s in self._in_vain.values() if s <= soon_s), default=None)
 
     def set(
         self,

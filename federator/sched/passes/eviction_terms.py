@@ -58,6 +58,12 @@ class EvictionTerms:
         """The terms of all that may be evicted at a site; the same object while none changes."""
         return self._by_site.get(site, _NO_TERMS)
 
+    def just_started(self) -> list[WorkloadRecord]:
+        """Those that run, and did not when the terms were renewed last."""
+        known = (self._ledger.entries.get(id_) for id_ in self._changed or ())
+        running = (e for e in known if e is not None and e.state is WorkloadState.RUNNING)
+        return [entry for entry in running if entry.workload.id not in self.by_id]
+
     def renew(self, now_s: float) -> None:
         """Take in what has changed since the last time."""
         if self._changed is None:

@@ -236,6 +236,16 @@ def test_a_claim_behind_one_with_a_large_victim_is_not_promised_too_much() -> No
     assert f.clock.now_s <= promised_by_s
 
 
+def test_a_gang_that_comes_while_its_victims_are_being_started_has_its_claim_soon() -> None:
+    """They may not be evicted yet, and nothing said when they may be: it waited for a minute."""
+    f = fleet()
+    guests = [f.submit(of("guest")) for _ in range(8)]
+    f.run_until(lambda: all(f.state(id_) is not WAITS for id_ in guests), limit_s=10.0)
+    assert sum(f.state(id_) is RUNS for id_ in guests) == 4
+    owner = f.submit(of("owner", nodes=6))
+    f.run_until(lambda: owner in f.federation.ledger.claims, limit_s=10.0)
+
+
 def test_who_is_over_quota_has_no_claim() -> None:
     f = fleet(nodes=10)
     guests_on(f, 10)
