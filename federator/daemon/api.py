@@ -141,7 +141,10 @@ class Api:
         user = call.user[:MAX_NAME]  # a site may write anything; no account has a longer name
         log.debug("call", user=user, site=origin, call=type(call.call).__name__)
         if user == call.user and self._config.speaks_for(origin, user):
-            self._take(call.call, self.roles.caller(user, origin), answer)
+            roles = self.roles
+            roles.when_known(
+                user, lambda: self._take(call.call, roles.caller(user, origin), answer)
+            )
             return
         message = f"site {origin} may not speak for {user}: sites.{origin}.users says for whom"
         refusal = ErrorReply(message=message, kind=ErrorKind.DENIED)
@@ -154,9 +157,14 @@ class Api:
         speaks = bool(account) and user == account
         if speaks and isinstance(call, SpokenCall) and is_of_the_page(call):
             log.info("page_call", user=call.user, by=user, call=type(call.call).__name__)
-            self._take(call.call, self._page_user(call.user), answer)
-        else:
-            self._take(call, self.roles.caller(user, None)._replace(speaks=speaks), answer)
+            named, meant = call.user, call.call
+            self.roles.when_known(named, lambda: self._take(meant, self._page_user(named), answer))
+            return
+        roles = self.roles
+        roles.when_known(
+            user,
+            lambda: self._take(call, roles.caller(user, None)._replace(speaks=speaks), answer),
+        )
 
     def _page_user(self, user: str) -> Caller:
         """A user whom the web page names: its operators are those of federation.yaml alone."""

@@ -11,17 +11,17 @@ import os
 import pwd
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller
+from federator.daemon.group_lookup import GroupsOf, LookUp, at_once
 from federator.model.workload import SiteName
 from federator.wire.client_socket import user_of
 
 GROUPS_FRESH_S: Final = 60.0  # what the host said of a user's groups
 USERS_KEPT: Final = 10_000
-
-GroupsOf = Callable[[str], frozenset[str]]
 
 
 def operators() -> frozenset[str]:
@@ -51,6 +51,7 @@ class Roles:
         config: names the groups.
         groups_of: a user's, on this host.
         clock: monotonic seconds.
+        look_up: how the host is asked by ``when_known``.
     """
 
     def __init__(
@@ -58,10 +59,13 @@ class Roles:
         config: FederationConfig,
         groups_of: GroupsOf = groups_on_this_host,
         clock: Callable[[], float] = time.monotonic,
+        look_up: LookUp = at_once,
     ) -> None:
         self._config = config
         self._groups_of = groups_of
         self._clock = clock
+        self._look_up = look_up
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._operators = operators()
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
         self._named = frozenset(
@@ -71,7 +75,30 @@ class Roles:
 
     def by(self, config: FederationConfig) -> Roles:
         """The roles by another configuration."""
-        return Roles(config, self._groups_of, self._clock)
+        return Roles(config, self._groups_of, self._clock, self._look_up)
+
+    def when_known(self, user: str, then: Callable[[], None]) -> None:
+        """Call ``then`` once the groups of a user are known, or the host does not tell them.
+
+        Where it does not, he has those that he had before, or none.
+        """
+        if self._is_fresh(user):
+            then()
+            return
+        waiting = self._waiting.setdefault(user, [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            self._look_up(self._groups_of, user, partial(self._take, user))
+
+    def _take(self, user: str, found: frozenset[str] | None) -> None:
+        _, before = self._known.get(user, (0.0, frozenset[str]()))
+        self._keep(user, before if found is None else found)
+        for then in self._waiting.pop(user):
+            then()
+
+    def _is_fresh(self, user: str) -> bool:
+        at_s, _ = self._known.get(user, (-GROUPS_FRESH_S, frozenset()))
+        return not self._named or self._clock() - at_s < GROUPS_FRESH_S
 
     def caller(self, user: str, via: SiteName | None) -> Caller:
         """The caller of this name; ``via``: the site that says so, None on the daemon's host."""
@@ -96,12 +123,11 @@ class Roles:
         """Those that the configuration names; a host is asked only if it names any."""
         if not self._named:
             return frozenset()
-        now_s = self._clock()
-        at_s, known = self._known.get(user, (-GROUPS_FRESH_S, frozenset()))
-        if now_s - at_s < GROUPS_FRESH_S:
-            return known
+        if not self._is_fresh(user):
+            self._keep(user, self._groups_of(user))
+        return self._known[user][1]
+
+    def _keep(self, user: str, groups: frozenset[str]) -> None:
         if len(self._known) >= USERS_KEPT:
             self._known.clear()
-        found = self._groups_of(user) & self._named
-        self._known[user] = (now_s, found)
-        return found
+        self._known[user] = self._clock(), groups & self._named

@@ -104,6 +104,7 @@ class StoryFeed:
             self._kept.popitem(last=False)
 
     async def _found(self, names: Sequence[str]) -> dict[str, StoryFound] | SiteUnavailable:
+        """The answers; of an answer that does not hold all, each half is asked for by itself."""
         try:
             queue = await self._ask(QueueCall(ids=tuple(names), ended=True, why=True, files=True))
             call = AccountingCall(ids=tuple(names), attempts=True, use=True)
@@ -115,6 +116,9 @@ class StoryFeed:
                 return SiteUnavailable(reply.message)
         if not isinstance(queue, QueueReply) or not isinstance(accounts, AccountingReply):
             return SiteUnavailable("the daemon gave an unexpected answer")
+        is_cut = queue.left_off or accounts.left_off or accounts.after is not None
+        if is_cut and len(names) > 1:
+            return await self._in_halves(names)
         return {
             name: StoryFound(
                 tuple(r for r in queue.rows if is_meant(name, r.id, r.array_id, r.array_index)),
@@ -123,6 +127,16 @@ class StoryFeed:
             )
             for name in names
         }
+
+    async def _in_halves(self, names: Sequence[str]) -> dict[str, StoryFound] | SiteUnavailable:
+        middle = len(names) // 2
+        found: dict[str, StoryFound] = {}
+        for half in (names[:middle], names[middle:]):
+            part = await self._found(half)
+            if isinstance(part, SiteUnavailable):
+                return part
+            found |= part
+        return found
 
 
 def is_meant(name: str, id_: int, array_id: int, array_index: int) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from federator.config import FederationConfig
+from federator.daemon.group_lookup import TakeGroups
 from federator.daemon.roles import GROUPS_FRESH_S, Roles
 from federator.faults.clock import VirtualClock
 from federator.model.eligibility import Hold
@@ -141,6 +143,31 @@ def test_a_user_s_groups_are_asked_for_once_a_minute() -> None:
     assert asked == ["eve", "eve"]
     Roles(CONFIG, groups_of=groups_of).caller("eve", None)  # no group is named
     assert len(asked) == 2
+
+
+def test_calls_wait_for_one_look_up_and_who_is_not_known_keeps_his_groups() -> None:
+    asked: list[str] = []
+    answers = []
+    clock = VirtualClock()
+    calls: list[int] = []
+
+    def look_up(_groups_of: object, user: str, take: TakeGroups) -> None:
+        asked.append(user)
+        answers.append(take)
+
+    roles = Roles(config(), clock=clock, look_up=look_up)
+    for k in range(3):
+        roles.when_known("eve", partial(calls.append, k))
+    assert (asked, calls) == (["eve"], [])
+    answers.pop()(GROUPS["eve"])
+    assert calls == [0, 1, 2]
+    roles.when_known("eve", partial(calls.append, 3))
+    assert (asked, calls[-1]) == (["eve"], 3)
+    clock.advance(GROUPS_FRESH_S)
+    roles.when_known("eve", partial(calls.append, 4))
+    answers.pop()(None)  # the directory does not answer
+    assert calls[-1] == 4
+    assert roles.caller("eve", None).operator
 
 
 # ---- the map of a site ----
