@@ -145,8 +145,11 @@ class Claims:
             beyond = self.budget.beyond_gpus(turn, claim)
             has_tokens = tokens >= min(each.cost_gpus for each in going) or beyond > 0
             saves = saves_left(self._ledger, self._rules, claim.site)
-            if not has_tokens or (saves < 1 and all(each.component is None for each in going)):
+            if not has_tokens:
                 tokens, is_kept = 0.0, True
+            elif saves < 1 and all(each.component is None for each in going):
+                # Its part of the budget is kept; claims in other regions may have the rest.
+                tokens, is_kept = max(0.0, tokens - self.victims.wanted_gpus(claim)), True
             elif not self.victims.is_clearing(claim):
                 return claim
             else:

@@ -82,6 +82,18 @@ def test_sites_of_one_region_share_the_bound(regions: Mapping[SiteName, str], in
     assert len(evictions(f)) == 16
 
 
+def test_a_region_s_claim_does_not_wait_for_the_saves_of_another_region() -> None:
+    f = fleet(replace(BOUND, regions=TWO_REGIONS), ("alpine", "cedar"))
+    guests_on(f, 16)
+    for name in ("owner", "urgent"):
+        f.submit(of(name, nodes=8))
+    ledger = f.federation.ledger
+    while len(evictions(f)) < 16:
+        f.run_for(0.25)
+        saving = [e.site for e in ledger.in_state(WorkloadState.PREEMPTING)]
+        assert [saving.count(site) for site in TWO_REGIONS] == [MOST, MOST]
+
+
 def test_small_ones_that_need_a_victim_each_wait_for_their_turn() -> None:
     f = fleet()
     guests_on(f)
