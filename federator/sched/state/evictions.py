@@ -19,6 +19,22 @@ class Eviction(NamedTuple):
     gpus: int  # as the budget counts them
 
 
+class Evictions(deque[Eviction]):
+    """Evictions in order of time; the oldest are forgotten.
+
+    Attributes:
+        largest_gpus: of one of them, or of one that is forgotten.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=EVICTIONS_KEPT)
+        self.largest_gpus = 0
+
+    def add(self, eviction: Eviction) -> None:
+        self.append(eviction)
+        self.largest_gpus = max(self.largest_gpus, eviction.gpus)
+
+
 class EvictionHistory:
     """The latest evictions in order of time; only the ledger adds to them.
 
@@ -28,18 +44,22 @@ class EvictionHistory:
     """
 
     def __init__(self) -> None:
-        self.within: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
-        self.beyond: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
+        self.within = Evictions()
+        self.beyond = Evictions()
 
     def add(self, event: Changed, gpus: int) -> None:
         """One that holds so many GPUs, or parts of one, is told to leave."""
         kept = self.beyond if event.beyond_budget else self.within
-        kept.append(Eviction(event.at_s, max(LEAST_GPUS, gpus, event.counts_gpus)))
+        kept.add(Eviction(event.at_s, max(LEAST_GPUS, gpus, event.counts_gpus)))
 
     def restore(self, record: SnapshotEvictions) -> None:
         """These follow those that are known."""
-        self.within.extend(Eviction(*each) for each in record.evictions)
-        self.beyond.extend(Eviction(*each) for each in record.beyond_budget)
+        for kept, found in (
+            (self.within, record.evictions),
+            (self.beyond, record.beyond_budget),
+        ):
+            for each in found:
+                kept.add(Eviction(*each))
 
 
 def charged_gpus(gpus: float, whole_gpus: float) -> float:
@@ -50,9 +70,7 @@ def charged_gpus(gpus: float, whole_gpus: float) -> float:
     return min(gpus, whole_gpus) if whole_gpus else gpus
 
 
-def spent_gpus(
-    evictions: deque[Eviction], whole_gpus: float, window_s: float, now_s: float
-) -> float:
+def spent_gpus(evictions: Evictions, whole_gpus: float, window_s: float, now_s: float) -> float:
     """What evictions have taken of the budget that is in force now.
 
     Args:
@@ -66,12 +84,12 @@ def spent_gpus(
 
 
 def charged(
-    evictions: deque[Eviction], whole_gpus: float, window_s: float, now_s: float
+    evictions: Evictions, whole_gpus: float, window_s: float, now_s: float
 ) -> list[tuple[Eviction, float]]:
     """The evictions that the budget still counts, each with the Unix time until which it does."""
     if not whole_gpus:
         return []
-    longest_s = window_s * max(1.0, max((e.gpus for e in evictions), default=0) / whole_gpus)
+    longest_s = window_s * max(1.0, evictions.largest_gpus / whole_gpus)
     until = (
         (e, e.at_s + window_s * max(1.0, e.gpus / whole_gpus))
         for e in since(evictions, now_s - longest_s)
@@ -79,6 +97,6 @@ def charged(
     return [(e, until_s) for e, until_s in until if until_s > now_s]
 
 
-def since(evictions: deque[Eviction], since_s: float) -> list[Eviction]:
+def since(evictions: Evictions, since_s: float) -> list[Eviction]:
     """Those after an instant, the latest first."""
     return list(takewhile(lambda eviction: eviction.at_s > since_s, reversed(evictions)))
