@@ -29,7 +29,7 @@ from federator.sched.passes.bid_validation import Validation, without_wishes
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus, prices_of, whole_budget_gpus
+from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.guest_rules import guest_rules
 from federator.sched.passes.held import Holding
@@ -223,8 +223,7 @@ class Rounds:
         budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
         if self._claims is not None:
             self._claims.take_in_changes()
-        whole_gpus = whole_budget_gpus(self._rules, turn.fleet_gpus)
-        may_claim = whole_gpus or self._ledger.claims or self._ledger.tenancy.has_objectives
+        may_claim = budget or self._ledger.claims or self._ledger.tenancy.has_objectives
         claims = self._claims if may_claim else None
         if claims is not None and self._terms is not None:
             self._terms.renew(turn.now_s)
