@@ -162,7 +162,7 @@ class AccountingDesk:
             return
         yield from ledger.in_state(*_LIVE)
         for state in _ENDED:
-            for id_ in reversed(ledger.order_of(state)):
+            for id_ in reversed(ledger.by_state.ids(state)):
                 entry = ledger.entries[id_]
                 if entry.over_at_s < since_s:
                     break

@@ -44,7 +44,7 @@ def status_reply(
         policy=policy,
         epoch=ledger.epoch,
         sites=tuple(sites),
-        queue={state.value: ledger.count_in(state) for state in live},
+        queue={state.value: ledger.by_state.count(state) for state in live},
         gpus_held=sum(entry.held_gpus for entry in ledger.in_state(*AT_SITE)),
         last_pass=None if last is None else _pass_row(last),
         budget=_budget(federation, now_s),

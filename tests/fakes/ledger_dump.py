@@ -17,7 +17,10 @@ from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.state_index import StateIndex
+from federator.sched.state.submission_keys import SubmissionKeys
 from federator.sched.state.workload_record import RareFields, WorkloadRecord
 
 Attributes = dict[tuple[type, str], str]
@@ -37,9 +40,12 @@ DERIVED: Final[Attributes] = {
     (Lane, "_head"): "the same workloads may begin at another place of the arrays",
     (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
     (SaveTimes, "version"): "as of ``Holdings``",
-    (Ledger, "_watches"): "of readers in the same process",
+    (Ledger, "watches"): "of readers in the same process",
+    (Ledger, "_costs"): "counts in ``evictions``, ``saves`` and ``tax``",
     (Holdings, "version"): "tells that something has changed, within one process",
-    (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
+    (SubmissionKeys, "_key_of"): "``id_of`` the other way round, made when it is asked for",
+    (StateIndex, "_entries"): "the ledger's",
+    (PromisedNodes, "_entries"): "the ledger's",
     (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
     (Ledger, "counts"): "follows from the entries; members may be in another order",

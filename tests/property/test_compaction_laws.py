@@ -107,7 +107,7 @@ def test_what_is_forgotten_has_ended_and_nobody_misses_it(
     for id_ in known.keys() - ledger.entries.keys():
         assert known[id_].state in TERMINAL
         assert known[id_].over_at_s <= now_s - keep_s
-        assert id_ not in ledger.id_of_key.values()
+        assert id_ not in ledger.keys.id_of.values()
     for tasks in ledger.array_tasks.values():
         assert ledger.entries.keys() >= set(tasks.values())
     stop_faults(f)

@@ -123,8 +123,8 @@ def _drops_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def dropping(self: Ledger, event: object) -> object:
         effects = apply(self, event)  # type: ignore[arg-type]
-        if getattr(event, "first_id", 0) and len(self.id_of_key) > 3:
-            self.id_of_key.popitem()
+        if getattr(event, "first_id", 0) and len(self.keys.id_of) > 3:
+            self.keys.id_of.popitem()
         return effects
 
     monkeypatch.setattr(Ledger, "apply", dropping)

@@ -323,10 +323,10 @@ def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evict
     f = fresh(evicting)
     play(f, history)
     told, known = f.replayed(), f.federation.ledger
-    assert (told.epoch, told.next_id, told.id_of_key) == (
+    assert (told.epoch, told.next_id, told.keys.id_of) == (
         known.epoch,
         known.next_id,
-        known.id_of_key,
+        known.keys.id_of,
     )
     assert told.entries.keys() == known.entries.keys()
     for id_, entry in known.entries.items():

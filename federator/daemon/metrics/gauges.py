@@ -99,7 +99,7 @@ class Gauges:
 
     def _of_queue(self, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger
-        states = [((state.value,), ledger.count_in(state)) for state in _LIVE]
+        states = [((state.value,), ledger.by_state.count(state)) for state in _LIVE]
         yield family("federator_workloads", states)
         reasons = self._reasons.now()
         yield family("federator_pending_workloads", (((r,), n) for r, n in reasons.items()))

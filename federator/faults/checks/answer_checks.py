@@ -52,5 +52,5 @@ class AnswerChecks:
         for key, id_ in self._id_of_key.items():
             array = self._evidence.arrays.get(WorkloadId(id_))
             ids = array.tasks if array is not None else (WorkloadId(id_),)
-            if ledger.id_of_key.get(key) != id_ or not all(i in ledger.entries for i in ids):
+            if ledger.keys.id_of.get(key) != id_ or not all(i in ledger.entries for i in ids):
                 self._evidence.break_(f"key {key} was acknowledged as {id_}, and is lost")

@@ -182,7 +182,7 @@ def _is_free(turn: Transaction, workload: Workload) -> bool:
 def _key(turn: Transaction, workload: Workload, key: str) -> str:
     """Its submit key, unless another submission has it."""
     id_ = workload.id if workload.array is None else workload.array.array_id
-    known = turn.ledger.id_of_key.get(key, id_)
+    known = turn.ledger.keys.id_of.get(key, id_)
     return key if key and known == id_ else f"adopted-{id_}"
 
 

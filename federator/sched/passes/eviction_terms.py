@@ -52,7 +52,7 @@ class EvictionTerms:
     def close(self) -> None:
         """Watch the ledger no more."""
         if self._changed is not None:
-            self._ledger.unwatch(self._changed)
+            self._ledger.watches.close(self._changed)
 
     def at(self, site: SiteName) -> Terms:
         """The terms of all that may be evicted at a site; the same object while none changes."""
@@ -67,7 +67,7 @@ class EvictionTerms:
     def renew(self, now_s: float) -> None:
         """Take in what has changed since the last time."""
         if self._changed is None:
-            self._changed = self._ledger.watch()
+            self._changed = self._ledger.watches.open()
         changed = list(self._changed)
         self._changed.clear()
         stale: dict[int, set[WorkloadId]] = {}

@@ -287,7 +287,7 @@ class Federation:
     # ---- submissions ----
 
     def _submit(self, turn: Transaction, asked: SubmitAsked) -> None:
-        known = self.ledger.id_of_key.get(asked.key)
+        known = self.ledger.keys.id_of.get(asked.key)
         if known is not None and not asked.test_only:
             turn.commands.append(answer_again(self.ledger, asked, known))
             return

@@ -26,7 +26,7 @@ def launch_order(entry: WorkloadRecord, ledger: Ledger) -> LaunchAt:
         victims=entry.victims,
         shrinks=entry.shrinks,
         checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
-        key=ledger.key_of(w),
+        key=ledger.keys.of(w),
         priority=award.priority if award is not None else 0,
         within_quota=award is not None and award.within_quota,
         credit=award.credit if award is not None else 0.0,

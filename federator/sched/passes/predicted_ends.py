@@ -41,7 +41,7 @@ class PredictedEnds:
     def close(self) -> None:
         """Watch the ledger no more."""
         if self._changed is not None:
-            self._ledger.unwatch(self._changed)
+            self._ledger.watches.close(self._changed)
 
     def at(self, site: SiteName) -> Mapping[WorkloadId, float]:
         """Unix times for those that run at a site; the same object while none changes."""
@@ -50,7 +50,7 @@ class PredictedEnds:
     def renew(self, now_s: float) -> None:
         """Take in what has started or ended since the last time, and predict what is due."""
         if self._changed is None:
-            self._changed = self._ledger.watch()
+            self._changed = self._ledger.watches.open()
         due = dict.fromkeys(self._changed)
         self._changed.clear()
         while self._due and self._due[0][0] <= now_s:

@@ -159,7 +159,7 @@ class Transaction:
         """
         starting = self.ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
         leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
-        shrinking = (self.ledger.entries[id_] for id_ in self.ledger.shrinking)
+        shrinking = (self.ledger.entries[id_] for id_ in self.ledger.promised.shrinking)
         return [
             *(e for e in starting if e.withdrawing),
             *leaving,

@@ -87,12 +87,12 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for evictions in _chunked(ledger.evictions.beyond, _ROWS):
         yield SnapshotEvictions(at_s=at_s, evictions=(), beyond_budget=evictions)
     for state in WorkloadState:
-        for ids in _chunked(ledger.order_of(state), _ROWS):
+        for ids in _chunked(ledger.by_state.ids(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
     yield SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
-        shrinking=tuple(ledger.shrinking),
+        shrinking=tuple(ledger.promised.shrinking),
         claims=tuple(ledger.claims.values()),
         drains=ledger.drains.saved(),
         written_off=tuple(ledger.drains.written_off.values()),
@@ -119,7 +119,7 @@ def _chunked(
 def _submissions(ledger: Ledger) -> Iterator[SnapshotSubmission]:
     """All workloads in the ledger's order, what they share kept once."""
     keys: dict[WorkloadId, dict[str, WorkloadId]] = {}
-    for key, id_ in ledger.id_of_key.items():
+    for key, id_ in ledger.keys.id_of.items():
         keys.setdefault(id_, {})[key] = id_
     like: Workload | None = None
     shared: tuple[Any, ...] = ()
@@ -203,7 +203,7 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
         case SnapshotSaves() | SnapshotDurations() | SnapshotEvictions():
             _restore_learned(ledger, record)
         case SnapshotOrder():
-            ledger.restore_order(record.state, record.ids)
+            ledger.by_state.restore(record.state, record.ids)
         case SnapshotDone():
             _finish(ledger, record)
 
@@ -234,7 +234,7 @@ def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
 
 def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
     like = submission.like
-    ledger.id_of_key.update(submission.keys)
+    ledger.keys.id_of.update(submission.keys)
     if like is not None and len(submission.workloads) > 1:  # else it is most of the record anyhow
         like = replace(like, submission=like.submission.copy())
     if like is None:
@@ -266,7 +266,7 @@ def _workload(like: Workload, shared: dict[str, Any], kept: SnapshotWorkload) ->
 
 def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     """The last record: is all there, and does it agree?"""
-    ordered = [ledger.order_of(state) for state in WorkloadState]
+    ordered = [ledger.by_state.ids(state) for state in WorkloadState]
     agree = all(
         id_ in ledger.entries and ledger.entries[id_].state is state
         for state, ids in zip(WorkloadState, ordered, strict=True)
@@ -275,7 +275,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     numbers = {done.workloads, len(ledger.entries), sum(map(len, ordered))}
     if not agree or len(numbers) > 1:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
-    ledger.shrinking = dict.fromkeys(done.shrinking)
+    ledger.promised.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
     ledger.planned = done.planned
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)

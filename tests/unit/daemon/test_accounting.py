@@ -15,7 +15,7 @@ from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion, is_wanted, page
 from federator.history.rows import row_of
 from federator.history.service import JobHistory
-from federator.model.event import Awarded, Changed, LogRecord, Submitted, encode_event
+from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
@@ -132,8 +132,7 @@ def test_what_has_just_ended_is_shown_before_the_history_has_it(office: Office) 
 def test_what_the_log_has_forgotten_is_in_the_history_alone(office: Office) -> None:
     office.write(submitted(1), changed(1, _H.CANCEL_ASKED, 1100, by="eve"))
     office.history.take_all()
-    office.ledger.entries.clear()
-    office.ledger._by_state = {state: {} for state in office.ledger._by_state}
+    office.ledger.apply(Forgotten(at_s=1200, ids=(WorkloadId(FIRST_WORKLOAD_ID + 1),)))
     assert office.ids(ids=(str(FIRST_WORKLOAD_ID + 1),)) == [1]
 
 

@@ -135,7 +135,7 @@ def test_ended_workloads_leave_the_log_with_a_snapshot_when_they_are_old(world: 
         ids = known(host).entries.keys()
         assert WorkloadId(old) not in ids
         assert {WorkloadId(live), WorkloadId(young)} <= ids
-        assert "the key old" not in known(host).id_of_key
+        assert "the key old" not in known(host).keys.id_of
         assert dump(world.told()) == dump(known(host))
 
     run_virtual(world.clock, script())

@@ -37,7 +37,7 @@ def whole(follower: LogTailer) -> Federation:
 
 
 def keys(federation: Federation) -> Sequence[str]:
-    return tuple(federation.ledger.id_of_key)
+    return tuple(federation.ledger.keys.id_of)
 
 
 class Leader:

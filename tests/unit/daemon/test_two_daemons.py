@@ -114,7 +114,7 @@ class Host:
 
     def keys(self) -> set[str]:
         assert self.daemon.term is not None
-        return set(self.daemon.term.federation.ledger.id_of_key)
+        return set(self.daemon.term.federation.ledger.keys.id_of)
 
 
 class World:

@@ -104,9 +104,9 @@ def test_what_runs_and_is_unknown_is_adopted_with_id_attempt_key_and_plan() -> N
     assert entry.workload == told.workload
     assert (entry.attempt, entry.site, entry.site_job_id) == (1, ALPINE, 101)
     assert entry.plan == told.jobs
-    assert f.federation.ledger.id_of_key["mine"] == entry.workload.id
+    assert f.federation.ledger.keys.id_of["mine"] == entry.workload.id
     assert f.federation.ledger.next_id > entry.workload.id
-    assert f.federation.ledger.key_of(entry.workload) == "mine"
+    assert f.federation.ledger.keys.of(entry.workload) == "mine"
     assert not [c for c in f.commands if isinstance(c, LaunchAt)]
     assert not sent(f.commands, CancelOrder)
 
@@ -187,7 +187,7 @@ def test_a_task_keeps_its_array() -> None:
     told = replace(told, workload=task, attempt=AttemptId(workload=id_, attempt=1))
     assert show(f, replace(told, report=report(task))) is WorkloadState.RUNNING
     assert f.entry(id_).workload == task
-    assert f.federation.ledger.id_of_key["mine"] == array.array_id
+    assert f.federation.ledger.keys.id_of["mine"] == array.array_id
 
 
 def test_a_later_attempt_than_the_logs_is_its_workloads_present_one() -> None:
@@ -320,7 +320,7 @@ def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() 
     who = AttemptId(workload=own.id, attempt=1)
     named = replace(told, attempt=who, workload=own, report=report(own), key="eves")
     assert show(f, named) is WorkloadState.RUNNING
-    assert f.federation.ledger.id_of_key["eves"] == others
+    assert f.federation.ledger.keys.id_of["eves"] == others
 
 
 def test_the_retry_of_a_submission_that_was_adopted_when_it_had_completed_is_told_its_id() -> None:
@@ -359,7 +359,7 @@ def test_what_an_earlier_term_began_is_adopted_though_the_log_has_lost_its_tail(
     f.restart()
     assert f.federation.ledger.entries.keys() == {kept}
     assert show(f, told) is WorkloadState.RUNNING
-    assert f.federation.ledger.id_of_key["mine"] == order.attempt.workload
+    assert f.federation.ledger.keys.id_of["mine"] == order.attempt.workload
     assert f.submit(draft(gang(1))) > order.attempt.workload
 
 

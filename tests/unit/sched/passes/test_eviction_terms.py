@@ -139,9 +139,9 @@ def test_nothing_new_is_the_same_object() -> None:
 
 def test_who_may_evict_nobody_collects_nothing() -> None:
     """A fleet without GPUs has no budget: nobody would read it, and it would grow for ever."""
-    assert not Federation({ALPINE: ("gpu",)}, Mast(), RULES).ledger._watches
+    assert not Federation({ALPINE: ("gpu",)}, Mast(), RULES).ledger.watches
     kept = Kept()
     kept.runs(1, "vision", 1)
-    assert not kept.ledger._watches
+    assert not kept.ledger.watches
     kept.terms.renew(kept.now_s)  # all that is known by then is looked at
     assert len(kept.terms.by_id) == 1

@@ -49,7 +49,7 @@ def test_the_first_id_is_above_every_slurm_job_id_and_ids_never_repeat() -> None
     assert ledger.next_id == FIRST_WORKLOAD_ID
     ledger.apply(Submitted(at_s=0.0, draft=draft(array_indices=(3, 5)), first_id=ID, key="k"))
     assert ledger.next_id == FIRST_WORKLOAD_ID + 2
-    assert ledger.id_of_key["k"] == FIRST_WORKLOAD_ID
+    assert ledger.keys.id_of["k"] == FIRST_WORKLOAD_ID
 
 
 def test_the_tasks_of_an_array_share_one_submission() -> None:

@@ -28,7 +28,7 @@ def told(ledger: Ledger) -> dict[str, Any]:
     return {
         "epoch": ledger.epoch,
         "next_id": ledger.next_id,
-        "keys": dict(ledger.id_of_key),
+        "keys": dict(ledger.keys.id_of),
         "held_gpus": {
             tenant.name: ledger.holdings.used(row)[0]
             for row, tenant in enumerate(ledger.tenancy.tenants)

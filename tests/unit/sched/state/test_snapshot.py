@@ -43,9 +43,12 @@ from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.preemption_cost import PreemptionTax
+from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.recent_runs import RecentRuns
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.snapshot import taken
+from federator.sched.state.state_index import StateIndex
+from federator.sched.state.submission_keys import SubmissionKeys
 from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sched.state.workload_record import RareFields, WorkloadRecord
 from tests.fakes.build import draft, gang, plan_on
@@ -69,20 +72,23 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "log_began",
         "next_id",
         "array_tasks",
-        "id_of_key",
+        "keys",
         "latest_s",
         "evictions",
         "failures",
         "saves",
         "durations",
         "tax",
-        "shrinking",
+        "promised",
         "claims",
         "planned",
         "drains",
-        "_by_state",
+        "by_state",
         "_half_restored",
     },
+    SubmissionKeys: {"id_of"},
+    StateIndex: {"_ids"},
+    PromisedNodes: {"shrinking"},
     Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_counted"},
     WindowAverage: {"_window_s", "_width_s", "_gpus", "_since_s", "_ring", "_bucket"},
     DecayedAverage: {"_half_life_s", "_gpus", "_since_s", "_average"},
@@ -102,6 +108,9 @@ def instances() -> list[object]:
     ledger = Ledger()
     return [
         ledger,
+        ledger.keys,
+        ledger.by_state,
+        ledger.promised,
         ledger.holdings,
         WindowAverage(1.0),
         DecayedAverage(1.0),
