@@ -35,6 +35,7 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
@@ -102,6 +103,7 @@ class SiteConfig(Strict):
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
+    names: NamesConfig = NamesConfig()  # what it calls otherwise
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -149,11 +151,28 @@ class FederationConfig(Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            yield from self._name_mistakes(name, site)
             for k, user in enumerate(site.users or ()):
                 tenant = user.removeprefix("@")
                 if user.startswith("@") and tenant not in self.tenants:
                     message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
                     yield ("sites", name, "users", str(k)), message
+
+    def _name_mistakes(self, name: SiteName, site: SiteConfig) -> Iterator[Mistake]:
+        """Names of a site for what there is not, or that cannot be told apart there."""
+        known: dict[str, tuple[str, Collection[str]]] = {
+            "accounts": ("tenant", self.tenants),
+            "partitions": ("partition", site.partitions),
+            "gpu_types": ("GPU type", self.gpus),
+        }
+        at = ("sites", name, "names")
+        for kind, (word, names) in known.items():
+            for here in getattr(site.names, kind):
+                if here not in names:
+                    message = f"unknown {word} '{brief(here)}'; {one_of(here, names)}"
+                    yield (*at, kind, here), message
+        for keys, message in site.names.mistakes():
+            yield (*at, *keys), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}

@@ -74,6 +74,11 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.command": "Starts the agent as a local process, instead of ssh.",
         "sites.NAME.partitions": "Partitions that the federation may use, best first.",
         "sites.NAME.users": "For whom its agent may speak; @TENANT: its users; left out: for all.",
+        "sites.NAME.names.accounts.NAME": "The tenant's account at the site.",
+        "sites.NAME.names.qos.NAME": "The site's name of a QOS.",
+        "sites.NAME.names.partitions.NAME": "The site's name of one of partitions.",
+        "sites.NAME.names.gpu_types.TYPE": "The site's gres type of a GPU type.",
+        "sites.NAME.names.features.NAME": "The site's name of a feature.",
         "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
         "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
         "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",
@@ -119,6 +124,8 @@ def generic_name(key: str) -> str:
     words = key.split(".")
     if len(words) > 1 and words[0] in ("regions", "sites", "tenants", "gpus"):
         words[1] = "TYPE" if words[0] == "gpus" else "NAME"
+    if words[0] == "sites" and words[2:3] == ["names"] and len(words) > 4:
+        words[4] = "NAME"
     if "gpu_types" in words[:-1]:
         words[words.index("gpu_types") + 1] = "TYPE"
     return ".".join(words)

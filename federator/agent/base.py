@@ -217,6 +217,13 @@ class SiteInspector(Protocol):
         """
         ...
 
+    async def missing_names(self) -> Sequence[str] | None:
+        """Return the site's names, by federation.yaml, that Slurm does not know; each with its key.
+
+        None: the file gives it none.
+        """
+        ...
+
     async def is_loose(self, user: str) -> bool:
         """Tell whether sudo or helper let the agent do what they must not."""
         ...

@@ -206,6 +206,7 @@ class Term:
             },
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
+            names=site.names.there,
         )
         return SiteLink(
             name,
