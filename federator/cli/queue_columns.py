@@ -360,7 +360,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("cpus-per-task", "CPUS_PER_TASK", _option("cpus-per-task", "1")),
     _C("cpus-per-tres", "CPUS_PER_TRES", _cpus_per_tres),
     _C("CronJob", "CRON_JOB", _number("No")),
-    _C("Deadline", "DEADLINE", _absent),
+    _C("Deadline", "DEADLINE", lambda s: time_text(s.details.deadline_at_s)),
     _C("DelayBoot", "DELAY_BOOT", _number("0:00")),
     _C("Dependency", "DEPENDENCY", lambda s: s.details.dependency or NONE, "E"),
     _C("DerivedEC", "DERIVED_EC", _number("0:0")),

@@ -165,6 +165,10 @@ def _no_progress(reason: Reason) -> str:
     return f"{reason.needed} attempts in a row saved nothing before their time limit"
 
 
+def _deadline(reason: Reason) -> str:
+    return f"cannot end by its deadline, {clock(reason.until_s)}, any more"
+
+
 def _not_lent(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
     return f"may not be evicted, so it starts only within the quota{of}"
@@ -220,6 +224,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.DEPENDENCY: _named("waits for other jobs"),
     ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
+    ReasonCode.DEADLINE: _deadline,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),

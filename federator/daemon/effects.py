@@ -41,6 +41,7 @@ from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
+from federator.slurm.options.deadline_option import TOO_LATE
 from federator.slurm.options.notice import notice_of
 from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
 from federator.wire.client_protocol import (
@@ -211,6 +212,8 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
         message = "Batch job submission failed: Invalid node name specified"
     if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
         return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
+    if "" in reasons and reasons[""].reasons[0].code is ReasonCode.DEADLINE:
+        return ErrorReply(message=TOO_LATE, reasons=reasons)
     if "" in reasons:
         message = _never_for_the_tenant(reasons[""])
     return ErrorReply(message=message, reasons=reasons)

@@ -53,6 +53,8 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         elastic=asked.elastic,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,
+        deadline_at_s=asked.deadline.at_s,
+        starts_by_s=asked.deadline.starts_by_s,
         waits_for=known_dependency(ledger, asked.waits_for),
     )
 

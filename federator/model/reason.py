@@ -45,6 +45,7 @@ class ReasonCode(Enum):
     DEPENDENCY = "Dependency"  # on jobs in ``detail`` that have not started, or ended, yet
     NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
     BEGIN_TIME = "BeginTime"  # its begin time has not come
+    DEADLINE = "DeadLine"  # it cannot end by its deadline, ``until_s``, any more
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     SITE_RESERVATION = "FedSiteReservation"  # would run into a reservation of the site's Slurm: its
     # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``

@@ -183,6 +183,8 @@ class Workload:
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
+    deadline_at_s: float = inf  # Unix time by which it is to have ended (--deadline)
+    starts_by_s: float = inf  # Unix time after which it cannot end by then, and is not started
     # Carried and shown; nothing acts on them yet.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset

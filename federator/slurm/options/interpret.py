@@ -60,6 +60,7 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
+from federator.slurm.options.deadline_option import NO_DEADLINE, Deadline, deadline, earliest
 from federator.slurm.options.dependency_option import read_dependency
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
@@ -98,6 +99,7 @@ class Interpreted:
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time
+    deadline: Deadline = NO_DEADLINE
     waits_for: Dependency = NO_DEPENDENCY
 
 
@@ -207,7 +209,8 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
         hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
-        begin_at_s=max(quantities.unix_time_s(each.text("begin") or "uts0") for each in given),
+        begin_at_s=max(map(_begin_at_s, given)),
+        deadline=earliest(map(_deadline, given)),
         waits_for=read_dependency(
             [each.text("dependency") for each in given],
             [each.text("kill-on-invalid-dep") for each in given],
@@ -226,6 +229,15 @@ def _time_limit_s(given: _Given) -> float:
     if least is not None:
         passed_values.check_time_min(least, limit_s)
     return limit_s
+
+
+def _begin_at_s(given: _Given) -> float:
+    return quantities.unix_time_s(given.text("begin") or "uts0")
+
+
+def _deadline(given: _Given) -> Deadline:
+    limit, least = given.text("time"), given.text("time-min")
+    return deadline(given.text("deadline"), limit, least, _begin_at_s(given))
 
 
 def _signal_lead_s(given: _Given) -> float:

@@ -255,8 +255,8 @@ def nice(text: str | None) -> int:
     return number
 
 
-def unix_time_s(text: str) -> float:
-    """Read ``--begin`` as fsbatch sends it, ``uts`` and Unix time.
+def unix_time_s(text: str, option: str = "begin") -> float:
+    """Read ``--begin`` or ``--deadline`` as fsbatch sends it, ``uts`` and Unix time.
 
     Raises:
         InvalidRequest: it is anything else; the time zone of other forms is not known here.
@@ -264,7 +264,7 @@ def unix_time_s(text: str) -> float:
     seconds = _number(text.removeprefix("uts")) if text.startswith("uts") else None
     if seconds is None or seconds > MAX_UNIX_S:
         raise InvalidRequest(
-            f'Invalid --begin specification "{text[:60]}"; a program that is not fsbatch writes '
+            f'Invalid --{option} specification "{text[:60]}"; a program that is not fsbatch writes '
             "uts and Unix time, as in uts1798704000"
         )
     return float(seconds)
