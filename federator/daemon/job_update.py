@@ -162,7 +162,9 @@ def _ranked_anew(
 
 
 def _check_submit_limits(ledger: Ledger, w: Workload, tenant: TenantName, jobs: int) -> None:
-    refusal = None if tenant == w.tenant else submit_refusal(ledger, tenant, w.user, jobs)
+    if tenant == w.tenant:
+        return
+    refusal = submit_refusal(ledger, tenant, w.user, jobs, leaves=w.tenant)
     if refusal is not None:
         code, policy = refusal.reasons[0].code.value, BEYOND_POLICY.partition(": ")[2]
         raise InvalidRequest(f"{code}: {policy}")

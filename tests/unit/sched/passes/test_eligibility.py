@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from federator.model.eligibility import Hold
-from federator.model.event import Amended, Changed
+from federator.model.event import Amended, Changed, Draft
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerRefused,
@@ -200,12 +200,16 @@ def test_what_may_not_start_gains_no_age() -> None:
 # ---- deadlines ----
 
 
+def due(f: Loopback, wanted: Draft) -> Draft:
+    """It is to have ended in two minutes, and takes one."""
+    now_s = f.clock.now_s
+    return replace(wanted, deadline_at_s=now_s + 120.0, starts_by_s=now_s + 60.0)
+
+
 def test_a_job_that_cannot_end_by_its_deadline_any_more_has_ended_as_in_slurm() -> None:
     f = federation(nodes=1)
     f.submit(draft())
-    id_ = f.submit(
-        replace(draft(), deadline_at_s=f.clock.now_s + 120.0, starts_by_s=f.clock.now_s + 60.0)
-    )
+    id_ = f.submit(due(f, draft()))
     f.run_for(59.0)
     assert f.state(id_) is PENDING
     f.run_for(1.0)
@@ -219,8 +223,7 @@ def test_a_job_that_cannot_end_by_its_deadline_any_more_has_ended_as_in_slurm() 
 
 def test_a_deadline_ends_what_is_held_and_every_task_of_an_array() -> None:
     f = federation()
-    late = {"deadline_at_s": f.clock.now_s + 120.0, "starts_by_s": f.clock.now_s + 60.0}
-    first = f.submit(replace(draft(hold=Hold.USER, array_indices=(0, 1)), **late))
+    first = f.submit(due(f, draft(hold=Hold.USER, array_indices=(0, 1))))
     f.run_for(61.0)
     states = [f.state(id_) for id_ in (first, WorkloadId(first + 1))]
     assert states == [WorkloadState.FAILED] * 2
@@ -228,9 +231,7 @@ def test_a_deadline_ends_what_is_held_and_every_task_of_an_array() -> None:
 
 def test_what_runs_by_then_runs_on_and_does_not_wait_again() -> None:
     f = federation()
-    id_ = f.submit(
-        replace(draft(), deadline_at_s=f.clock.now_s + 120.0, starts_by_s=f.clock.now_s + 60.0)
-    )
+    id_ = f.submit(due(f, draft()))
     f.run_for(90.0)
     assert f.state(id_) is RUNNING
     f.control(ControlVerb.REQUEUE, id_)
@@ -251,9 +252,7 @@ def test_what_is_too_late_from_the_beginning_is_refused() -> None:
 def test_a_deadline_is_kept_by_the_daemon_that_comes_after() -> None:
     f = federation(nodes=1)
     f.submit(draft())
-    id_ = f.submit(
-        replace(draft(), deadline_at_s=f.clock.now_s + 120.0, starts_by_s=f.clock.now_s + 60.0)
-    )
+    id_ = f.submit(due(f, draft()))
     f.run_for(1.0)
     f.restart()
     f.run_for(80.0)
@@ -263,9 +262,7 @@ def test_a_deadline_is_kept_by_the_daemon_that_comes_after() -> None:
 def test_a_deadline_that_is_taken_away_ends_nothing() -> None:
     f = federation(nodes=1)
     f.submit(draft())
-    id_ = f.submit(
-        replace(draft(), deadline_at_s=f.clock.now_s + 120.0, starts_by_s=f.clock.now_s + 60.0)
-    )
+    id_ = f.submit(due(f, draft()))
     change = Amended(at_s=0.0, workloads=(id_,), deadline_at_s=inf, starts_by_s=inf)
     f.observe(
         ControlAsked(
