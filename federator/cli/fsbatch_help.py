@@ -111,7 +111,7 @@ GROUPS: Final = (
 )  # fmt: skip
 REFUSED: Final = (
     "Not honoured, because the federation chooses site and nodes: -w -x -F --reservation "
-    "-L --switches --priority --gid; each is refused with what to do instead."
+    "--switches --priority --gid; each is refused with what to do instead."
 )
 VARIABLES: Final = (
     ("FEDERATOR_SOCKET", "Where the federation listens, if not at the usual place."),

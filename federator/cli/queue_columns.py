@@ -379,7 +379,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("JobArrayId", "JOBID", job_id, "i"),
     _C("JobId", "JOBID", lambda s: str(own_id(s.row)), "A"),
     _C("LastSchedEval", "LAST_SCHED_EVAL", _absent),
-    _C("Licenses", "LICENSES", _unset, "W"),
+    _C("Licenses", "LICENSES", _option("licenses", NONE), "W"),
     _C("LicensesAlloc", "LICENSES_ALLOC", _unset),
     _C("MaxCPUs", "MAX_CPUS", lambda s: str(s.details.cpus)),
     _C("MaxNodes", "MAX_NODES", lambda s: str(s.row.nodes)),

@@ -165,6 +165,10 @@ def _no_progress(reason: Reason) -> str:
     return f"{reason.needed} attempts in a row saved nothing before their time limit"
 
 
+def _licenses(reason: Reason) -> str:
+    return f"needs {counted(reason.needed, 'licence')} {reason.unit}, {reason.free} free"
+
+
 def _deadline(reason: Reason) -> str:
     return f"cannot end by its deadline, {clock(reason.until_s)}, any more"
 
@@ -209,6 +213,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.OLD_RELEASE: _named("the site's release of the federation cannot plan it"),
     ReasonCode.NODE_TOO_SMALL: _node_size,
     ReasonCode.TOO_FEW_NODES: _too_few,
+    ReasonCode.LICENSES: _licenses,
     ReasonCode.UNKNOWN_USER: _named("the user has no account there"),
     ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
     ReasonCode.DRAINED: _named("the site takes no new work"),

@@ -42,6 +42,7 @@ from federator.model.submission import Submission, pack_submission, unpack_submi
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
 from federator.slurm.options.deadline_option import TOO_LATE
+from federator.slurm.options.license_option import INVALID as INVALID_LICENSE
 from federator.slurm.options.notice import notice_of
 from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
 from federator.wire.client_protocol import (
@@ -210,6 +211,8 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
     message = "no site can ever run this job"
     if all(r.code is ReasonCode.NO_NODE for each in reasons.values() for r in each.reasons):
         message = "Batch job submission failed: Invalid node name specified"
+    if all(r.code is ReasonCode.LICENSES for each in reasons.values() for r in each.reasons):
+        message = INVALID_LICENSE
     if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
         return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
     if "" in reasons and reasons[""].reasons[0].code is ReasonCode.DEADLINE:

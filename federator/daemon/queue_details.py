@@ -29,6 +29,7 @@ SHOWN: Final = frozenset(
         "gpus-per-node",
         "gpus-per-task",
         "gres",
+        "licenses",
         "mcs-label",
         "mem-per-gpu",
         "network",

@@ -29,6 +29,7 @@ class ReasonCode(Enum):
     NODES_ASKED = "FedNodesAsked"  # nodes of --nodelist (``detail``) take no jobs, or do not suit
     NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
+    LICENSES = "Licenses"  # fewer are free, or there at all: ``unit`` is their name
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``

@@ -15,6 +15,7 @@ import msgspec
 from federator.errors import InvalidRequest
 from federator.model.constraint import ways_of
 from federator.model.gres import Gres
+from federator.model.license import Licenses
 from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
@@ -74,6 +75,7 @@ class Job:
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
     avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
     gres: Gres = ()  # on every node, beside GPUs
+    licenses: Licenses = ()  # of the site, for the whole job
     constraint: str = ""  # in place of ``features``, where --constraint is more than a&b
     nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
     exclude: tuple[str, ...] = ()  # none of these; as the last

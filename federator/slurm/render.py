@@ -66,6 +66,7 @@ from federator.slurm.options.file_names import (
     working_dir,
 )
 from federator.slurm.options.interpret import datasets_of
+from federator.slurm.options.license_option import words_of_licenses
 from federator.slurm.options.option_table import OPTIONS, OWN, Treatment
 from federator.slurm.options.options import DIRECTIVE, Options, header_lines, words_of
 from federator.wire.agent_protocol import LaunchOrder
@@ -95,6 +96,7 @@ _REPLACED: Final = frozenset(
         "hold",
         "ignore-pbs",
         "kill-on-invalid-dep",
+        "licenses",
         "nice",
     }
 )
@@ -257,6 +259,7 @@ def _component(
         ("nodelist", fold(tuple(plan.nodes))),
         ("partition", plan.partition),
         ("account", str(order.tenant)),
+        ("licenses", words_of_licenses(plan.licenses)),
         ("comment", comment),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", working_dir(order.submission, k) if "chdir" in values else None),

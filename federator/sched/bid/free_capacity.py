@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from federator.model.constraint import Expression, Way, holds
 from federator.model.gres import Gres, covers
+from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
@@ -284,15 +285,21 @@ class FreeCapacity:
         nodes: those that take jobs.
         fabric: how they are connected; by default every leaf switch hangs on one spine.
         mix: what has been asked for lately, to judge what a plan leaves free.
+        licenses: those that are free at the site, by name.
     """
 
     def __init__(
-        self, nodes: Iterable[Node], fabric: Fabric | None = None, mix: RequestMix | None = None
+        self,
+        nodes: Iterable[Node],
+        fabric: Fabric | None = None,
+        mix: RequestMix | None = None,
+        licenses: Mapping[str, int] = NOTHING,
     ) -> None:
         self.nodes = [FreeNode.of(node) for node in nodes]
         self.by_name = {f.node.name: f for f in self.nodes}
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
+        self.licenses = dict(licenses)
         self._by_partition: dict[str, list[FreeNode]] = {}
         racks: dict[str, RackRoom] = {}
         for f in self.nodes:
@@ -310,12 +317,16 @@ class FreeCapacity:
         for name, share in plan.nodes.items():
             if name in self.by_name:
                 self.by_name[name].take(share)
+        for name, amount in plan.licenses:
+            self.licenses[name] = self.licenses.get(name, 0) - amount
 
     def release(self, plan: JobPlan) -> None:
         """Undo ``take``."""
         for name, share in plan.nodes.items():
             if name in self.by_name:
                 self.by_name[name].give_back(share)
+        for name, amount in plan.licenses:
+            self.licenses[name] = self.licenses.get(name, 0) + amount
 
     def assign(self, plan: JobPlan) -> None:
         """``take`` it, and keep its nodes from the other jobs of the workload."""

@@ -81,6 +81,7 @@ _STAGES = (
     ReasonCode.NODE_FAILED,
     ReasonCode.NODE_TOO_SMALL,
     ReasonCode.TOO_FEW_NODES,
+    ReasonCode.LICENSES,
 )
 
 
@@ -111,6 +112,7 @@ class _Option:
             partition=self.partition,
             nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
             gpu_types=_gpus_by_type(chosen, shares),
+            licenses=job.licenses,
             rails=_rails(chosen, shares),
         )
         return Placed(plan=plan, score=self.score)
@@ -118,6 +120,9 @@ class _Option:
 
 def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason:
     """The best of the ways to satisfy the job's constraint; ties to the first."""
+    lacking = short_of_licenses(job, room)
+    if lacking is not None:
+        return lacking
     first, *others = ways_of(job.constraint)
     best = _option_in_way(job, room, partition, first)
     for way in others:
@@ -125,6 +130,17 @@ def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason
         if _is_better(found, best):
             best = found
     return best
+
+
+def short_of_licenses(job: Job, room: FreeCapacity) -> Reason | None:
+    """The licences that a job asks for and the room does not have so many of; None: it has all."""
+    for name, amount in job.licenses:
+        free = room.licenses.get(name, 0)
+        if amount > free:
+            return Reason(
+                code=ReasonCode.LICENSES, job=job.name, needed=amount, free=max(0, free), unit=name
+            )
+    return None
 
 
 def _is_better(one: _Option | Reason, other: _Option | Reason) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from federator.model.gres import plus
+from federator.model.license import Licenses
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
@@ -108,6 +110,13 @@ def _short_in_total(
     ):
         if needed > free:
             return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
+    wanted: Licenses = ()
+    for job in jobs:
+        wanted = plus(wanted, job.licenses)
+    for name, amount in wanted:
+        there = room.licenses.get(name, 0)
+        if amount > there:
+            return Reason(code=ReasonCode.LICENSES, needed=amount, free=there, unit=name)
     return too_few_nodes(jobs, room, partitions)
 
 

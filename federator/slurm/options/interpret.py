@@ -62,6 +62,7 @@ from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
 from federator.slurm.options.deadline_option import NO_DEADLINE, Deadline, deadline, earliest
 from federator.slurm.options.dependency_option import read_dependency
+from federator.slurm.options.license_option import licenses
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
@@ -514,6 +515,7 @@ def _job(given: _Given, name: str) -> Job:
         tensor_parallel=tensor if wish.any else 1,
         pipeline_stages=stages if wish.any else 1,
         gres=quantities.gres(given.text("gres") or "none").others,
+        licenses=licenses(given.text("licenses")),
         features=asked.features,
         constraint=asked.constraint,
         nodelist=asked.nodelist,
