@@ -110,7 +110,7 @@ GROUPS: Final = (
     ),
 )  # fmt: skip
 REFUSED: Final = (
-    "Not honoured, because the federation chooses site and nodes: -w -x -F --reservation "
+    "Not honoured, because the federation chooses site and nodes: "
     "--switches --priority --gid; each is refused with what to do instead."
 )
 VARIABLES: Final = (

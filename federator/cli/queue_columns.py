@@ -420,7 +420,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("ReqNodes", "REQ_NODES", _number(""), "n", whole=True),
     _C("ReqSwitch", "REQ_SWITCH", _zero),
     _C("Requeue", "REQUEUE", lambda s: str(int(s.details.requeue))),
-    _C("Reservation", "RESERVATION", _unset, "v"),
+    _C("Reservation", "RESERVATION", _option("reservation", NONE), "v"),
     _C("ResizeTime", "RESIZE_TIME", _absent),
     _C("RestartCnt", "RESTART_COUNT", lambda s: str(s.details.restarts)),
     _C("Runtime", "RUNTIME", _unset),

@@ -165,6 +165,15 @@ def _no_progress(reason: Reason) -> str:
     return f"{reason.needed} attempts in a row saved nothing before their time limit"
 
 
+def _in_reservation(reason: Reason) -> str:
+    if not reason.from_s:
+        return f"no node of reservation {reason.detail} can be had"
+    return (
+        f"its reservation {reason.detail} is from {clock(reason.from_s)} until "
+        f"{clock(reason.until_s)}"
+    )
+
+
 def _licenses(reason: Reason) -> str:
     return f"needs {counted(reason.needed, 'licence')} {reason.unit}, {reason.free} free"
 
@@ -232,6 +241,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.DEADLINE: _deadline,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
+    ReasonCode.NO_RESERVATION: _named("no reservation for it of that name"),
+    ReasonCode.RESERVATION: _in_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),

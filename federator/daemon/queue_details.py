@@ -43,6 +43,7 @@ SHOWN: Final = frozenset(
         "profile",
         "qos",
         "reboot",
+        "reservation",
         "segment",
         "sockets-per-node",
         "thread-spec",

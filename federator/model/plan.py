@@ -65,6 +65,7 @@ class JobPlan:
     nodes: dict[str, NodeShare]
     gpu_types: dict[str, int] = field(default_factory=dict)  # GPUs by type, where nodes have one
     licenses: Licenses = ()  # that it takes at the site
+    reservation: str = ""  # of the site's Slurm, that it is in
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
 
 

@@ -50,6 +50,8 @@ class ReasonCode(Enum):
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     SITE_RESERVATION = "FedSiteReservation"  # would run into a reservation of the site's Slurm: its
     # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
+    NO_RESERVATION = "FedReservation"  # none of that name (``detail``), or not for this user
+    RESERVATION = "Reservation"  # its reservation (``detail``) is from ``from_s`` to ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site

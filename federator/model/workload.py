@@ -79,6 +79,8 @@ class Job:
     constraint: str = ""  # in place of ``features``, where --constraint is more than a&b
     nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
     exclude: tuple[str, ...] = ()  # none of these; as the last
+    reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
+    within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:

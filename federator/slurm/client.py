@@ -33,6 +33,7 @@ from federator.model.site import AttemptReport, LocalJob, Node, NodeState, SiteJ
 from federator.model.slurm_reservation import SlurmReservation
 from federator.model.window import SiteWindow, windows_of
 from federator.model.workload import AttemptId
+from federator.slurm.group_members import with_members
 from federator.slurm.helper_client import USER_NAME, HelperClient
 from federator.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.slurm.parse_base import Reading
@@ -365,7 +366,7 @@ class SlurmClient:
         others = await self.others(nodes.records)
         licenses = await self.licenses()
         cpus = {node.name: node.cpus for node in nodes.records if self._concerns(node)}
-        windows = windows_of(settings.reservations.records, cpus, taken_at_s)
+        windows = windows_of(map(with_members, settings.reservations.records), cpus, taken_at_s)
         shown = _without_closed(nodes.records, settings.partitions.records)
         read = (jobs, nodes, settings, others, licenses)
         return SlurmSweep(

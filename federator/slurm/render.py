@@ -98,6 +98,7 @@ _REPLACED: Final = frozenset(
         "kill-on-invalid-dep",
         "licenses",
         "nice",
+        "reservation",
     }
 )
 _HOST_ONLY: Final = frozenset(
@@ -259,6 +260,7 @@ def _component(
         ("nodelist", fold(tuple(plan.nodes))),
         ("partition", plan.partition),
         ("account", str(order.tenant)),
+        ("reservation", plan.reservation),
         ("licenses", words_of_licenses(plan.licenses)),
         ("comment", comment),
         ("job-name", values.get("job-name") or order.name),

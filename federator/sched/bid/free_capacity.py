@@ -159,6 +159,7 @@ class Kind(NamedTuple):
     gres: Gres = ()
     every: Expression | None = None  # that features of each node satisfy
     exclude: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: Job, partition: str, way: Way) -> Kind:
@@ -176,6 +177,7 @@ class Kind(NamedTuple):
             job.gres,
             way.every,
             job.exclude,
+            job.within,
         )
 
     def gpus_do(self, node: Node) -> bool:
@@ -379,6 +381,11 @@ class FreeCapacity:
         found = self._capable(kind)
         if isinstance(found, ReasonCode):
             return found
+        if kind.within:
+            allowed = set(kind.within)
+            found = [f for f in found if f.node.name in allowed]
+            if not found:
+                return ReasonCode.NODES_ASKED
         if kind.exclude:
             excluded = set(kind.exclude)
             found = [f for f in found if f.node.name not in excluded]

@@ -59,6 +59,7 @@ class _Profile(NamedTuple):
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
     gres: Gres
     licenses: Licenses
+    within: frozenset[str]  # empty: any nodes
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -69,6 +70,7 @@ class _Profile(NamedTuple):
             and self.features <= other.features
             and (not self.constraint or self.constraint == other.constraint)
             and self.avoid <= other.avoid
+            and (not self.within or self.within >= other.within > frozenset())
             and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
@@ -107,6 +109,7 @@ def _profile(job: Job) -> _Profile:
         ),
         gres=job.gres,
         licenses=job.licenses,
+        within=frozenset(job.within),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from federator.model.constraint import Way, ways_of
 from federator.model.plan import JobPlan
@@ -113,6 +114,7 @@ class _Option:
             nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
             gpu_types=_gpus_by_type(chosen, shares),
             licenses=job.licenses,
+            reservation=job.reservation[0] if job.reservation else "",
             rails=_rails(chosen, shares),
         )
         return Placed(plan=plan, score=self.score)
@@ -210,6 +212,9 @@ def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> di
     return found
 
 
+_ALL_EXCLUDED: Final = "all that would do are excluded"
+
+
 def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitable | Reason:
     """Nodes of the right kind, whatever is free on them."""
     found = room.of_kind(Kind.of(job, partition, way))
@@ -226,7 +231,7 @@ def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitabl
         if found is ReasonCode.NO_PARTITION:
             missing = partition
         elif found is ReasonCode.NODES_ASKED:
-            missing = "all that would do are excluded"
+            missing = "none in the reservation is right" if job.within else _ALL_EXCLUDED
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
         needed, name = job.nodes or 1, job.name

@@ -66,6 +66,7 @@ from federator.slurm.options.license_option import licenses
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
+from federator.slurm.options.reservation_option import reservation
 from federator.slurm.options.signal_option import read_signal
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
 
@@ -515,6 +516,7 @@ def _job(given: _Given, name: str) -> Job:
         tensor_parallel=tensor if wish.any else 1,
         pipeline_stages=stages if wish.any else 1,
         gres=quantities.gres(given.text("gres") or "none").others,
+        reservation=reservation(given.text("reservation")),
         licenses=licenses(given.text("licenses")),
         features=asked.features,
         constraint=asked.constraint,

@@ -137,6 +137,7 @@ _ACCEPTED: Final = (
     ("quiet", "Q", _N, _CLIENT),
     ("reboot", "", _N, _PASS),
     ("requeue", "", _O, _READ),
+    ("reservation", "", _R, _READ),
     ("resources", "", _R, _PASS),
     ("resv-ports", "", _O, _PASS),
     ("segment", "", _R, _PASS),
@@ -174,7 +175,6 @@ _REFUSED: Final = (
     ("gpus-per-socket", "", _R, "sockets are not planned with; use --gpus-per-node"),
     ("ntasks-per-tres", "", _R, "use --ntasks-per-gpu"),
     ("priority", "", _R, "the priority is the tenant's; --fed-priority and --nice can lower it"),
-    ("reservation", "", _R, "reservations belong to one site; use that site's sbatch"),
     ("switches", "", _R, "the federation already packs a job under as few switches as it can"),
     ("tres-per-task", "", _R, "use --cpus-per-task and --gpus-per-task"),
 )
