@@ -418,7 +418,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("ReasonList", "NODELIST(REASON)", _reason_list, "R", whole=True, whole_heading=True),
     _C("Reboot", "REBOOT", _flag("reboot")),
     _C("ReqNodes", "REQ_NODES", _number(""), "n", whole=True),
-    _C("ReqSwitch", "REQ_SWITCH", _zero),
+    _C("ReqSwitch", "REQ_SWITCH", lambda s: s.option("switches", "0").partition("@")[0]),
     _C("Requeue", "REQUEUE", lambda s: str(int(s.details.requeue))),
     _C("Reservation", "RESERVATION", _option("reservation", NONE), "v"),
     _C("ResizeTime", "RESIZE_TIME", _absent),

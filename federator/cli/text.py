@@ -174,6 +174,11 @@ def _in_reservation(reason: Reason) -> str:
     )
 
 
+def _switches(reason: Reason) -> str:
+    wanted = counted(reason.needed, "leaf switch", "es")
+    return f"waits for nodes under {wanted}; those that are free are under {reason.free}"
+
+
 def _licenses(reason: Reason) -> str:
     return f"needs {counted(reason.needed, 'licence')} {reason.unit}, {reason.free} free"
 
@@ -223,6 +228,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NODE_TOO_SMALL: _node_size,
     ReasonCode.TOO_FEW_NODES: _too_few,
     ReasonCode.LICENSES: _licenses,
+    ReasonCode.SWITCHES: _switches,
     ReasonCode.UNKNOWN_USER: _named("the user has no account there"),
     ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
     ReasonCode.DRAINED: _named("the site takes no new work"),

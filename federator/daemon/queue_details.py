@@ -46,6 +46,7 @@ SHOWN: Final = frozenset(
         "reservation",
         "segment",
         "sockets-per-node",
+        "switches",
         "thread-spec",
         "threads-per-core",
         "time-min",

@@ -30,6 +30,7 @@ class ReasonCode(Enum):
     NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     LICENSES = "Licenses"  # fewer are free, or there at all: ``unit`` is their name
+    SWITCHES = "FedSwitches"  # could start under ``free`` leaf switches, and wants ``needed``
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``

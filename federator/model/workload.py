@@ -80,6 +80,8 @@ class Job:
     nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
     exclude: tuple[str, ...] = ()  # none of these; as the last
     reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
+    switches: int = 0  # under so many leaf switches at most; 0: it does not matter
+    switch_wait_s: float = inf  # so long, from when it could first start under more
     within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 
     def __post_init__(self) -> None:
@@ -146,7 +148,7 @@ class Job:
     @property
     def is_picky(self) -> bool:
         """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
-        if self.nodelist:
+        if self.nodelist or self.switches:
             return True
         ways = ways_of(self.constraint)
         return len(ways) > 1 or bool(ways[0].counted)

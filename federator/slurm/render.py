@@ -6,8 +6,8 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nodelist`` and ``--exclude`` have become part of the plan, and so has a ``--constraint`` that
-  is more than features joined by &.
+* ``--nodelist``, ``--exclude`` and ``--switches`` have become part of the plan, and so has a
+  ``--constraint`` that is more than features joined by &.
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
@@ -99,6 +99,7 @@ _REPLACED: Final = frozenset(
         "licenses",
         "nice",
         "reservation",
+        "switches",
     }
 )
 _HOST_ONLY: Final = frozenset(

@@ -35,6 +35,7 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
         ReasonCode.LICENSES,
+        ReasonCode.SWITCHES,
     }
 )
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
@@ -60,6 +61,7 @@ class _Profile(NamedTuple):
     gres: Gres
     licenses: Licenses
     within: frozenset[str]  # empty: any nodes
+    switches: int  # 0: any number
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -70,6 +72,7 @@ class _Profile(NamedTuple):
             and self.features <= other.features
             and (not self.constraint or self.constraint == other.constraint)
             and self.avoid <= other.avoid
+            and (not self.switches or self.switches >= other.switches > 0)
             and (not self.within or self.within >= other.within > frozenset())
             and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
@@ -110,6 +113,7 @@ def _profile(job: Job) -> _Profile:
         gres=job.gres,
         licenses=job.licenses,
         within=frozenset(job.within),
+        switches=job.switches,
     )
 
 

@@ -19,6 +19,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
+from federator.sched.bid.few_switches import under_few_switches
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
 from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
 from federator.sched.bid.score import PERFECT, score_of_places
@@ -83,6 +84,7 @@ _STAGES = (
     ReasonCode.NODE_TOO_SMALL,
     ReasonCode.TOO_FEW_NODES,
     ReasonCode.LICENSES,
+    ReasonCode.SWITCHES,
 )
 
 
@@ -165,7 +167,7 @@ def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _O
     found = _option_among(job, room, partition, suitable.nodes, way)
     if job.total_gpus or not suitable.alike or isinstance(found, Reason):
         return found
-    if job.nodelist or way.counted:
+    if job.is_picky:
         return found
     sparing = choose_sparing(job, suitable.nodes, room.fabric)
     if not sparing:
@@ -178,6 +180,8 @@ def _option_among(
     job: Job, room: FreeCapacity, partition: str, nodes: list[FreeNode], way: Way
 ) -> _Option | Reason:
     chosen = choose(job, nodes, room.fabric, way)
+    if job.switches and not isinstance(chosen, Reason):
+        chosen = under_few_switches(job, nodes, chosen, room.fabric, way)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 

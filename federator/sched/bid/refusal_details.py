@@ -25,7 +25,7 @@ EXPLAINED: Final = 16  # refusals that say what would start instead
 
 
 _AS_THEY_ARE: Final = frozenset(
-    {ReasonCode.NODE_FAILED, ReasonCode.NODES_ASKED, ReasonCode.LICENSES}
+    {ReasonCode.NODE_FAILED, ReasonCode.NODES_ASKED, ReasonCode.LICENSES, ReasonCode.SWITCHES}
 )
 
 

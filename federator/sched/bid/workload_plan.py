@@ -138,9 +138,9 @@ def _place_in_order(
 
 def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """The jobs, on whatever nodes."""
-    if not any(job.avoid or job.within for job in jobs):
+    if not any(job.avoid or job.within or job.switches for job in jobs):
         return jobs
-    return tuple(replace(job, avoid=(), within=()) for job in jobs)
+    return tuple(replace(job, avoid=(), within=(), switches=0) for job in jobs)
 
 
 def never_fits(

@@ -49,7 +49,7 @@ carried and shown; nothing acts on them yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Final
@@ -69,6 +69,7 @@ from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.reservation_option import reservation
 from federator.slurm.options.signal_option import read_signal
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
+from federator.slurm.options.switches_option import switches
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 MAX_NAME_BYTES: Final = 256
@@ -502,7 +503,7 @@ def _job(given: _Given, name: str) -> Job:
     exclusive = given.text("exclusive")
     if exclusive not in (None, "user", "mcs", "topo"):
         raise InvalidRequest("Invalid --exclusive specification")
-    return Job(
+    job = Job(
         name=name,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -516,14 +517,25 @@ def _job(given: _Given, name: str) -> Job:
         tensor_parallel=tensor if wish.any else 1,
         pipeline_stages=stages if wish.any else 1,
         gres=quantities.gres(given.text("gres") or "none").others,
-        reservation=reservation(given.text("reservation")),
-        licenses=licenses(given.text("licenses")),
         features=asked.features,
         constraint=asked.constraint,
         nodelist=asked.nodelist,
         exclude=asked.exclude,
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
+    )
+    return _with_what_sites_have(job, given)
+
+
+def _with_what_sites_have(job: Job, given: _Given) -> Job:
+    """The job with its wishes for what only sites know: licences, reservations, switches."""
+    together = switches(given.text("switches"))
+    return replace(
+        job,
+        licenses=licenses(given.text("licenses")),
+        reservation=reservation(given.text("reservation")),
+        switches=together.most,
+        switch_wait_s=together.wait_s if together.most else inf,
     )
 
 

@@ -146,6 +146,7 @@ _ACCEPTED: Final = (
     ("spread-job", "", _N, _PASS),
     ("spread-segments", "", _N, _PASS),
     ("stepmgr", "", _N, _PASS),
+    ("switches", "", _R, _READ),
     ("test-only", "", _N, _CLIENT),
     ("thread-spec", "", _R, _PASS),
     ("threads-per-core", "", _R, _PASS),
@@ -175,7 +176,6 @@ _REFUSED: Final = (
     ("gpus-per-socket", "", _R, "sockets are not planned with; use --gpus-per-node"),
     ("ntasks-per-tres", "", _R, "use --ntasks-per-gpu"),
     ("priority", "", _R, "the priority is the tenant's; --fed-priority and --nice can lower it"),
-    ("switches", "", _R, "the federation already packs a job under as few switches as it can"),
     ("tres-per-task", "", _R, "use --cpus-per-task and --gpus-per-task"),
 )
 

@@ -254,7 +254,10 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("-d before:1", "Batch job submission failed: Job dependency problem: --dependency=before"),
         ("--begin=now+1", 'Invalid --begin specification "now+1"'),
         ("--begin=uts99999999999", "Invalid --begin specification"),
-        ("--reservation=r", "--reservation is not supported"),
+        ("--reservation=a:b:c", "Batch job submission failed: Requested reservation is invalid"),
+        ("-L matlab:x", "Batch job submission failed: Invalid license specification"),
+        ("--switches=0", 'Invalid numeric value "0" for --switches.'),
+        ("--deadline=noon", 'Invalid --deadline specification "noon"'),
         ("--gid=0", "--gid is not supported"),
     ],
 )
