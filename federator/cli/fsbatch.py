@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 MAX_NODE_FILE_BYTES: Final = 64 * 1024
 POLL_S: Final = 1.0
+_TIMES: Final = frozenset({"begin", "deadline"})
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 
 
@@ -164,19 +165,18 @@ def _with_node_file(component: Options) -> Options:
 
 
 def _timed(component: Options) -> Options:
-    """Write ``--begin`` as Unix time: its clock is that of this host's time zone."""
-    if all(option.name != "begin" for option in component):
+    """Write ``--begin`` and ``--deadline`` as Unix times: by the clock of this host's time zone."""
+    if _TIMES.isdisjoint(option.name for option in component):
         return component
     from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
 
-    return tuple(
-        Option(
-            name="begin", value=f"uts{parsed_time(o.value or '', time.time(), to_come=True):.0f}"
-        )
-        if o.name == "begin"
-        else o
-        for o in component
-    )
+    def timed(option: Option) -> Option:
+        if option.name not in _TIMES:
+            return option
+        at_s = parsed_time(option.value or "", time.time(), to_come=True)
+        return Option(name=option.name, value=f"uts{at_s:.0f}")
+
+    return tuple(map(timed, component))
 
 
 def _travelling(environment: Mapping[str, str]) -> dict[str, str]:

@@ -8,16 +8,14 @@ from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
 from federator.errors import InvalidRequest
 from federator.model.event import Draft
+from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
 from federator.model.workload import TenantName
 from federator.sched.state.ledger import Ledger
 from federator.slurm.options.interpret import Interpreted, interpret
 from federator.wire.client_protocol import SubmitCall
 
-BEYOND_POLICY: Final = (
-    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
-    "size and/or time limits)"
-)
+BEYOND_POLICY: Final = f"Batch job submission failed: {ControlRefusal.BEYOND_POLICY.value}"
 
 
 def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledger) -> Draft:
@@ -53,6 +51,8 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         elastic=asked.elastic,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,
+        deadline_at_s=asked.deadline.at_s,
+        starts_by_s=asked.deadline.starts_by_s,
         waits_for=known_dependency(ledger, asked.waits_for),
     )
 

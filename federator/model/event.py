@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,6 +61,8 @@ class Draft:
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
     waits_for: Dependency = NO_DEPENDENCY  # --dependency
+    deadline_at_s: float = inf  # as ``Workload``, and the next
+    starts_by_s: float = inf
 
     @property
     def preemptible(self) -> bool:
@@ -97,6 +100,8 @@ class Draft:
                 project=self.project,
                 datasets=self.datasets,
                 elastic=self.elastic,
+                deadline_at_s=self.deadline_at_s,
+                starts_by_s=self.starts_by_s,
                 array=None
                 if index is None
                 else ArrayTask(
@@ -290,6 +295,8 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     tenant: TenantName | None = None
     asked_priority: int | None = None
     priority: int | None = None  # as of ``Workload``, by the tenant's and what is asked
+    deadline_at_s: float | None = None  # this and the next as the options say now
+    starts_by_s: float | None = None
     array_max_running: int | None = None  # of the array, all of whose tasks are among these
     try_anew: bool = False  # what sites have refused before is forgotten
 

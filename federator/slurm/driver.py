@@ -65,6 +65,7 @@ class SlurmDriver:
             holders=holders_of(jobs) + others,
             switches=found.switches,
             windows=found.windows,
+            licenses=found.licenses,
             problems=found.problems,
             nodes_complete=found.nodes_complete,
         )

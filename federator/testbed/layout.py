@@ -81,6 +81,7 @@ class SiteLayout:
     gpu_type: str
     account_uid: int
     uids: tuple[tuple[str, int], ...]  # user, UID; differs from site to site on purpose
+    licenses: str  # as in slurm.conf
     penalties: bool  # whether its sshd knows PerSourcePenalties
 
     @property
@@ -130,6 +131,7 @@ SITES: Final = (
         gpu_type="a100",
         account_uid=2901,
         uids=_uids(2001, "vision1", "vision2", "nlp1", "bio1", LOCAL_USER),
+        licenses="matlab:4",
         penalties=False,
     ),
     SiteLayout(
@@ -141,6 +143,7 @@ SITES: Final = (
         gpu_type="a100",
         account_uid=3902,
         uids=_uids(3005, "bio1", LOCAL_USER, "nlp1", "vision2", "vision1"),
+        licenses="matlab:4,fluent:2",
         penalties=True,
     ),
     SiteLayout(
@@ -152,6 +155,7 @@ SITES: Final = (
         gpu_type="h100",
         account_uid=4903,
         uids=_uids(4001, "nlp1", "vision1", "bio1", "vision2", LOCAL_USER),
+        licenses="matlab:1,abaqus:2",
         penalties=True,
     ),
 )

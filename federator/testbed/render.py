@@ -72,6 +72,7 @@ DefMemPerCPU=1000
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 GresTypes=gpu,nic
+Licenses={licenses}
 TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
 {no_hold}
@@ -94,6 +95,7 @@ def slurm_conf(site: SiteLayout) -> str:
     """Return slurm.conf; the same text serves all three Slurm generations."""
     head = _SLURM_CONF_HEAD.format(
         name=site.name,
+        licenses=site.licenses,
         prolog=ours.PROLOG,
         epilog=ours.EPILOG,
         job_submit=ours.JOB_SUBMIT,

@@ -39,6 +39,7 @@ from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import PassSummary, Round, asked_of
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.switch_waits import SwitchWaits
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.queue.borrowing import borrowers_must_be_preemptible
@@ -99,6 +100,7 @@ class Rounds:
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
+        self._switch_waits = SwitchWaits()
 
     def _begin_anew(self) -> None:
         """Know nothing of what earlier passes have learnt of sites, or of what runs there."""
@@ -217,6 +219,7 @@ class Rounds:
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
         self._holding.try_again(turn)
+        self._switch_waits.give_up(turn)
         self._due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)
@@ -400,7 +403,11 @@ class Rounds:
         return award
 
     def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
-        """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        """Site or node that failed the workload is tried again in a while, not at the next pass.
+
+        So is one that gives up its wish for few switches.
+        """
+        self._due_s = min(self._due_s, self._switch_waits.note(entry, turn.now_s))
         if not entry.avoid_until_s and not entry.bad_nodes:
             return
         ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())

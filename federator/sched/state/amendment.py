@@ -49,6 +49,7 @@ def asks_for_other(event: Amended) -> bool:
         for value in (
             *(event.name, event.time_limit_s, event.nice, event.requeue, event.jobs),
             *(event.tenant, event.asked_priority, event.priority, event.array_max_running),
+            *(event.deadline_at_s, event.starts_by_s),
         )
     )
 
@@ -60,7 +61,7 @@ def asks_sites_for_other(event: Amended) -> bool:
         value is not None
         for value in (
             *(event.name, event.time_limit_s, event.requeue, event.jobs, event.tenant),
-            *(event.asked_priority, event.priority),
+            *(event.asked_priority, event.priority, event.deadline_at_s, event.starts_by_s),
         )
     )
 
@@ -109,5 +110,9 @@ def _changed(workload: Workload, event: Amended, packed: Packed) -> Workload:
             workload.asked_priority if event.asked_priority is None else event.asked_priority
         ),
         priority=workload.priority if event.priority is None else event.priority,
+        deadline_at_s=(
+            workload.deadline_at_s if event.deadline_at_s is None else event.deadline_at_s
+        ),
+        starts_by_s=workload.starts_by_s if event.starts_by_s is None else event.starts_by_s,
         array=array,
     )

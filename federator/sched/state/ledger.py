@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from math import inf
 
 from federator.errors import StoreError
 from federator.model.eligibility import Hold
@@ -151,7 +152,7 @@ class Ledger:
             self.entries[workload.id] = entry = record_of(workload, event)
             if entry.state is WorkloadState.PENDING:
                 self.backlog.add(workload)
-            else:
+            if entry.state is not WorkloadState.PENDING or workload.starts_by_s < inf:
                 self.unsettled[workload.id] = None
             self.by_state.add(workload.id, entry.state)
             self.counts.came(workload, entry.state)
@@ -239,6 +240,8 @@ class Ledger:
         elif event.happening is WorkloadEvent.SHRINK_DONE:
             self.promised.jobs_left(entry, event.components, event.at_s)
         mark_progress(entry, event, was_at_its_limit)
+        if entry.state is WorkloadState.PENDING and entry.workload.starts_by_s < inf:
+            self.unsettled[entry.workload.id] = None
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK):
                 set_back(entry, event.at_s)
