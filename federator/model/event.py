@@ -60,6 +60,8 @@ class Draft:
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
     waits_for: Dependency = NO_DEPENDENCY  # --dependency
+    interactive: bool = False  # this and the next as of ``Workload``
+    watched: bool = False
 
     @property
     def preemptible(self) -> bool:
@@ -92,6 +94,8 @@ class Draft:
                 optional=index in self.optional,
                 optional_jobs=() if self.array_indices else self.optional,
                 no_preempt=self.no_preempt,
+                interactive=self.interactive,
+                watched=self.watched,
                 continues=self.continues,
                 signal_lead_s=self.signal_lead_s,
                 project=self.project,

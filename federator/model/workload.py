@@ -183,6 +183,8 @@ class Workload:
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
+    interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
+    watched: bool = False  # cancelled once the command that asked for it is no longer heard
     # Carried and shown; nothing acts on them yet.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset

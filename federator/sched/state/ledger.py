@@ -418,12 +418,12 @@ class Ledger:
         del self._by_state[entry.state][entry.workload.id]
         self._by_state[edge.to][entry.workload.id] = None
         if entry.state is WorkloadState.PENDING:
-            self.backlog.remove(entry.workload, entry.queued_since_s)
+            self.backlog.remove(entry.workload, entry.ranks_since_s)
             self.claims.pop(entry.workload.id, None)
         if event is WorkloadEvent.ELIGIBLE:
             entry.eligible_at_s = at_s
         if edge.to is WorkloadState.PENDING:
-            self.backlog.add(entry.workload, entry.queued_since_s)
+            self.backlog.add(entry.workload, entry.ranks_since_s)
         if entry.hold is not Hold.NONE:
             self.unsettled[entry.workload.id] = None
         if edge.to not in AT_SITE:
@@ -463,7 +463,7 @@ class Ledger:
         """Add a workload to the queue, or to what is held; it is in neither."""
         self._tell(entry.workload.id)
         if entry.state is WorkloadState.PENDING:
-            self.backlog.add(entry.workload, entry.queued_since_s)
+            self.backlog.add(entry.workload, entry.ranks_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
             row = self.tenancy.row(entry.workload.tenant)
             entry.charge = self.holdings.charge_for(row, entry.plan, lent=entry.is_lent)
