@@ -128,6 +128,7 @@ class Session:
         self._watched = watched
         self._is_quiet = any(option.name == "quiet" for option in wanted.options)
         self.id = 0
+        self._is_over = False  # and that has been said
 
     def say(self, text: str, *, always: bool = False) -> None:
         """Print a line to stderr; the terminal may be in raw mode."""
@@ -171,8 +172,7 @@ class Session:
             InvalidRequest: it has ended, or has not started in the time given.
         """
         began_s, limit_s = time.monotonic(), self._wanted.immediate_s
-        told = loud = self.program is FSALLOC
-        if loud:
+        if self.program is FSALLOC:
             self.say(f"Pending job allocation {self.id}")
         told = False
         while True:
@@ -208,12 +208,19 @@ class Session:
     def give_back(self) -> None:
         """Let the job end: it has been told so at its site, or else it is cancelled."""
         until_s = time.monotonic() + SETTLES_S
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_s and not self._is_over:
             reply = self._looked()
             if reply is not None and reply.state not in _RUNS | _WAITS:
+                if reply.state != "COMPLETED":
+                    self._say_over(reply)
                 return
             time.sleep(FIRST_POLLS_S)
         self.cancel()
+
+    def _say_over(self, reply: SessionReply) -> None:
+        """Say once that the job ended otherwise than by its command."""
+        self._is_over = True
+        self.say(f"job {self.id} is over: {over_text(reply)}", always=True)
 
     # ---- its use ----
 
@@ -227,11 +234,16 @@ class Session:
             ends=ends,
         )
         argv = argv_of(reply, script, terminal=terminal)
-        signal.signal(signal.SIGINT, _ignore)  # it is the command's, which shares the terminal
         try:
             process = subprocess.Popen(argv)
         except OSError as error:
             raise SiteUnavailable(f"cannot run {argv[0]}: {error.strerror}") from error
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            if not sys.stdin.isatty():  # from a terminal the command has it already
+                process.send_signal(number)
+
+        signal.signal(signal.SIGINT, pass_on)
         pause_s = min(RENEW_S, reply.silence_s / 4 if reply.silence_s else RENEW_S)
         try:
             status = self._attend(process, reply, pause_s)
@@ -251,9 +263,9 @@ class Session:
                 continue
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(ENDING_S)
-                self.say(f"job {self.id} is over: {over_text(now)}", always=True)
+                self._say_over(now)
                 return status
-            self.say(f"job {self.id} is over: {over_text(now)}", always=True)
+            self._say_over(now)
             return 1
 
     def _seen(self, *, attach: bool) -> SessionReply | None:
@@ -320,7 +332,8 @@ def waiting_text(reply: SessionReply) -> str:
 def over_text(reply: SessionReply) -> str:
     """What became of it."""
     why = f" ({reason_text(reply.reason)})" if reply.reason is not None else ""
-    return f"{reply.site_state or reply.state}{why}"
+    has_ended = reply.state not in _RUNS | _WAITS | {"CANCELLING"}
+    return f"{(reply.site_state if has_ended else '') or reply.state}{why}"
 
 
 def leave(status: int) -> NoReturn:
@@ -343,10 +356,6 @@ def become_srun(argv: Sequence[str]) -> NoReturn:
         os.execvp("srun", ["srun", *argv])  # noqa: S606, S607  # the user's own PATH is meant
     except OSError as error:
         raise SiteUnavailable(f"cannot run srun: {error.strerror}") from error
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Unlike SIG_IGN it is not handed on to the command."""
 
 
 def _raise_ended(number: int, _frame: FrameType | None) -> None:

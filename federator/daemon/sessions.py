@@ -18,9 +18,11 @@ from typing import Final, NamedTuple
 
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller
+from federator.daemon.views import main_reason
 from federator.errors import InvalidRequest
 from federator.model.event import LogRecord, Submitted
-from federator.model.lifecycle import TERMINAL
+from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.mappings import NOTHING
 from federator.model.message import CancelAsked
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
@@ -94,7 +96,8 @@ class Sessions:
         return self._reply(entry, caller)
 
     def _reply(self, entry: WorkloadRecord, caller: Caller) -> SessionReply:
-        watched = entry.workload.watched
+        watched, waits = entry.workload.watched, entry.state is WorkloadState.PENDING
+        refusals = self._federation.refusals_of(entry) if waits else NOTHING
         return SessionReply(
             id=entry.workload.id,
             state=entry.state.value,
@@ -105,9 +108,9 @@ class Sessions:
             node_names=entry.node_names,
             login=self._login(entry.site),
             here=bool(entry.site) and caller.via == entry.site,
-            reason=entry.reason,
+            reason=main_reason(entry, refusals),
             site_state=entry.site_state,
-            refusals={str(site): refusal for site, refusal in entry.refusals.items()},
+            refusals={str(site): refusal for site, refusal in refusals.items()},
         )
 
     def _login(self, site: SiteName) -> str:

@@ -176,7 +176,7 @@ class Ledger:
         for workload in event.workloads():
             self.entries[workload.id] = entry = record_of(workload, event)
             if entry.state is WorkloadState.PENDING:
-                self.backlog.add(workload)
+                self.backlog.add(workload, entry.ranks_since_s)
             else:
                 self.unsettled[workload.id] = None
             self._by_state[entry.state][workload.id] = None
