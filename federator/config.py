@@ -50,6 +50,9 @@ from federator.sched.state.rules import Rules
 from federator.store.opening import check_url, warnings_of
 
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_LOGIN: Final = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
 
 
 def _federation_name(name: str) -> str:
@@ -60,6 +63,13 @@ def _federation_name(name: str) -> str:
 
 _RegionName = Annotated[str, AfterValidator(checked_name)]
 _GpuName = Annotated[str, AfterValidator(checked_name)]
+
+
+def _login(text: str) -> str:
+    """A host and maybe a port; it becomes a word of the ssh command of every user."""
+    if text and not _LOGIN.fullmatch(text):
+        raise ValueError("expected HOST, HOST:PORT or [IPV6]:PORT, without a user")
+    return text
 
 
 class RegionConfig(Strict):
@@ -102,6 +112,7 @@ class SiteConfig(Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
+    login: Annotated[str, AfterValidator(_login)] = ""  # where its users log in: HOST[:PORT]
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
     names: NamesConfig = NamesConfig()  # what it calls otherwise
 

@@ -29,6 +29,8 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
     tenant = account_of(config, user, asked.account)
     priority = config.tenants[tenant].priority
     _check_tenant(config, tenant, asked)
+    if call.interactive:
+        _check_interactive(config, asked)
     return Draft(
         name=asked.name,
         user=user,
@@ -54,7 +56,22 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         deadline_at_s=asked.deadline.at_s,
         starts_by_s=asked.deadline.starts_by_s,
         waits_for=known_dependency(ledger, asked.waits_for),
+        interactive=call.interactive,
+        watched=call.interactive and call.watched,
     )
+
+
+def _check_interactive(config: FederationConfig, asked: Interpreted) -> None:
+    most_s = config.policy.interactive.max_s
+    if asked.array_indices or len(asked.jobs) > 1:
+        raise InvalidRequest("an interactive job is one job: no array, no het job")
+    if asked.continues:
+        raise InvalidRequest("--fed-continue: nobody continues an interactive job")
+    if asked.time_limit_s > most_s:
+        raise InvalidRequest(
+            f"an interactive job may last {most_s / 60:.0f} min at most "
+            "(policy.interactive.max_s); ask for less with --time, or use fsbatch"
+        )
 
 
 def _check_tenant(config: FederationConfig, tenant: TenantName, asked: Interpreted) -> None:

@@ -63,6 +63,8 @@ class Draft:
     waits_for: Dependency = NO_DEPENDENCY  # --dependency
     deadline_at_s: float = inf  # as ``Workload``, and the next
     starts_by_s: float = inf
+    interactive: bool = False  # this and the next as of ``Workload``
+    watched: bool = False
 
     @property
     def preemptible(self) -> bool:
@@ -95,6 +97,8 @@ class Draft:
                 optional=index in self.optional,
                 optional_jobs=() if self.array_indices else self.optional,
                 no_preempt=self.no_preempt,
+                interactive=self.interactive,
+                watched=self.watched,
                 continues=self.continues,
                 signal_lead_s=self.signal_lead_s,
                 project=self.project,

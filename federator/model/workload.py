@@ -191,6 +191,8 @@ class Workload:
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
     deadline_at_s: float = inf  # Unix time by which it is to have ended (--deadline)
     starts_by_s: float = inf  # Unix time after which it cannot end by then, and is not started
+    interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
+    watched: bool = False  # cancelled once the command that asked for it is no longer heard
     # Carried and shown; nothing acts on them yet.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset

@@ -20,6 +20,7 @@ PREFIX: Final = f"federator-{_INSTANCE}" if _INSTANCE else "federator"  # of con
 NETWORK: Final = f"{PREFIX}-testbed"
 LABEL: Final = "federator.testbed"
 ACCOUNT: Final = templates.ACCOUNT
+LOGIN_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"  # of the sites' login nodes, for users
 USERS_GROUP: Final = templates.USERS_GROUP
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = templates.HELPER_PATH
@@ -211,6 +212,9 @@ class StateDir:
 
     def host_key(self, site_name: str) -> Path:
         return self.keys / f"{site_name}.host"
+
+    def user_key(self, user: str) -> Path:
+        return self.keys / f"{user}.user"
 
     def shared(self, region: str) -> Path:
         return self.root / "shared" / region

@@ -176,7 +176,7 @@ class Rounds:
         lane = self._ledger.backlog.lane_of(entry.workload)
         if lane is None or self._next_pass_id == 1:  # no pass was made yet
             return entry.refusals
-        own = lane.refusal_of((entry.queued_since_s, entry.workload.id))
+        own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
         if own is not None:
             return {SiteName(""): own}
         jobs, number = entry.workload.jobs, lane.shape.number

@@ -69,14 +69,14 @@ def asks_sites_for_other(event: Amended) -> bool:
 def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
     is_queued = entry.state is WorkloadState.PENDING
     if is_queued:
-        ledger.backlog.remove(entry.workload, entry.queued_since_s)
+        ledger.backlog.remove(entry.workload, entry.ranks_since_s)
         if asks_sites_for_other(event):
             ledger.claims.pop(entry.workload.id, None)
     ledger.counts.left(entry.workload, entry.state)
     ledger.dependents.renamed(entry, partial(_replace, entry, event, packed))
     ledger.counts.came(entry.workload, entry.state)
     if is_queued:
-        ledger.backlog.add(entry.workload, entry.queued_since_s)
+        ledger.backlog.add(entry.workload, entry.ranks_since_s)
 
 
 def _replace(entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
