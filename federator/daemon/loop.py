@@ -105,7 +105,7 @@ class Term:
         )
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
-            federation.tell_decisions()
+            federation.rounds.tells_decisions = True
 
     def _new_metrics(self) -> TermMetrics:
         return TermMetrics(
@@ -247,7 +247,7 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             decided = self._federation.handle(observation, now_s)
-            self._metrics.counts.decided(observation, decided, self._federation.last_pass)
+            self._metrics.counts.decided(observation, decided, self._federation.rounds.last_pass)
             commands += decided
         return commands
 

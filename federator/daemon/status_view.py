@@ -36,7 +36,7 @@ def status_reply(
         now_s: Unix time.
         keep_ended_s: so long what has ended stays in the log.
     """
-    ledger, last = federation.ledger, federation.last_pass
+    ledger, last = federation.ledger, federation.rounds.last_pass
     live = (state for state in WorkloadState if state not in TERMINAL)
     return StatusReply(
         federation=name,
@@ -65,7 +65,7 @@ def status_reply(
 
 def pass_rows(federation: Federation) -> tuple[PassRow, ...]:
     """The last passes, oldest first."""
-    return tuple(map(_pass_row, federation.recent_passes))
+    return tuple(map(_pass_row, federation.rounds.recent_passes))
 
 
 def _pass_row(summary: PassSummary) -> PassRow:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from federator.agent.base import (
     NOTHING,
@@ -24,13 +23,12 @@ from federator.faults.cluster import Cluster
 from federator.faults.process import Process
 from federator.faults.sbatch_helper import SbatchHelper
 from federator.faults.slurm import SimulatedJob
+from federator.faults.slurmctld import Slurmctld
 from federator.faults.spell import Spell
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
-
-ASKING_S: Final = 0.02
 
 
 class FaultyDriver:
@@ -56,23 +54,16 @@ class FaultyDriver:
         self._spell = spell
         self._process = process
         self._tell = tell
+        self._slurmctld = Slurmctld(spell, process, tell)
         self._sbatch = SbatchHelper(cluster=cluster, spell=spell, tell=tell, spool=spool)
 
-    async def _ask(self) -> None:
-        self._process.check()
-        await asyncio.sleep(ASKING_S)
-        if self._spell.down:
-            self._spell.say_once("slurmctld down", self._tell)
-            await asyncio.sleep(2.0)
-            raise SiteUnavailable("slurmctld does not answer")
-
     async def version(self) -> str:
-        await self._ask()
+        await self._slurmctld.ask()
         return "25.05.3"
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         self._process.point("sweep before")
-        await self._ask()
+        await self._slurmctld.ask()
         if self._spell.unreadable:
             self._spell.say_once("sweep unreadable", self._tell)
             raise SiteUnavailable("jobs cannot be read")
@@ -96,7 +87,7 @@ class FaultyDriver:
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         """The records of slurmdbd, where there is one."""
-        await self._ask()
+        await self._slurmctld.ask()
         self._process.check()
         return self._cluster.accounted(missing)
 
@@ -121,27 +112,21 @@ class FaultyDriver:
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:  # noqa: ARG002
         self._process.point("tell before")
-        await self._ask()
-        self._cluster.code.notify(self._running(order.site_job_id))
+        await self._slurmctld.ask()
+        self._cluster.code.notify(_running(self._cluster, order.site_job_id))
         self._process.point("tell after")
 
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:  # noqa: ARG002
-        await self._ask()
+        await self._slurmctld.ask()
         self._process.check()
-        job = self._running(job_id)
+        job = _running(self._cluster, job_id)
         if name == "KILL":
             self._cluster.end_job(job, SiteJobState.FAILED, signal=9)
         else:
             self._cluster.code.notify(job)
 
-    def _running(self, job_id: int) -> SimulatedJob:
-        job = self._cluster.jobs.get(job_id)
-        if job is None or job.state is not SiteJobState.RUNNING:
-            raise SiteRefused(f"job {job_id} does not run")
-        return job
-
     async def kill_wait_s(self) -> float:
-        await self._ask()
+        await self._slurmctld.ask()
         return 3.0
 
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:  # noqa: ARG002
@@ -155,12 +140,12 @@ class FaultyDriver:
         user: str,  # noqa: ARG002
         orders: Sequence[PreemptOrder],
     ) -> list[CheckpointStatus]:
-        await self._ask()
+        await self._slurmctld.ask()
         return [CheckpointStatus() for _ in orders]
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         self._process.point("scancel before")
-        await self._ask()
+        await self._slurmctld.ask()
         self._process.check()
         job = self._cluster.jobs.get(job_id)
         if job is not None and job.user != user:
@@ -195,3 +180,10 @@ class FaultyDriver:
 
     async def is_loose(self, user: str) -> bool:  # noqa: ARG002
         raise SiteUnavailable("not simulated")
+
+
+def _running(cluster: Cluster, job_id: int) -> SimulatedJob:
+    job = cluster.jobs.get(job_id)
+    if job is None or job.state is not SiteJobState.RUNNING:
+        raise SiteRefused(f"job {job_id} does not run")
+    return job

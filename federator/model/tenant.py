@@ -130,13 +130,15 @@ class Tenancy:
         self.resources = Resources(types, gpu_weights)
         self._n_configured = len(self.tenants)
         for row in range(len(self.tenants)):
-            self._chains.append(self._climb(row))
-        self._homes = [self._nearest_home(row) for row in range(len(self.tenants))]
+            self._chains.append(tuple(_chain_of(row, self.tenants, self._row_of)))
+        above = [[self.tenants[at] for at in chain] for chain in self._chains]
+        self._homes = [_nearest_home(chain) for chain in above]
         self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
-        self._per_user = [self._nearest_jobs(row) for row in range(len(self.tenants))]
+        self._per_user = [_nearest_jobs(chain) for chain in above]
         self.limits_jobs = not all(tenant.jobs.is_none for tenant in self.tenants)
-        for row in range(len(self.tenants)):
-            self._family.append(self._root(row))
+        for row, chain in enumerate(self._chains):  # the highest with a quota, which all share
+            bounded_rows = [at for at in chain if self.tenants[at].quota is not None]
+            self._family.append(bounded_rows[-1] if bounded_rows else row)
         self.quotas = [None if t.quota is None else self._vector(t.quota) for t in self.tenants]
         self.limits = [self._limit(t) for t in self.tenants]
         rows = range(len(self.tenants))
@@ -194,12 +196,6 @@ class Tenancy:
         """The limits of each user in a tenant: its own, or those of the nearest above it."""
         return self._per_user[row] if row < len(self._per_user) else NO_JOB_LIMITS
 
-    def _nearest_jobs(self, row: int) -> JobLimits:
-        above = [self.tenants[at].jobs for at in self._chains[row]]
-        submit = (limits.submit_per_user for limits in above if limits.submit_per_user != inf)
-        running = (limits.running_per_user for limits in above if limits.running_per_user != inf)
-        return JobLimits(submit_per_user=next(submit, inf), running_per_user=next(running, inf))
-
     def below(self, row: int) -> Iterator[TenantName]:
         """A tenant and all below it."""
         for at, chain in enumerate(self._chains):
@@ -233,23 +229,26 @@ class Tenancy:
     def _bounding(self, row: int, bounds: Sequence[Bound | None]) -> tuple[int, ...]:
         return tuple(r for r in self._chains[row] if bounds[r] is not None)
 
-    def _climb(self, row: int) -> tuple[int, ...]:
-        chain = [row]
-        while (parent := self.tenants[chain[-1]].parent) is not None:
-            at = self._row_of.get(parent)
-            if at is None:
-                child = self.tenants[chain[-1]].name
-                raise InvalidRequest(f"tenant {child[:64]!r}: unknown parent {parent[:64]!r}")
-            if at in chain:
-                raise InvalidRequest(f"tenant {parent[:64]!r} is its own ancestor")
-            chain.append(at)
-        return tuple(chain)
 
-    def _nearest_home(self, row: int) -> frozenset[SiteName]:
-        homes = (frozenset(self.tenants[at].home) for at in self._chains[row])
-        return next((home for home in homes if home), EVERYWHERE)
+def _chain_of(row: int, tenants: Sequence[Tenant], row_of: Mapping[TenantName, int]) -> list[int]:
+    """The rows of a tenant and its ancestors, nearest first."""
+    chain = [row]
+    while (parent := tenants[chain[-1]].parent) is not None:
+        at = row_of.get(parent)
+        if at is None:
+            child = tenants[chain[-1]].name
+            raise InvalidRequest(f"tenant {child[:64]!r}: unknown parent {parent[:64]!r}")
+        if at in chain:
+            raise InvalidRequest(f"tenant {parent[:64]!r} is its own ancestor")
+        chain.append(at)
+    return chain
 
-    def _root(self, row: int) -> int:
-        """The highest of the chain with a quota, which all below it share; else itself."""
-        rows = [r for r in self._chains[row] if self.tenants[r].quota is not None]
-        return rows[-1] if rows else row
+
+def _nearest_jobs(chain: Sequence[Tenant]) -> JobLimits:
+    submit = (t.jobs.submit_per_user for t in chain if t.jobs.submit_per_user != inf)
+    running = (t.jobs.running_per_user for t in chain if t.jobs.running_per_user != inf)
+    return JobLimits(submit_per_user=next(submit, inf), running_per_user=next(running, inf))
+
+
+def _nearest_home(chain: Sequence[Tenant]) -> frozenset[SiteName]:
+    return next((frozenset(tenant.home) for tenant in chain if tenant.home), EVERYWHERE)

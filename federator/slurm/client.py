@@ -14,28 +14,21 @@ Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with M
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, TypeVar
 
-from federator.agent.base import (
-    NOTHING,
-    KnownJobs,
-    Missing,
-    Partition,
-)
+from federator.agent.base import NOTHING, KnownJobs, Partition
 from federator.errors import SiteUnavailable
 from federator.model.license import SiteLicense
 from federator.model.site import AttemptReport, LocalJob, Node, NodeState, SiteJob
 from federator.model.slurm_reservation import SlurmReservation
 from federator.model.window import SiteWindow, windows_of
-from federator.model.workload import AttemptId
+from federator.slurm.accounts import SlurmAccounts
 from federator.slurm.group_members import with_members
-from federator.slurm.helper_client import USER_NAME, HelperClient
-from federator.slurm.parse_accounts import SACCT_FIELDS, accounted
+from federator.slurm.helper_client import HelperClient
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
 from federator.slurm.parse_licenses import parse_licenses
@@ -48,13 +41,10 @@ from federator.slurm.parse_site import (
     parse_settings,
     parse_version,
 )
-from federator.slurm.parse_usage import USAGE_FIELDS, measured
 from federator.slurm.refusals import cannot_be_asked
 from federator.slurm.reports import attempt_reports
 from federator.slurm.runner import Completed, Runner
 from federator.slurm.shares import Shares
-from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob
 
 _T = TypeVar("_T")
 
@@ -68,8 +58,6 @@ OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 SETTINGS_FRESH_S: Final = 0.5  # what admins change by hand is heard within 2 s
 
 NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
-ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
-LOOK_BACK_S: Final = (60.0, 86_400.0)  # in accounts: the clock may have been set since
 
 _SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
 
@@ -114,6 +102,10 @@ class SlurmClient:
     """Asks one Slurm, and has its ``helper`` act; the same for 22.05, 24.11 and 26.05.
 
     Every method raises ``SiteUnavailable`` when Slurm cannot be asked or answers nonsense.
+
+    Attributes:
+        helper: acts as the jobs' users.
+        accounts: what sacct knows of jobs that have ended.
     """
 
     def __init__(
@@ -140,6 +132,7 @@ class SlurmClient:
         self._environment = dict(environment)
         self._clock = clock
         self.helper = HelperClient(runner, self._environment, clock)
+        self.accounts = SlurmAccounts(self._run)
         self._shares = Shares(self._run) if layouts else None
         self._settings: _Settings | None = None
         self._swept: _Settings | None = None  # that the last sweep shows
@@ -280,61 +273,6 @@ class SlurmClient:
                 return Reading(records=())
             raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
         return _read_jobs(done.stdout)
-
-    async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
-        """The ends of those of these whom accounting knows for certain; see ``parse_accounts``.
-
-        Of one whose job id is not known, also how it stands if it lives, by accounts. Nothing where
-        the site keeps none, or cannot be asked now.
-        """
-        found: dict[AttemptId, AttemptReport] = {}
-        by_id = [each for each in missing if each.job_id]
-        for start in range(0, len(by_id), ACCOUNTED_AT_ONCE):
-            some = by_id[start : start + ACCOUNTED_AT_ONCE]
-            ids = ",".join(str(each.job_id) for each in some)
-            found |= await self._sacct(("-j", ids), some)
-        for each in missing:
-            for back_s in LOOK_BACK_S:
-                if each.job_id or each.attempt in found or not USER_NAME.fullmatch(each.user):
-                    break
-                since = f"uts{int(each.submitted_at_s - back_s)}"
-                found |= await self._sacct(("-u", each.user, "-S", since), [each])
-        return found
-
-    async def _sacct(
-        self, which: tuple[str, ...], missing: Sequence[Missing]
-    ) -> dict[AttemptId, AttemptReport]:
-        separator = f"<{secrets.token_hex(8)}>"
-        argv = (
-            "sacct",
-            "-n",
-            "-P",
-            "-X",
-            "-D",
-            f"--delimiter={separator}",
-            *which,
-            "-o",
-            ",".join(SACCT_FIELDS),
-        )
-        try:
-            done = await self._run(argv)
-        except SiteUnavailable:  # "Slurm accounting storage is disabled", or slurmdbd is down
-            return {}
-        return accounted(done.stdout, separator, missing)
-
-    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
-        """What each of these used, by accounting; None: it does not say, or cannot be asked now."""
-        found: list[MeasuredUse | None] = []
-        for start in range(0, len(jobs), ACCOUNTED_AT_ONCE):
-            some = jobs[start : start + ACCOUNTED_AT_ONCE]
-            ids = ",".join(str(job.site_job_id) for job in some)
-            argv = ("sacct", "-n", "-P", "-j", ids, "-o", ",".join(USAGE_FIELDS))
-            try:
-                done = await self._run(argv)
-            except SiteUnavailable:  # as in ``_sacct``
-                return [None] * len(jobs)
-            found += measured(done.stdout.decode("utf-8", "replace"), some)
-        return found
 
     async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.

@@ -85,10 +85,10 @@ class SlurmDriver:
         return done._replace(work_dir="") if names_its_dir(order.submission) else done
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        return await self._client.accounted(missing)
+        return await self._client.accounts.ends_of(missing)
 
     async def measured(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
-        return await self._client.measured(jobs)
+        return await self._client.accounts.use_of(jobs)
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         await self._helper.notify(order, deadline_s)
@@ -108,14 +108,9 @@ class SlurmDriver:
         jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
         seen = await self._helper.inspect(user, jobs)
         return [
-            f"at {self._site}: {wrong or 'one of ' + self._names(order)}"
+            f"at {self._site}: {wrong or 'one of ' + _files_named(order)}"
             for order, wrong in zip(orders, seen, strict=True)
         ]
-
-    def _names(self, order: LaunchOrder) -> str:
-        name = chosen_name(order)
-        files = files_of(order.submission, ids_of(order), user=order.user, name=name)
-        return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))
 
     async def tidy(self, user: str, order: Tidying) -> Removal:
         return await self._helper.tidy(user, order)
@@ -146,3 +141,10 @@ class SlurmDriver:
 
     async def is_loose(self, user: str) -> bool:
         return await self._helper.is_loose(user)
+
+
+def _files_named(order: LaunchOrder) -> str:
+    """The files that a job would open, for people."""
+    name = chosen_name(order)
+    files = files_of(order.submission, ids_of(order), user=order.user, name=name)
+    return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))

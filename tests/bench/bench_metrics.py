@@ -82,7 +82,7 @@ def counting() -> tuple[float, float]:
     began_s = time.process_time()
     for observation, commands in fleet.turns:
         counts.turn_begins(0.0)
-        counts.decided(observation, commands, fleet.federation.last_pass)
+        counts.decided(observation, commands, fleet.federation.rounds.last_pass)
         events = [c.event for c in commands if isinstance(c, Record)]
         if events:
             counts.recorded(events, 0.001)

@@ -61,7 +61,7 @@ class Counted(Loopback):
         counts, now_s = self.metrics.counts, self.clock.now_s
         counts.turn_begins(now_s)
         commands = self.federation.handle(observation, now_s)
-        counts.decided(observation, commands, self.federation.last_pass)
+        counts.decided(observation, commands, self.federation.rounds.last_pass)
         events = [c.event for c in commands if isinstance(c, Record)]
         if events:
             counts.recorded(events, 0.003)

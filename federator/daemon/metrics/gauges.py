@@ -84,7 +84,7 @@ class Gauges:
         return found
 
     def _of_term(self, config: FederationConfig) -> Iterator[Collected]:
-        ledger, last = self._federation.ledger, self._federation.last_pass
+        ledger, last = self._federation.ledger, self._federation.rounds.last_pass
         store = config.store.partition(":")[0].partition("+")[0].removesuffix("s")
         labels = (config.federation, config.policy.name, store)
         yield family("federator_federation_info", ((labels, 1),))

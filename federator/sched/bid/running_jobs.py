@@ -91,6 +91,15 @@ def _importance(occupant: Occupant) -> int:
     return occupant.importance
 
 
+def _holds_as_much(job: RunningJob, before: RunningJob) -> bool:
+    """Whether a job holds what it held, for as long."""
+    return (job.nodes, job.components, job.ends_by_s) == (
+        before.nodes,
+        before.components,
+        before.ends_by_s,
+    )
+
+
 class Occupants:
     """All occupants of a room, sorted for eviction in each partition.
 
@@ -142,6 +151,25 @@ class Occupants:
     def jobs(self) -> list[RunningJob]:
         """Every workload once."""
         return [occupant.job for occupant in self._by_id.values()]
+
+    def replace(self, jobs: dict[int, RunningJob]) -> tuple[bool, bool]:
+        """These run now, by id, and nobody else; what is as it was stays.
+
+        Returns:
+            Whether anything has come free, and whether anything has changed.
+        """
+        freed = False
+        for known in self.jobs:
+            job = jobs.get(known.id)
+            if job == known:
+                del jobs[known.id]
+                continue
+            freed = freed or job is None or not _holds_as_much(job, known)
+            if job is None:
+                self.remove(known.id)
+        for job in jobs.values():
+            self.add(job)
+        return freed, freed or bool(jobs)
 
     def get(self, id_: int, component: int = 0) -> Occupant | None:
         """A workload, less what may be taken from it; or one of the jobs that may."""

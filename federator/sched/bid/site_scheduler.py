@@ -148,7 +148,12 @@ class SiteScheduler:
             self._local = others
             self._has_freed()
         if running is not None:
-            self._replace_running(running)
+            seen = {job.id: self._terms.of(job) for job in running}
+            frees, changes = self._occupants.replace(seen)
+            if frees:
+                self._has_freed()
+            elif changes:
+                self._has_changed()
 
     def count_licenses(self, licenses: tuple[SiteLicense, ...]) -> None:
         """Take over the licences that the sweep of the last ``update`` has seen."""
@@ -175,24 +180,6 @@ class SiteScheduler:
         """More may be free than there was."""
         self.freed += 1
         self._has_changed()
-
-    def _replace_running(self, running: Iterable[RunningJob]) -> None:
-        jobs = {job.id: self._terms.of(job) for job in running}
-        freed = False
-        for known in self._occupants.jobs:
-            job = jobs.get(known.id)
-            if job == known:
-                del jobs[known.id]
-                continue
-            freed = freed or job is None or not _holds_as_much(job, known)
-            if job is None:
-                self._occupants.remove(known.id)
-        for job in jobs.values():
-            self._occupants.add(job)
-        if freed:
-            self._has_freed()
-        elif jobs:
-            self._has_changed()
 
     def hold(
         self,
@@ -422,15 +409,6 @@ def _is_more(now: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[
         amount > before.get(name, {}).get(resource, 0)
         for name, free in now.items()
         for resource, amount in free.items()
-    )
-
-
-def _holds_as_much(job: RunningJob, before: RunningJob) -> bool:
-    """Whether a job holds what it held, for as long."""
-    return (job.nodes, job.components, job.ends_by_s) == (
-        before.nodes,
-        before.components,
-        before.ends_by_s,
     )
 
 

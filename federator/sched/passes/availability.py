@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from federator.model.event import Claimed
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
@@ -30,6 +31,11 @@ def takes_work(name: SiteName, view: SiteView, ledger: Ledger) -> bool:
     return view.ready and name not in drains.by_site and name not in drains.written_off
 
 
+def sites_to_ask(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> list[SiteName]:
+    """The sites that may be asked to bid."""
+    return [name for name, view in sites.items() if takes_work(name, view, ledger)]
+
+
 def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[SiteName, Refusal]:
     """The sites that are not asked to bid, each with the reason."""
     found = {}
@@ -44,6 +50,13 @@ def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[Site
         elif not view.ready:
             found[name] = wait(ReasonCode.SITE_DOWN)
     return found
+
+
+def is_on_drained_nodes(claim: Claimed, ledger: Ledger) -> bool:
+    """Tell whether the site of a claim, or one of its nodes, takes no new work any more."""
+    nodes = [name for plan in claim.jobs for name in plan.nodes]
+    drains = ledger.drains
+    return claim.site in drains.written_off or drains.of(claim.site, nodes) is not None
 
 
 def drained_nodes(ledger: Ledger, site: SiteName) -> tuple[SiteClaim, ...]:

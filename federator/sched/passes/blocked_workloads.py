@@ -53,6 +53,6 @@ class BlockedWorkloads:
             entry = self._ledger.entries[id_]
             home = tenancy.home(tenancy.row(entry.workload.tenant))
             waits = entry.state is WorkloadState.PENDING and id_ not in self._ledger.claims
-            if waits and not claims.is_in_vain(number, key[0], home):
+            if waits and not claims.vain.has(number, key[0], home):
                 return Ranked(id_, key[0], within_quota=True, credit=-key[1]), number
         return None

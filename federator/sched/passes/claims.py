@@ -22,7 +22,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from federator.model.event import Claimed, ClaimEnded
-from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
@@ -35,18 +35,14 @@ from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.transaction import Transaction
+from federator.sched.passes.vain_claims import VainClaims
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.holdings import fits
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 MOST_CLAIMS: Final = 16  # at once; who comes later waits in the queue until one has ended
-AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried again after this time
-SOON_S: Final = 5.0  # and after this one, if somebody was starting then who may be evicted later
-
-
-_Shape = tuple[int, int, frozenset[SiteName]]
-"""The number of what is asked for, its priority, and the home of its tenant."""
+AGAIN_S: Final = 60.0  # after this time a site is asked again about a claim
 
 
 class Claims:
@@ -71,7 +67,7 @@ class Claims:
         self._at: dict[SiteName, tuple[SiteClaim, ...]] = {}  # as of ``_as_of``
         self._as_of: tuple[Claimed, ...] = ()
         self._asked: dict[WorkloadId, tuple[int, float]] = {}  # as of which news, and when
-        self._in_vain: dict[_Shape, float] = {}  # until when
+        self.vain = VainClaims(ledger, terms)
         self._now_s = 0.0
 
     # ---- what there is ----
@@ -106,7 +102,7 @@ class Claims:
             if not self._is_within_quota(claim):
                 self.end(turn, claim, ReasonCode.LIMIT)
         self.take_in_changes()
-        self._in_vain = {key: at_s for key, at_s in self._in_vain.items() if at_s > turn.now_s}
+        self.vain.begin_pass(turn.now_s)
         self._asked = {id_: g for id_, g in self._asked.items() if id_ in self._ledger.claims}
 
     def claimants(self) -> Iterator[tuple[tuple[int, float, float, int], Ranked]]:
@@ -168,27 +164,6 @@ class Claims:
         )
 
     # ---- what sites have answered ----
-
-    def is_in_vain(self, number: int, priority: int, home: frozenset[SiteName]) -> bool:
-        """Tell whether nobody's eviction helped a shape when it was last tried."""
-        return self._in_vain.get((number, priority, home), 0.0) > self._now_s
-
-    def in_vain(self, number: int, ranked: Ranked) -> None:
-        tenancy = self._ledger.tenancy
-        home = tenancy.home(tenancy.row(self._ledger.entries[ranked.id].workload.tenant))
-        again_s = SOON_S if self._some_start(ranked.priority) else AGAIN_S
-        self._in_vain[number, ranked.priority, home] = self._now_s + again_s
-
-    def _some_start(self, priority: int) -> bool:
-        """Tell whether somebody of a lower priority starts, who was no victim when it was tried."""
-        starting = self._ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
-        found = (*starting, *self._terms.just_started())
-        return any(e.award is not None and e.award.priority > priority for e in found)
-
-    def next_try_s(self) -> float | None:
-        """Unix time at which a shape is tried again soon; None: none is."""
-        soon_s = self._now_s + SOON_S
-        return min((s for s in self._in_vain.values() if s <= soon_s), default=None)
 
     def set(
         self,

@@ -10,7 +10,6 @@ from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.eviction import clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.orders import lease_end_s
-from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
 from federator.sched.state.ledger import Ledger
@@ -22,7 +21,6 @@ class Deadlines:
     Args:
         sites: as they last were.
         ledger: the queue.
-        rounds: knows which sites are ready.
         holding: knows why a job does not start.
 
     Attributes:
@@ -31,11 +29,10 @@ class Deadlines:
     """
 
     def __init__(
-        self, sites: Mapping[SiteName, SiteView], ledger: Ledger, rounds: Rounds, holding: Holding
+        self, sites: Mapping[SiteName, SiteView], ledger: Ledger, holding: Holding
     ) -> None:
         self._sites = sites
         self._ledger = ledger
-        self._rounds = rounds
         self._holding = holding
         self.leave_sent_s: dict[WorkloadId, float] = {}
         self.limits = LimitWatch()
@@ -57,7 +54,7 @@ class Deadlines:
                 turn.evict(entry)  # in case that a crash came between
             if over and not entry.withdrawing and self._sites[entry.site].up:
                 turn.change(entry, WorkloadEvent.LEASE_OVER, reason=self._holding.why_stuck(entry))
-        for entry in self.limits.due(turn.now_s, self._ledger, turn.rules, self._rounds.is_ready):
+        for entry in self.limits.due(turn.now_s, self._ledger, turn.rules, self._is_ready):
             turn.change(entry, WorkloadEvent.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}
         for id_ in self.leave_sent_s.keys() - wanted.keys():
@@ -66,3 +63,6 @@ class Deadlines:
             sent_s = self.leave_sent_s.get(id_, 0.0)
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self._sites[entry.site].up:
                 turn.order_to_leave(entry)
+
+    def _is_ready(self, site: SiteName) -> bool:
+        return self._sites[site].ready

@@ -147,7 +147,7 @@ class Drains:
             )
             return
         turn.record(SiteResumed(at_s=turn.now_s, site=asked.site, nodes=asked.nodes, by=asked.by))
-        self._rounds.forget_refusals(asked.site)
+        self._rounds.memory.known.forget(asked.site)
         self._rounds.is_due(turn)
         turn.commands.append(AnswerDrained(client=asked.client, site=asked.site))
 

@@ -51,7 +51,6 @@ from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.held import Holding
 from federator.sched.passes.limits import submit_refusal
-from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
@@ -82,6 +81,7 @@ class Federation:
 
     Attributes:
         rules: by which it decides.
+        rounds: the passes.
     """
 
     def __init__(
@@ -101,15 +101,15 @@ class Federation:
         self._holding = Holding(self.sites, rules)
         self._eligibility = Eligibility()
         self._updates: list[ControlAsked] = []  # that wait for the end of the pass
-        self._rounds = Rounds(
+        self.rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
-        self._write_offs = WriteOffs(self.sites, rules, self.ledger, self._rounds)
-        self._drains = Drains(self.sites, rules, self.ledger, self._rounds)
+        self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
+        self._drains = Drains(self.sites, rules, self.ledger, self.rounds)
         self._site_events = SiteEvents(
-            self.sites, self.ledger, self._rounds, self._holding, self._write_offs
+            self.sites, self.ledger, self.rounds, self._holding, self._write_offs
         )
-        self._deadlines = Deadlines(self.sites, self.ledger, self._rounds, self._holding)
+        self._deadlines = Deadlines(self.sites, self.ledger, self._holding)
         self._seen_s = 0.0  # when something was observed the last time
 
     # ---- history ----
@@ -118,10 +118,6 @@ class Federation:
         """Take the log in. Commands are not repeated: sites tell what became of them."""
         for event in events:
             self.ledger.apply(event)
-
-    def tell_decisions(self) -> None:
-        """Tell from now on what each award was decided on (``Decided``)."""
-        self._rounds.tells_decisions = True
 
     def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
@@ -192,7 +188,7 @@ class Federation:
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
         turn = self._turn(now_s)
-        self._rounds.reconfigure(turn, policy, rules, gone)
+        self.rounds.reconfigure(turn, policy, rules, gone)
         self._deadlines.begin(turn)
         self._carry_out_updates(turn)
         return turn.commands
@@ -223,7 +219,7 @@ class Federation:
             self._take_in(turn, observation)
             self._eligibility.settle(turn)
         if any(map(_may_end_a_round, observations)):
-            self._rounds.conclude(turn)
+            self.rounds.conclude(turn)
         self._drains.settle(turn)
         self._write_offs.settle(turn)
         turn.evict_for_accepted()
@@ -243,7 +239,7 @@ class Federation:
             case PlanAsked():
                 turn.record(Planned(at_s=turn.now_s, plan=observation.plan))
                 turn.commands.append(AnswerPlanned(client=observation.client))
-                self._rounds.is_due(turn)  # somebody may be lent what was kept before
+                self.rounds.is_due(turn)  # somebody may be lent what was kept before
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)
@@ -259,17 +255,7 @@ class Federation:
 
     def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason (under ""), or each site's."""
-        return self._rounds.refusals_of(entry, self._seen_s)
-
-    @property
-    def last_pass(self) -> PassSummary | None:
-        """The present pass, or the last one; None: none was made since the start."""
-        return self._rounds.last_pass
-
-    @property
-    def recent_passes(self) -> Sequence[PassSummary]:
-        """The last passes, oldest first; the present one is one of them."""
-        return self._rounds.recent_passes
+        return self.rounds.memory.refusals_of(entry, self._seen_s)
 
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
@@ -279,11 +265,11 @@ class Federation:
 
     def claims(self) -> list[tuple[Claimed, int]]:
         """The claims, first to be served first, each with the GPUs that are still to be evicted."""
-        return self._rounds.claims()
+        return self.rounds.memory.needed_gpus()
 
     def lendable_gpus(self, now_s: float) -> list[float]:
         """The GPUs that may be lent now to work that cannot be evicted, by window of the plan."""
-        return self._rounds.lendable_gpus(self._turn(now_s))
+        return self.rounds.guests.now(self._turn(now_s)).lendable_gpus()
 
     # ---- submissions ----
 
@@ -292,7 +278,7 @@ class Federation:
         if known is not None and not asked.test_only:
             turn.commands.append(answer_again(self.ledger, asked, known))
             return
-        lent = self._rounds.lends_to_preemptible_only
+        lent = self.rounds.guests.lends_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
         draft = asked.draft
         jobs = max(1, len(draft.array_indices))
@@ -313,7 +299,7 @@ class Federation:
             by=asked.by,
         )
         if asked.test_only:
-            self._rounds.try_out(turn, asked.client, submitted.workloads()[0])
+            self.rounds.try_out(turn, asked.client, submitted.workloads()[0])
             return
         turn.record(submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
@@ -324,7 +310,7 @@ class Federation:
         self, turn: Transaction, asked: ControlAsked | DrainAsked | ResumeAsked | WriteOffAsked
     ) -> None:
         match asked:
-            case ControlAsked() if asked.amended and self._rounds.is_open:
+            case ControlAsked() if asked.amended and self.rounds.is_open:
                 self._updates.append(asked)  # an open pass has asked for what it was
             case ControlAsked():
                 control(turn, asked)
@@ -340,12 +326,12 @@ class Federation:
     def _tick(self, turn: Transaction) -> None:
         self._eligibility.time_passed(turn)
         self._deadlines.passed(turn)
-        self._rounds.conclude(turn)
+        self.rounds.conclude(turn)
         self._carry_out_updates(turn)
-        self._rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
+        self.rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
 
     def _carry_out_updates(self, turn: Transaction) -> None:
-        if self._rounds.is_open:
+        if self.rounds.is_open:
             return
         waiting, self._updates = self._updates, []
         for asked in waiting:
@@ -360,7 +346,7 @@ class Federation:
             fleet_gpus=self._site_events.fleet_gpus,
             leave_sent_s=self._deadlines.leave_sent_s,
             limits=self._deadlines.limits,
-            pass_is_due=self._rounds.is_due,
+            pass_is_due=self.rounds.is_due,
         )
 
 

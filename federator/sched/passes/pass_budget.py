@@ -52,6 +52,6 @@ class PassBudget:
         if not within or not self.gpus:
             return NOBODY
         left = self.gpus_for(priority)
-        if not left or (self._claims and self._claims.is_in_vain(number, priority, home)):
+        if not left or (self._claims and self._claims.vain.has(number, priority, home)):
             return NOBODY
         return Rights(priority, left, home)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from federator.model.message import Wake
 from federator.model.node_names import jobs_at, names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
@@ -14,6 +15,7 @@ from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.limits import wait
+from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
@@ -72,6 +74,29 @@ class Round:
     def silent(self) -> dict[SiteName, Refusal]:
         """The sites that did not answer, as refusals."""
         return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
+
+
+class RoundSeries:
+    """Begins the rounds of all passes and trials.
+
+    Attributes:
+        begun: how many there were; their numbers begin with 1.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def begin(self, turn: Transaction, requests: Iterable[BidRequest]) -> Round:
+        """A round that waits for no site yet."""
+        deadline_s = turn.now_s + turn.rules.bid_timeout_s
+        self.begun += 1
+        turn.commands.append(Wake(at_s=deadline_s))
+        return Round(
+            pass_id=self.begun,
+            requests={request.id: request for request in requests},
+            waiting_for=set(),
+            deadline_s=deadline_s,
+        )
 
 
 def _speaks_of_later(refusal: Refusal) -> bool:

@@ -99,7 +99,7 @@ class SiteEvents:
                 launch_accepted(turn, site, message)
             case LaunchDeclined() | AttemptAbsent():
                 self._write_offs.absent(site, message.attempt)
-                self._rounds.forget_refusals(site)  # its nodes are free again
+                self._rounds.memory.known.forget(site)  # its nodes are free again
                 launch_refused(turn, self._holding, site, message)
 
     def _site_changed(self, turn: Transaction, seen: SiteUp | SiteDown) -> None:

@@ -168,7 +168,7 @@ class WriteOffs:
             left = [each for each in written_off.attempts if each.attempt not in over]
             if not left:
                 turn.record(SiteReturned(at_s=turn.now_s, site=site))
-                self._rounds.forget_refusals(site)
+                self._rounds.memory.known.forget(site)
                 self._rounds.is_due(turn)
             elif turn.now_s >= self._asked_at_s.get(site, 0.0) + ORDER_AGAIN_S:
                 self._asked_at_s[site] = turn.now_s

@@ -24,7 +24,7 @@ def fleet(tmp_path: Path) -> Loopback:
     fleet = Loopback(
         {SiteName("alpine"): rack("a", 2), SiteName("boreal"): rack("b", 2, gpu_type="h100")}
     )
-    fleet.federation.tell_decisions()
+    fleet.federation.rounds.tells_decisions = True
     for nodes in (1, 2):
         fleet.submit(draft(gang(nodes)))
         fleet.run_for(5.0)

@@ -153,7 +153,7 @@ def test_a_site_without_accounting_proves_nothing() -> None:
     said = b"Slurm accounting storage is disabled\n"
     runner = Runner(Completed(exit_status=1, stdout=b"", stderr=said))
     wanted = [missing(1, 7), missing(2, 8), missing(3)]
-    assert asyncio.run(SlurmClient(runner).accounted(wanted)) == {}
+    assert asyncio.run(SlurmClient(runner).accounts.ends_of(wanted)) == {}
     first, second, third = runner.asked
     assert list(first[6:]) == ["-j", "7,8", "-o", ",".join(SACCT_FIELDS)]
     assert list(second[6:10]) == ["-u", "vision1", "-S", "uts-60"]
@@ -163,5 +163,5 @@ def test_a_site_without_accounting_proves_nothing() -> None:
 
 def test_nobody_is_asked_about_nothing() -> None:
     runner = Runner(Completed(exit_status=1, stdout=b"", stderr=b""))
-    assert asyncio.run(SlurmClient(runner).accounted([])) == {}
+    assert asyncio.run(SlurmClient(runner).accounts.ends_of([])) == {}
     assert not runner.asked

@@ -135,7 +135,7 @@ class Sacct:
 def test_many_jobs_are_asked_about_together() -> None:
     sacct = Sacct(MEASURED.encode())
     jobs = [job(7 + k, "ann", 1000.0) for k in range(300)]
-    found = asyncio.run(SlurmClient(sacct).measured(jobs))
+    found = asyncio.run(SlurmClient(sacct).accounts.use_of(jobs))
     assert len(found) == 300
     assert found[0] is not None
     assert not any(found[1:])
@@ -144,4 +144,6 @@ def test_many_jobs_are_asked_about_together() -> None:
 
 
 def test_a_site_without_accounts_knows_nothing() -> None:
-    assert asyncio.run(SlurmClient(Sacct(b"", 1)).measured([job(7, "ann", 1000.0)])) == [None]
+    assert asyncio.run(SlurmClient(Sacct(b"", 1)).accounts.use_of([job(7, "ann", 1000.0)])) == [
+        None
+    ]

@@ -27,7 +27,7 @@ def test_a_change_waits_for_the_end_of_the_pass_that_asks_about_the_workload() -
     f.run_for(1.0)
     waits = f.submit(draft(gang(2)))
     starts = f.submit(draft(gang(1)))
-    f.run_until(lambda: f.federation._rounds.is_open)
+    f.run_until(lambda: f.federation.rounds.is_open)
     ask_for(f, waits, nodes=1)
     assert 77 not in f.answers
     f.run_for(1.0)
@@ -41,7 +41,7 @@ def test_a_change_waits_for_the_end_of_the_pass_that_asks_about_the_workload() -
 def test_a_change_that_came_too_late_is_refused() -> None:
     f = Loopback({"alpine": rack("a", 2)})
     id_ = f.submit(draft(gang(2)))
-    f.run_until(lambda: f.federation._rounds.is_open)
+    f.run_until(lambda: f.federation.rounds.is_open)
     ask_for(f, id_, nodes=1)
     f.run_for(1.0)
     answer = f.answers[77]
@@ -113,7 +113,7 @@ def test_a_job_that_no_site_took_is_tried_at_once_when_it_is_released() -> None:
 def test_a_workload_that_is_forgotten_while_a_pass_asks_about_it_disturbs_nothing() -> None:
     f = Loopback({"alpine": rack("a", 2)})
     id_, other = f.submit(draft()), f.submit(draft())
-    f.run_until(lambda: f.federation._rounds.is_open)
+    f.run_until(lambda: f.federation.rounds.is_open)
     f.cancel(id_)
     f.forget_ended(0.0)
     assert id_ not in f.federation.ledger.entries

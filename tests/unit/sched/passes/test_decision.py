@@ -125,7 +125,7 @@ def test_every_award_of_a_federation_comes_out_again_bit_for_bit(answer_in_s: fl
         tenants=[tenant("vision", 24, priority=2), tenant("nlp", 8, priority=5)],
         rules=Rules(),
     )
-    fleet.federation.tell_decisions()
+    fleet.federation.rounds.tells_decisions = True
     for k in range(12):
         job = gang(1 + k % 2, gpus_per_node=4 + 4 * (k % 2))
         fleet.submit(draft(job, tenant="vision" if k % 3 else "nlp"))

@@ -1,0 +1,57 @@
+"""Bid intake: takes a site's answers to the round that asked for them, once they are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from federator.model.site_message import BidsMade
+from federator.model.workload import Job, SiteName, WorkloadId
+from federator.sched.passes.availability import without_drained
+from federator.sched.passes.bid_validation import Validation, without_wishes
+from federator.sched.passes.held import Holding
+from federator.sched.passes.round import Round, asked_of
+from federator.sched.passes.transaction import Transaction
+
+
+class BidIntake:
+    """Validates what sites answer.
+
+    Args:
+        holding: hears what sites say of users and of plans.
+        same_process: see ``Validation``.
+    """
+
+    def __init__(self, holding: Holding, *, same_process: bool) -> None:
+        self._holding = holding
+        self._validation = Validation(same_process=same_process)
+
+    def take(
+        self, turn: Transaction, round_: Round, site: SiteName, came: BidsMade, generation: int
+    ) -> None:
+        """Take the answers of a site.
+
+        Args:
+            turn: see ``Transaction``.
+            round_: the one that asked.
+            site: that answers.
+            came: its answers.
+            generation: as of which they count; see ``KnownRefusals.generation``.
+        """
+        asked = partial(_jobs_asked, turn, round_, site)
+        validated = self._validation.validated(came.answers, asked)
+        if not came.keeps_wishes:
+            validated = without_wishes(validated, asked)
+        answers = without_drained(validated, turn.ledger, site)
+        round_.take(site, answers, generation)
+        if came.keeps_claims:
+            round_.keeping_claims.add(site)
+        self._holding.answered(turn, site, round_.requests, answers)
+
+
+def _jobs_asked(turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId) -> Sequence[Job]:
+    """The jobs a site was asked for; nothing for a workload that it was not asked about."""
+    request = round_.requests.get(id_)
+    if request is None:
+        return ()
+    return asked_of(request, site, turn.ledger.entries.get(id_), turn.now_s).jobs

@@ -1,0 +1,130 @@
+"""Pass memory: what passes learn of sites, and of what runs there, kept from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from federator.model.event import Claimed
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.workload import SiteName
+from federator.sched.passes.availability import unavailable
+from federator.sched.passes.claim_budget import in_order
+from federator.sched.passes.claims import Claims
+from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.predicted_ends import PredictedEnds
+from federator.sched.passes.round import RoundSeries
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+
+
+class PassMemory:
+    """What is known under one configuration; another one begins with a new memory.
+
+    Args:
+        sites: as they last were.
+        ledger: watched for changes, until ``close``.
+        rules: see ``Rules``.
+        series: tells whether there has been a round.
+
+    Attributes:
+        known: what sites have refused.
+        terms: on which whoever runs may be evicted; None: nobody may.
+        claims: None where nobody may be evicted.
+        ends: that are predicted; None: nothing is planned by predictions.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[SiteName, SiteView],
+        ledger: Ledger,
+        rules: Rules,
+        series: RoundSeries,
+    ) -> None:
+        self._sites = sites
+        self._ledger = ledger
+        self._rules = rules
+        self._series = series
+        self.known = KnownRefusals(sites)
+        self.terms = EvictionTerms(ledger, rules) if rules.evicts else None
+        self.claims: Claims | None = None
+        if self.terms is not None:
+            self.claims = Claims(ledger, rules, self.known, self.terms)
+        self.ends = PredictedEnds(ledger) if rules.forecast_ends else None
+
+    def close(self) -> None:
+        """Watch the ledger no more."""
+        for watching in (self.terms, self.ends):
+            if watching is not None:
+                watching.close()
+
+    def begin_pass(self, turn: Transaction, budget: float) -> Claims | None:
+        """Take in what has changed since the last pass; the claims, if this one may have any.
+
+        ``budget``: the GPUs that may be evicted now.
+        """
+        claims = self.claims
+        if claims is not None:
+            claims.take_in_changes()
+        if not (budget or self._ledger.claims or self._ledger.tenancy.has_objectives):
+            claims = None
+        if claims is not None and self.terms is not None:
+            self.terms.renew(turn.now_s)
+            claims.begin_pass(turn)
+        if self.ends is not None:
+            self.ends.renew(turn.now_s)
+        self.known.begin_pass()
+        return claims
+
+    def end_claims(self, turn: Transaction, is_lost: Callable[[Claimed], bool]) -> None:
+        """Give up the claims whose nodes take no new work any more."""
+        for claim in list(self._ledger.claims.values()) if self.claims is not None else ():
+            if self.claims is not None and is_lost(claim):
+                self.claims.end(turn, claim, ReasonCode.DRAINED)
+
+    def next_claim_s(self, now_s: float) -> float:
+        """Unix time at which the budget has more for a claim, or one may be had; inf: never."""
+        if self.claims is None:
+            return inf
+        at_s = self.claims.budget.next_stage_s(now_s), self.claims.vain.next_try_s()
+        return min((s for s in at_s if s is not None), default=inf)
+
+    # ---- for people ----
+
+    def refusals_of(self, entry: WorkloadRecord, now_s: float) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits: the federation's own reason under "", else that of each site."""
+        if self.claims is not None and entry.workload.id in self._ledger.claims:
+            return self.claims.refusals(entry, now_s)
+        lane = self._ledger.backlog.lane_of(entry.workload)
+        if lane is None or not self._series.begun:
+            return entry.refusals
+        own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
+        if own is not None:
+            return {SiteName(""): own}
+        jobs, number = entry.workload.jobs, lane.shape.number
+        away = unavailable(self._sites, self._ledger)
+        found = {
+            site: away.get(site) or self.known.refusal(site, number, jobs, now_s)
+            for site in self._sites
+        }
+        said = {site: refusal for site, refusal in found.items() if refusal is not None}
+        before = {} if said and len(said) == len(found) else entry.refusals
+        return {**before, **said, **_own_reasons(entry)}
+
+    def needed_gpus(self) -> list[tuple[Claimed, int]]:
+        """The claims in their order, each with the GPUs that are still to be evicted for it."""
+        if self.claims is None:
+            return []
+        return [(c, self.claims.victims.needed_gpus(c)) for c in in_order(self._ledger)]
+
+
+def _own_reasons(entry: WorkloadRecord) -> dict[SiteName, Refusal]:
+    """The refusals of this workload alone: a site failed it, or its checkpoint is elsewhere."""
+    return {
+        site: refusal
+        for site, refusal in entry.refusals.items()
+        if site in entry.avoid_until_s or refusal.reasons[0].code is ReasonCode.CHECKPOINT
+    }

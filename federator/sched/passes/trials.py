@@ -1,0 +1,61 @@
+"""Trials: the ``--test-only`` questions of clients, while sites are asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from federator.model.message import AnswerTested, SendTo
+from federator.model.plan import BidRequest
+from federator.model.site_message import Ask
+from federator.model.workload import SiteName, Workload
+from federator.sched.passes.availability import drained_nodes, sites_to_ask
+from federator.sched.passes.round import Round, RoundSeries, asked_of
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
+from federator.sched.passes.trial import Trial
+from federator.sched.queue.guests import Guests
+from federator.sched.state.ledger import Ledger
+
+
+class Trials:
+    """Those that have not been answered; each has a round of its own.
+
+    Args:
+        sites: as they last were, in the order that breaks ties.
+        ledger: knows the tenants; trials change nothing in it.
+        series: numbers the rounds.
+    """
+
+    def __init__(
+        self, sites: Mapping[SiteName, SiteView], ledger: Ledger, series: RoundSeries
+    ) -> None:
+        self._sites = sites
+        self._ledger = ledger
+        self._series = series
+        self._open: dict[int, Trial] = {}
+
+    def rounds(self) -> list[Round]:
+        """The round of each."""
+        return [trial.round for trial in self._open.values()]
+
+    def ask(self, turn: Transaction, client: int, workload: Workload) -> None:
+        """Ask all sites about a workload that is not queued."""
+        request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
+        round_ = self._series.begin(turn, (request,))
+        names = sites_to_ask(self._sites, self._ledger)
+        round_.waiting_for.update(names)
+        for name in names:
+            drained = drained_nodes(self._ledger, name)
+            here = asked_of(request, name, None, turn.now_s)
+            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
+            turn.commands.append(SendTo(site=name, message=question))
+        self._open[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
+
+    def conclude(self, turn: Transaction, guests: Callable[[], Guests]) -> None:
+        """Answer those whose rounds are over; ``guests``: the rules for work over quota."""
+        for pass_id, trial in list(self._open.items()):
+            if trial.round.over(turn.now_s):
+                del self._open[pass_id]
+                answers, winner = trial.answers(self._ledger, self._sites, guests())
+                told = AnswerTested(client=trial.client, answers=answers, winner=winner)
+                turn.commands.append(told)
