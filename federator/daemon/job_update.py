@@ -37,7 +37,7 @@ _FIELDS: Final[Mapping[str, UpdateField]] = {field.name.lower(): field for field
 _OF_ONE_COMPONENT: Final = frozenset(
     {"constraint", "core-spec", "cores-per-socket", "cpus-per-task", "gres", "mem", "mem-per-cpu",
      "exclude", "licenses", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node",
-     "partition", "sockets-per-node", "reservation", "switches", "thread-spec",
+     "partition", "reservation", "sockets-per-node", "switches", "thread-spec",
      "threads-per-core", "tmp"}
 )  # fmt: skip
 _DENIED: Final = "Access/permission denied"
