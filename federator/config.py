@@ -35,6 +35,7 @@ from federator.config_mistakes import (
     refuse,
     some,
 )
+from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
@@ -49,6 +50,9 @@ from federator.sched.state.rules import Rules
 from federator.store.opening import check_url, warnings_of
 
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_LOGIN: Final = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
 
 
 def _federation_name(name: str) -> str:
@@ -59,6 +63,13 @@ def _federation_name(name: str) -> str:
 
 _RegionName = Annotated[str, AfterValidator(checked_name)]
 _GpuName = Annotated[str, AfterValidator(checked_name)]
+
+
+def _login(text: str) -> str:
+    """A host and maybe a port; it becomes a word of the ssh command of every user."""
+    if text and not _LOGIN.fullmatch(text):
+        raise ValueError("expected HOST, HOST:PORT or [IPV6]:PORT, without a user")
+    return text
 
 
 class RegionConfig(Strict):
@@ -101,7 +112,9 @@ class SiteConfig(Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
+    login: Annotated[str, AfterValidator(_login)] = ""  # where its users log in: HOST[:PORT]
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
+    names: NamesConfig = NamesConfig()  # what it calls otherwise
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
@@ -149,11 +162,28 @@ class FederationConfig(Strict):
                 meant = one_of(site.region, self.regions)
                 message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
+            yield from self._name_mistakes(name, site)
             for k, user in enumerate(site.users or ()):
                 tenant = user.removeprefix("@")
                 if user.startswith("@") and tenant not in self.tenants:
                     message = f"unknown tenant '{brief(tenant)}'; {one_of(tenant, self.tenants)}"
                     yield ("sites", name, "users", str(k)), message
+
+    def _name_mistakes(self, name: SiteName, site: SiteConfig) -> Iterator[Mistake]:
+        """Names of a site for what there is not, or that cannot be told apart there."""
+        known: dict[str, tuple[str, Collection[str]]] = {
+            "accounts": ("tenant", self.tenants),
+            "partitions": ("partition", site.partitions),
+            "gpu_types": ("GPU type", self.gpus),
+        }
+        at = ("sites", name, "names")
+        for kind, (word, names) in known.items():
+            for here in getattr(site.names, kind):
+                if here not in names:
+                    message = f"unknown {word} '{brief(here)}'; {one_of(here, names)}"
+                    yield (*at, kind, here), message
+        for keys, message in site.names.mistakes():
+            yield (*at, *keys), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}

@@ -60,6 +60,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.preemption.budget_lost_gpu_s": "Work that a window may destroy; 0: no bound.",
         "policy.preemption.max_saves_per_region": "Victims that save at a time; 0: no bound.",
         "policy.preemption.beyond_budget_frac": "The fraction besides, for start objectives.",
+        "policy.interactive.max_s": "The longest time limit of fsalloc and fsrun.",
+        "policy.interactive.silence_s": "A session not heard for so long is cancelled.",
         "regions.NAME.shared": "The folder that all sites of the region mount at this path.",
         "regions.NAME.keep_saved_h": "Checkpoint folders go so long after the end; 0: never.",
         "gpus.TYPE.mem_gib": "Memory of one GPU, for --fed-gpu-mem.",
@@ -73,7 +75,13 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.ssh.known_hosts": "The pinned host key; relative to the file's folder.",
         "sites.NAME.command": "Starts the agent as a local process, instead of ssh.",
         "sites.NAME.partitions": "Partitions that the federation may use, best first.",
+        "sites.NAME.login": "Where its users log in, for fsalloc and fsrun; left out: ssh.host.",
         "sites.NAME.users": "For whom its agent may speak; @TENANT: its users; left out: for all.",
+        "sites.NAME.names.accounts.NAME": "The tenant's account at the site.",
+        "sites.NAME.names.qos.NAME": "The site's name of a QOS.",
+        "sites.NAME.names.partitions.NAME": "The site's name of one of partitions.",
+        "sites.NAME.names.gpu_types.TYPE": "The site's gres type of a GPU type.",
+        "sites.NAME.names.features.NAME": "The site's name of a feature.",
         "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
         "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
         "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",
@@ -119,6 +127,8 @@ def generic_name(key: str) -> str:
     words = key.split(".")
     if len(words) > 1 and words[0] in ("regions", "sites", "tenants", "gpus"):
         words[1] = "TYPE" if words[0] == "gpus" else "NAME"
+    if words[0] == "sites" and words[2:3] == ["names"] and len(words) > 4:
+        words[4] = "NAME"
     if "gpu_types" in words[:-1]:
         words[words.index("gpu_types") + 1] = "TYPE"
     return ".".join(words)

@@ -66,12 +66,24 @@ class PreemptionConfig(Strict):
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
+class InteractiveConfig(Strict):
+    """Limits of fsalloc and fsrun.
+
+    ``max_s``: no longer time limit is taken. ``silence_s``: a session whose command has not been
+    heard for so long is cancelled.
+    """
+
+    max_s: Seconds = 8 * 3600.0
+    silence_s: Annotated[float, Field(ge=5, le=86_400)] = 120.0
+
+
 class PolicyConfig(Strict):
     """The order of the queue, and the federation's patience."""
 
     name: str = "mast"
     credit: CreditConfig = CreditConfig()
     preemption: PreemptionConfig = PreemptionConfig()
+    interactive: InteractiveConfig = InteractiveConfig()
     pass_interval_s: Seconds = 300.0
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0

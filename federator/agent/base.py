@@ -8,6 +8,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from federator.errors import SiteRefused
+from federator.model.license import SiteLicense
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
@@ -105,6 +106,7 @@ class Sweep:
     holders: tuple[Holder, ...] = ()  # all that runs on these nodes, federated or not
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had, by start
+    licenses: tuple[SiteLicense, ...] = ()  # by name
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
 
@@ -214,6 +216,13 @@ class SiteInspector(Protocol):
 
         Raises:
             SiteRefused: Slurm, sudo or the helper said no; there is no job.
+        """
+        ...
+
+    async def missing_names(self) -> Sequence[str] | None:
+        """Return the site's names, by federation.yaml, that Slurm does not know; each with its key.
+
+        None: the file gives it none.
         """
         ...
 

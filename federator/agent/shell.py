@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federator.agent.acts import SiteActs
+from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.agent_log import LoggedChannel
 from federator.agent.base import AgentDriver
 from federator.agent.config import AgentConfig
@@ -240,7 +241,9 @@ class Agent:
                 self._start(self._tidier.tidy(message))
             case Admission():
                 assert self._welcome is not None
-                self._start(self._spool.write_admission(message.tenants, self._welcome.gpus))
+                caps = caps_there(message.tenants, self._welcome.names)
+                gpus = gpus_there(self._welcome.gpus, self._welcome.names)
+                self._start(self._spool.write_admission(caps, gpus))
             case Ask():
                 users = {request.user for request in message.requests}
                 strangers = frozenset(user for user in users if not self._knows_user(user))

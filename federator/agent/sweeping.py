@@ -211,6 +211,7 @@ class Sweeper:
             local=local,
             windows=sweep.windows,
         )
+        memory.scheduler.count_licenses(sweep.licenses)
         memory.emit(SettleLeases(number=memory.number()))
 
     def _keep_live(self) -> None:

@@ -15,7 +15,7 @@ from federator.cli.fscancel import SELECTING, cancelled, say
 from federator.cli.job_states import CODES
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown, job_id
-from federator.cli.queue_filter import option_of, partitions_of
+from federator.cli.queue_filter import asks_for, option_of, partitions_of
 from federator.cli.text import listed, my_name, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import WorkloadState
@@ -88,7 +88,8 @@ def _name(row: QueueRow) -> str:
 def _question(given: Given, ids: tuple[str, ...], users: tuple[str, ...]) -> QueueCall:
     if not users and not ids and os.geteuid() != 0:
         users = (my_name(),)
-    needs_details = any(name in given for name in ("partition", "qos", "wckey", "interactive"))
+    of_details = ("partition", "qos", "reservation", "wckey", "interactive")
+    needs_details = any(name in given for name in of_details)
     return QueueCall(
         ids=ids,
         users=users,
@@ -151,7 +152,7 @@ def _is_meant(row: QueueRow, given: Given, nodes: frozenset[str] | None) -> bool
     """Whether the options choose a row; a daemon of an older release has left none out."""
     name, account = given.get("name"), given.get("account")
     partition, qos, wckey = given.get("partition"), given.get("qos"), given.get("wckey")
-    states = _states(given.get("state"))
+    states, reservation = _states(given.get("state")), given.get("reservation")
     suspended = (given.get("state") or "").upper() in ("S", "SUSPENDED")
     return (
         row.state != _S.CANCELLING.value
@@ -162,7 +163,7 @@ def _is_meant(row: QueueRow, given: Given, nodes: frozenset[str] | None) -> bool
         and (partition is None or partition in partitions_of(row))
         and (qos is None or option_of(row, "qos").lower() == qos.lower())
         and (wckey is None or option_of(row, "wckey") == wckey)
-        and "reservation" not in given  # no job of the federation is in one
+        and (reservation is None or asks_for(row, "reservation", reservation))
         and (nodes is None or not nodes.isdisjoint(row.node_names))
     )
 

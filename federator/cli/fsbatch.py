@@ -13,14 +13,14 @@ import msgspec
 
 from federator import __version__
 from federator.cli import pipe
+from federator.cli.asked import named, timed, travelling, umask, with_node_file, work_dir
 from federator.cli.client import NoAnswer, ask, call
 from federator.cli.text import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.reason import SUBMIT_LIMITS
-from federator.model.submission import Option, ScriptEncoding, Submission
+from federator.model.submission import ScriptEncoding, Submission
 from federator.slurm.options.options import (
     MAX_SCRIPT_BYTES,
-    Options,
     UsageError,
     check_script,
     parse_command_line,
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     from federator.slurm.options.interpret import Interpreted
     from federator.wire.replies import Reply
 
-MAX_NODE_FILE_BYTES: Final = 64 * 1024
 POLL_S: Final = 1.0
-_OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,97 +119,27 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         name, script = "wrap", _wrapped(wrap)
     elif operands:
         name = os.path.basename(operands[0])
-        work_dir = first_words.get("chdir") or "."
-        script = check_script(_read_file(operands[0], work_dir, environment), operands[0])
+        folder = first_words.get("chdir") or "."
+        script = check_script(_read_file(operands[0], folder, environment), operands[0])
     else:
         name, script = "sbatch", check_script(sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1))
     components = resolve(
         command_line.groups, parse_environment(environment), parse_script(script, name)
     )
-    components = tuple(_with_node_file(component) for component in components)
+    components = tuple(with_node_file(component) for component in components)
     client, components = split_client(components)
-    components = tuple(_timed(component) for component in components)
+    components = tuple(timed(component) for component in components)
     encoding: ScriptEncoding = "utf-8" if is_utf8(script) else "latin-1"
     submission = Submission(
-        components=tuple(_named(component, name) for component in components),
+        components=tuple(named(component, name) for component in components),
         script=script.encode("utf-8", "surrogateescape").decode(encoding),
         script_encoding=encoding,
         args=operands[1:],
-        environment=_travelling(environment),
-        work_dir=_work_dir(),
-        umask=_umask(),
+        environment=travelling(environment),
+        work_dir=work_dir(),
+        umask=umask(),
     )
     return Order(submission=submission, client={o.name: o.value or "" for o in client})
-
-
-def _with_node_file(component: Options) -> Options:
-    """Read the file of ``--nodefile``, or of a ``--nodelist`` with a slash, as sbatch does."""
-    given = {o.name: o.value or "" for o in component if o.name in ("nodefile", "nodelist")}
-    path = given.get("nodefile") or given.get("nodelist", "")
-    if not path or ("nodefile" not in given and "/" not in path):
-        return component
-    try:
-        with open(path, "rb") as file:
-            text = file.read(MAX_NODE_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidRequest(f"cannot read the node file {path}: {error.strerror}") from error
-    lines = [line.partition("#")[0].split() for line in text.decode(errors="replace").splitlines()]
-    names = ",".join(word.strip(",") for line in lines for word in line)
-    if not names or len(text) > MAX_NODE_FILE_BYTES:
-        raise InvalidRequest(f"{path} is no file of node names")
-    kept = tuple(option for option in component if option.name not in given)
-    return (*kept, Option(name="nodelist", value=names))
-
-
-def _timed(component: Options) -> Options:
-    """Write ``--begin`` as Unix time: its clock is that of this host's time zone."""
-    if all(option.name != "begin" for option in component):
-        return component
-    from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
-
-    return tuple(
-        Option(
-            name="begin", value=f"uts{parsed_time(o.value or '', time.time(), to_come=True):.0f}"
-        )
-        if o.name == "begin"
-        else o
-        for o in component
-    )
-
-
-def _travelling(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out variables that are not UTF-8, and name them in FED_DROPPED_ENV."""
-    kept, dropped = {}, []
-    for name, value in environment.items():
-        if not is_utf8(name) or not is_utf8(value):
-            dropped.append(printable(name))
-        elif name and name not in _OWN_VARIABLES:
-            kept[name] = value
-    if dropped:
-        kept["FED_DROPPED_ENV"] = ",".join(sorted(dropped))
-    return kept
-
-
-def _work_dir() -> str:
-    try:
-        return os.getcwd()
-    except OSError as error:
-        raise InvalidRequest(
-            f"getcwd failed: {error.strerror}; submit from a directory that exists"
-        ) from error
-
-
-def _umask() -> int:
-    umask = os.umask(0o077)  # it can only be read by setting it
-    os.umask(umask)
-    return umask
-
-
-def _named(component: Options, name: str) -> Options:
-    """Give a component the name sbatch would give it: the script's, ``wrap`` or ``sbatch``."""
-    if any(option.name == "job-name" for option in component):
-        return component
-    return (*component, Option(name="job-name", value=name))
 
 
 def _wrapped(command: str) -> str:

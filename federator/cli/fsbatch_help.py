@@ -110,8 +110,8 @@ GROUPS: Final = (
     ),
 )  # fmt: skip
 REFUSED: Final = (
-    "Not honoured, because the federation chooses site and nodes: -w -x -F --reservation "
-    "--deadline -L --switches --priority --gid; each is refused with what to do instead."
+    "Not honoured, because the federation ranks jobs and sites know their users: "
+    "--priority --gid; each is refused with what to do instead."
 )
 VARIABLES: Final = (
     ("FEDERATOR_SOCKET", "Where the federation listens, if not at the usual place."),

@@ -20,6 +20,7 @@ from federator.errors import InvalidRequest
 from federator.slurm.options.update_fields import field_of
 from federator.wire.client_protocol import ControlCall, ControlReply, ErrorReply
 
+_TIMES: Final = frozenset({"starttime", "deadline"})
 IDS_IN_A_CALL: Final = 1_000  # that a daemon takes
 _NEEDS_ID: Final = "update needs JobId=ID; nodes and partitions are each site's own"
 _NO_JOBS: Final = ("nodename", "partitionname", "reservation=", "stepid")  # other things to update
@@ -131,11 +132,13 @@ def _update(given: Given, verb: str, words: Sequence[str]) -> int:
         raise InvalidRequest(_NEEDS_ID)
     if not fields:
         raise InvalidRequest("nothing to change; see fscontrol --help")
-    if "starttime" in fields:
+    for name in _TIMES & fields.keys():
+        if name == "deadline" and not fields[name]:
+            continue  # it is taken away
         from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
 
-        begin_s = parsed_time(fields["starttime"], time.time(), to_come=True)
-        fields["starttime"] = f"uts{begin_s:.0f}"
+        at_s = parsed_time(fields[name], time.time(), to_come=True)
+        fields[name] = f"uts{at_s:.0f}"
     return _send(given, verb, ids or (), names or (), fields)
 
 

@@ -256,7 +256,7 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
         needs.add("files")
     if columns & STARTS or "S" in letters:
         needs.add("starts")
-    filters = {"qos", "partitions"} & set(given.values)
+    filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)
     slurms = bool(given.get("json"))
     if columns - FILES - STARTS - PLAIN or letters & set("PcCdmqvz") or filters or slurms:
         needs.add("details")

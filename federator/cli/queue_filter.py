@@ -58,12 +58,21 @@ def _tests(given: Given, nodes: Collection[str] | None, now_s: float) -> Iterato
         yield lambda row: not partitions.isdisjoint(partitions_of(row))
     if nodes is not None:
         yield lambda row: not set(nodes).isdisjoint(row.node_names)
-    if "reservation" in given or "licenses" in given:
-        yield lambda _: False  # the federation takes no job that asks for either
+    reservations, licenses = given.get("reservation"), given.get("licenses")
+    if reservations is not None:
+        yield lambda row: asks_for(row, "reservation", reservations)
+    if licenses is not None:
+        yield lambda row: asks_for(row, "licenses", licenses)
     if "notme" in given:
         me = my_name()
         yield lambda row: row.user != me
     yield from _by_time(given, now_s)
+
+
+def asks_for(row: QueueRow, option: str, names: str) -> bool:
+    """Whether a job asks for one of these, of whatever site and however many."""
+    words = {word for part in listed(option_of(row, option)) for word in re.split("[:=]", part)}
+    return not words.isdisjoint(listed(names))
 
 
 def _by_time(given: Given, now_s: float) -> Iterator[_Test]:

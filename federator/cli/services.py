@@ -193,7 +193,7 @@ async def _serve(settings: AgentConfig) -> None:
         take_over,
     )
     from federator.agent.shell import Agent  # noqa: PLC0415
-    from federator.slurm.driver import open_driver  # noqa: PLC0415
+    from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)
@@ -208,7 +208,7 @@ async def _serve(settings: AgentConfig) -> None:
     try:
         service = Agent(
             settings,
-            open_driver(settings.site, welcome.partitions),
+            open_driver(settings.site, welcome.partitions, welcome.names),
             Journal(folder, time.time()),
             pipe.write,
             knows_user=Accounts().has,

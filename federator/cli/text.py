@@ -165,6 +165,28 @@ def _no_progress(reason: Reason) -> str:
     return f"{reason.needed} attempts in a row saved nothing before their time limit"
 
 
+def _in_reservation(reason: Reason) -> str:
+    if not reason.from_s:
+        return f"no node of reservation {reason.detail} can be had"
+    return (
+        f"its reservation {reason.detail} is from {clock(reason.from_s)} until "
+        f"{clock(reason.until_s)}"
+    )
+
+
+def _switches(reason: Reason) -> str:
+    wanted = counted(reason.needed, "leaf switch", "es")
+    return f"waits for nodes under {wanted}; those that are free are under {reason.free}"
+
+
+def _licenses(reason: Reason) -> str:
+    return f"needs {counted(reason.needed, 'licence')} {reason.unit}, {reason.free} free"
+
+
+def _deadline(reason: Reason) -> str:
+    return f"cannot end by its deadline, {clock(reason.until_s)}, any more"
+
+
 def _not_lent(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
     return f"may not be evicted, so it starts only within the quota{of}"
@@ -205,6 +227,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.OLD_RELEASE: _named("the site's release of the federation cannot plan it"),
     ReasonCode.NODE_TOO_SMALL: _node_size,
     ReasonCode.TOO_FEW_NODES: _too_few,
+    ReasonCode.LICENSES: _licenses,
+    ReasonCode.SWITCHES: _switches,
     ReasonCode.UNKNOWN_USER: _named("the user has no account there"),
     ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
     ReasonCode.DRAINED: _named("the site takes no new work"),
@@ -220,8 +244,11 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.DEPENDENCY: _named("waits for other jobs"),
     ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
+    ReasonCode.DEADLINE: _deadline,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
+    ReasonCode.NO_RESERVATION: _named("no reservation for it of that name"),
+    ReasonCode.RESERVATION: _in_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),

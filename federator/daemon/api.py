@@ -26,6 +26,7 @@ from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
+from federator.daemon.sessions import Sessions
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
@@ -56,6 +57,7 @@ from federator.wire.client_protocol import (
     PlanCall,
     ReloadCall,
     ResumeCall,
+    SessionCall,
     SignalCall,
     SnapshotCall,
     SpokenCall,
@@ -101,6 +103,7 @@ class Api:
 
     Attributes:
         site_calls: those that sites' agents answer; the daemon sets its links.
+        sessions: interactive workloads, and who still asks about them.
         reload: takes an operator's wish to reload, and whom to answer; the daemon sets it.
         roles: says who a caller is.
         audit: notes what was denied; the daemon sets it.
@@ -122,6 +125,7 @@ class Api:
         self.roles = Roles(config)
         self._views = ViewCalls(config, federation, clock, history)
         self.site_calls = SiteCalls(config, federation)
+        self.sessions = Sessions(config, federation, clock)
         self._config = config
         self.reload: _Reload = _nobody_reloads
         self.audit: Callable[[AuditAct], None] = lambda _act: None
@@ -133,6 +137,7 @@ class Api:
         self.roles = self.roles.by(config)
         self._views.reconfigure(config)
         self.site_calls.reconfigure(config)
+        self.sessions.reconfigure(config)
 
     # ---- calls ----
 
@@ -191,6 +196,8 @@ class Api:
                 self._cancel(call, caller, answer)
             case ControlCall():
                 self._control(call, caller, answer)
+            case SessionCall():
+                answer(self.sessions.take(call, caller))
             case SpokenCall():
                 message = f"{caller.user} may not speak for users so: see web.account"
                 answer(ErrorReply(message=message, kind=ErrorKind.DENIED))

@@ -41,7 +41,11 @@ from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
+from federator.slurm.options.deadline_option import TOO_LATE
+from federator.slurm.options.license_option import INVALID as INVALID_LICENSE
 from federator.slurm.options.notice import notice_of
+from federator.slurm.options.reservation_option import DENIED as NOT_ADMITTED
+from federator.slurm.options.reservation_option import INVALID as NO_RESERVATION
 from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
 from federator.wire.client_protocol import (
     CancelReply,
@@ -202,15 +206,29 @@ class Effects:
                 return PlanReply() if isinstance(command, AnswerPlanned) else drain_reply(command)
 
 
+_IN_SBATCHS_WORDS: Final = {
+    ReasonCode.NO_NODE: "Batch job submission failed: Invalid node name specified",
+    ReasonCode.LICENSES: INVALID_LICENSE,
+    ReasonCode.NO_RESERVATION: NO_RESERVATION,
+}
+"""Of what all sites refuse for this reason alone."""
+
+
 def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
     if isinstance(command, AnswerKeyUsed):
         return ErrorReply(message=_key_used(command))
     reasons = {str(site): refusal for site, refusal in command.refusals.items()}
+    found = [reason for refusal in reasons.values() for reason in refusal.reasons]
+    codes = {reason.code for reason in found}
     message = "no site can ever run this job"
-    if all(r.code is ReasonCode.NO_NODE for each in reasons.values() for r in each.reasons):
-        message = "Batch job submission failed: Invalid node name specified"
+    if len(codes) == 1:
+        message = _IN_SBATCHS_WORDS.get(found[0].code, message)
+    if codes == {ReasonCode.NO_RESERVATION} and any(", " in reason.detail for reason in found):
+        message = NOT_ADMITTED
     if "" in reasons and reasons[""].reasons[0].code in SUBMIT_LIMITS:
         return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
+    if "" in reasons and reasons[""].reasons[0].code is ReasonCode.DEADLINE:
+        return ErrorReply(message=TOO_LATE, reasons=reasons)
     if "" in reasons:
         message = _never_for_the_tenant(reasons[""])
     return ErrorReply(message=message, reasons=reasons)

@@ -162,7 +162,9 @@ def _ranked_anew(
 
 
 def _check_submit_limits(ledger: Ledger, w: Workload, tenant: TenantName, jobs: int) -> None:
-    refusal = None if tenant == w.tenant else submit_refusal(ledger, tenant, w.user, jobs)
+    if tenant == w.tenant:
+        return
+    refusal = submit_refusal(ledger, tenant, w.user, jobs, leaves=w.tenant)
     if refusal is not None:
         code, policy = refusal.reasons[0].code.value, BEYOND_POLICY.partition(": ")[2]
         raise InvalidRequest(f"{code}: {policy}")
@@ -179,7 +181,13 @@ def _with_options(event: Amended, change: _Change, w: Workload, asked: Interpret
         nice=asked.nice,
         requeue=asked.requeue,
         jobs=asked.jobs if asked.jobs != w.jobs else None,
+        deadline_at_s=_changed(asked.deadline.at_s, w.deadline_at_s),
+        starts_by_s=_changed(asked.deadline.starts_by_s, w.starts_by_s),
     )
+
+
+def _changed(now_s: float, before_s: float) -> float | None:
+    return None if now_s == before_s else now_s
 
 
 def _change(fields: Mapping[str, str], workload: Workload, asker: Asker) -> _Change:

@@ -332,6 +332,11 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
             f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
             "install the same release"
         )
+    if welcome.names and "names" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.names; install the "
+            "same release"
+        )
     if hello.other_log:
         raise SiteUnavailable(
             f"the site serves {_other_log(hello)}, and the log of this daemon began "

@@ -206,6 +206,7 @@ class Term:
             },
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
+            names=site.names.there,
         )
         return SiteLink(
             name,
@@ -233,6 +234,7 @@ class Term:
         self._pace.turn_took(now_s, self.clock(), woke=woke)
         await self._carry_out(commands)
         self._tell_admission(now_s)
+        self._end_unheard(now_s)
         for site_name, order in self._tidying.due(now_s):
             self._links.by_site[site_name].send(order)
         for asked in self.reloads.taken():
@@ -305,6 +307,15 @@ class Term:
         await self._compaction.run(now_s, forget)
         self._turn_began_s = inf
 
+    def _end_unheard(self, now_s: float) -> None:
+        """Cancel the sessions whose commands are no longer heard."""
+        found = self._api.sessions.unheard(now_s)
+        for cancel in found.cancels:
+            log.info("session_unheard", workloads=list(cancel.ids), user=cancel.by)
+            self._inbox.put_nowait(cancel)
+        if found.look_at_s:
+            self._wake(found.look_at_s)
+
     def _tell_admission(self, now_s: float) -> None:
         news = self._admission.due(now_s)
         if news is not None:
@@ -354,6 +365,7 @@ class Term:
             # Behind the orders, so that sites are at work meanwhile.
             self._transitions.write(events)
             self._tidying.note(events)
+            self._api.sessions.note(events)
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ SHOWN: Final = frozenset(
         "gpus-per-node",
         "gpus-per-task",
         "gres",
+        "licenses",
         "mcs-label",
         "mem-per-gpu",
         "network",
@@ -41,8 +43,10 @@ SHOWN: Final = frozenset(
         "profile",
         "qos",
         "reboot",
+        "reservation",
         "segment",
         "sockets-per-node",
+        "switches",
         "thread-spec",
         "threads-per-core",
         "time-min",
@@ -93,6 +97,7 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
         restarts=max(0, entry.attempt - 1),
         begin_at_s=entry.begin_at_s,
         eligible_at_s=entry.eligible_at_s,
+        deadline_at_s=w.deadline_at_s if isfinite(w.deadline_at_s) else 0.0,
         dependency=dependency_text(entry.waits_for),
         options=options,
     )

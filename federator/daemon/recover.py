@@ -118,6 +118,7 @@ async def _ask(
                 poll_interval_s=site.poll_interval_s,
                 log_began=term.log_began,
                 displaces=True,
+                names=site.names.there,
             )
             channel.write(frame(welcome))
             frames = FrameReader(channel.reader)

@@ -8,16 +8,14 @@ from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
 from federator.errors import InvalidRequest
 from federator.model.event import Draft
+from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
 from federator.model.workload import TenantName
 from federator.sched.state.ledger import Ledger
 from federator.slurm.options.interpret import Interpreted, interpret
 from federator.wire.client_protocol import SubmitCall
 
-BEYOND_POLICY: Final = (
-    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
-    "size and/or time limits)"
-)
+BEYOND_POLICY: Final = f"Batch job submission failed: {ControlRefusal.BEYOND_POLICY.value}"
 
 
 def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledger) -> Draft:
@@ -31,6 +29,8 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
     tenant = account_of(config, user, asked.account)
     priority = config.tenants[tenant].priority
     _check_tenant(config, tenant, asked)
+    if call.interactive:
+        _check_interactive(config, asked)
     return Draft(
         name=asked.name,
         user=user,
@@ -53,8 +53,25 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         elastic=asked.elastic,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,
+        deadline_at_s=asked.deadline.at_s,
+        starts_by_s=asked.deadline.starts_by_s,
         waits_for=known_dependency(ledger, asked.waits_for),
+        interactive=call.interactive,
+        watched=call.interactive and call.watched,
     )
+
+
+def _check_interactive(config: FederationConfig, asked: Interpreted) -> None:
+    most_s = config.policy.interactive.max_s
+    if asked.array_indices or len(asked.jobs) > 1:
+        raise InvalidRequest("an interactive job is one job: no array, no het job")
+    if asked.continues:
+        raise InvalidRequest("--fed-continue: nobody continues an interactive job")
+    if asked.time_limit_s > most_s:
+        raise InvalidRequest(
+            f"an interactive job may last {most_s / 60:.0f} min at most "
+            "(policy.interactive.max_s); ask for less with --time, or use fsbatch"
+        )
 
 
 def _check_tenant(config: FederationConfig, tenant: TenantName, asked: Interpreted) -> None:

@@ -175,6 +175,9 @@ class FaultyDriver:
     async def probe(self, user: str, probe: Probe) -> int:  # noqa: ARG002
         raise SiteUnavailable("not simulated")
 
+    async def missing_names(self) -> Sequence[str] | None:
+        return None
+
     async def is_loose(self, user: str) -> bool:  # noqa: ARG002
         raise SiteUnavailable("not simulated")
 

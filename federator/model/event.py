@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,6 +61,10 @@ class Draft:
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
     waits_for: Dependency = NO_DEPENDENCY  # --dependency
+    deadline_at_s: float = inf  # as ``Workload``, and the next
+    starts_by_s: float = inf
+    interactive: bool = False  # this and the next as of ``Workload``
+    watched: bool = False
 
     @property
     def preemptible(self) -> bool:
@@ -92,11 +97,15 @@ class Draft:
                 optional=index in self.optional,
                 optional_jobs=() if self.array_indices else self.optional,
                 no_preempt=self.no_preempt,
+                interactive=self.interactive,
+                watched=self.watched,
                 continues=self.continues,
                 signal_lead_s=self.signal_lead_s,
                 project=self.project,
                 datasets=self.datasets,
                 elastic=self.elastic,
+                deadline_at_s=self.deadline_at_s,
+                starts_by_s=self.starts_by_s,
                 array=None
                 if index is None
                 else ArrayTask(
@@ -290,6 +299,8 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     tenant: TenantName | None = None
     asked_priority: int | None = None
     priority: int | None = None  # as of ``Workload``, by the tenant's and what is asked
+    deadline_at_s: float | None = None  # this and the next as the options say now
+    starts_by_s: float | None = None
     array_max_running: int | None = None  # of the array, all of whose tasks are among these
     try_anew: bool = False  # what sites have refused before is forgotten
 

@@ -47,6 +47,7 @@ class WorkloadEvent(Enum):
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
+    DEADLINE_PASSED = "too late to end by its deadline"
     EVICTED = "evicted for another"
     REQUEUE_ASKED = "requeue asked for"
     LIMIT_NEAR = "near its time limit, to go on"
@@ -93,6 +94,9 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.HELD, _H.SET_ASIDE): Edge(_S.INELIGIBLE),
         (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
         (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+        (_S.PENDING, _H.DEADLINE_PASSED): Edge(_S.FAILED, _FREED),
+        (_S.INELIGIBLE, _H.DEADLINE_PASSED): Edge(_S.FAILED),
+        (_S.HELD, _H.DEADLINE_PASSED): Edge(_S.FAILED),
         (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
         (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
         (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
@@ -103,6 +107,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
         (_S.LAUNCHING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
         (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
+        (_S.LAUNCHING, _H.DEADLINE_PASSED): Edge(_S.FAILED, _FREED),  # its site saw it first
         (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
         (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
         (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it

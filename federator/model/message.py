@@ -326,6 +326,9 @@ class ControlRefusal(Enum):
     PENDING = "Job is pending execution"
     NO_REQUEUE = "Requested operation is presently disabled"
     HELD = "Job is in held state, pending scheduler release"
+    BEYOND_POLICY = (
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Names of nodes as users give them: ``NODE`` of any site, or ``SITE:NODE``."""
+"""Names as users give them, of nodes and reservations: ``NAME`` of any site, or ``SITE:NAME``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,28 @@ def jobs_at(jobs: tuple[Job, ...], site: SiteName) -> tuple[Job, ...]:
                 for name in job.exclude
                 if ":" not in name or name.startswith(prefix)
             ),
+            reservation=_reservations_at(job.reservation, prefix),
         )
         for job in jobs
     )
 
 
+def _reservations_at(names: tuple[str, ...], prefix: str) -> tuple[str, ...]:
+    """Those of the site; if it has none of them, names that no reservation here has."""
+    here = tuple(
+        name.removeprefix(prefix) for name in names if ":" not in name or name.startswith(prefix)
+    )
+    return here or names
+
+
 def names_nodes(jobs: Sequence[Job]) -> bool:
-    """Whether any of the jobs names nodes."""
-    return any(job.nodelist or job.exclude for job in jobs)
+    """Whether any of the jobs names nodes, or a reservation."""
+    return any(job.nodelist or job.exclude or job.reservation for job in jobs)
+
+
+def names_reservation(jobs: Sequence[Job]) -> bool:
+    """Whether any of the jobs is to run in a reservation."""
+    return any(job.reservation for job in jobs)
 
 
 def needs_wishes(jobs: Sequence[Job]) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from federator.model.license import Licenses
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job, Workload, WorkloadId
@@ -63,6 +64,8 @@ class JobPlan:
     partition: str
     nodes: dict[str, NodeShare]
     gpu_types: dict[str, int] = field(default_factory=dict)  # GPUs by type, where nodes have one
+    licenses: Licenses = ()  # that it takes at the site
+    reservation: str = ""  # of the site's Slurm, that it is in
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
 
 

@@ -29,6 +29,8 @@ class ReasonCode(Enum):
     NODES_ASKED = "FedNodesAsked"  # nodes of --nodelist (``detail``) take no jobs, or do not suit
     NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
+    LICENSES = "Licenses"  # fewer are free, or there at all: ``unit`` is their name
+    SWITCHES = "FedSwitches"  # could start under ``free`` leaf switches, and wants ``needed``
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``
@@ -45,9 +47,12 @@ class ReasonCode(Enum):
     DEPENDENCY = "Dependency"  # on jobs in ``detail`` that have not started, or ended, yet
     NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
     BEGIN_TIME = "BeginTime"  # its begin time has not come
+    DEADLINE = "DeadLine"  # it cannot end by its deadline, ``until_s``, any more
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     SITE_RESERVATION = "FedSiteReservation"  # would run into a reservation of the site's Slurm: its
     # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
+    NO_RESERVATION = "FedReservation"  # none of that name (``detail``), or not for this user
+    RESERVATION = "Reservation"  # its reservation (``detail``) is from ``from_s`` to ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site

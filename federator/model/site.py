@@ -171,6 +171,7 @@ class Capacity:
     """
 
     nodes: tuple[Node, ...]
+    licenses: dict[str, int] = field(default_factory=dict)  # by name
 
 
 class SiteJobState(Enum):

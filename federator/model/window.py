@@ -22,9 +22,21 @@ class SiteWindow(Struct, frozen=True, kw_only=True):
     cpus: dict[str, int] = {}  # of nodes of which only so many CPUs are kept
     maintenance: bool = False
     again_s: float = 0.0
+    users: tuple[str, ...] = ()  # who may use it by its name; "-NAME": who may not; none: all
+    accounts: tuple[str, ...] = ()  # likewise
 
     def is_on(self, now_s: float) -> bool:
         return self.starts_at_s <= now_s < self.ends_at_s
+
+    def admits(self, user: str, account: str) -> bool:
+        """Whether jobs of a user in an account may ask for it, as slurmctld decides."""
+        return _is_named(user, self.users) and _is_named(account, self.accounts)
+
+
+def _is_named(name: str, names: tuple[str, ...]) -> bool:
+    if f"-{name}" in names:
+        return False
+    return name in names or all(each.startswith("-") for each in names)
 
 
 def windows_of(
@@ -54,6 +66,8 @@ def windows_of(
                 cpus=_parts(each, kept, cpus),
                 maintenance=each.is_maintenance,
                 again_s=0.0 if each.recurrence is None else each.recurrence.most_s,
+                users=each.users,
+                accounts=each.accounts,
             )
         )
     return tuple(sorted(found, key=lambda window: (window.starts_at_s, window.name)))

@@ -15,6 +15,7 @@ import msgspec
 from federator.errors import InvalidRequest
 from federator.model.constraint import ways_of
 from federator.model.gres import Gres
+from federator.model.license import Licenses
 from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
@@ -74,9 +75,14 @@ class Job:
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
     avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
     gres: Gres = ()  # on every node, beside GPUs
+    licenses: Licenses = ()  # of the site, for the whole job
     constraint: str = ""  # in place of ``features``, where --constraint is more than a&b
     nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
     exclude: tuple[str, ...] = ()  # none of these; as the last
+    reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
+    switches: int = 0  # under so many leaf switches at most; 0: it does not matter
+    switch_wait_s: float = inf  # so long, from when it could first start under more
+    within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
@@ -142,7 +148,7 @@ class Job:
     @property
     def is_picky(self) -> bool:
         """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
-        if self.nodelist:
+        if self.nodelist or self.switches:
             return True
         ways = ways_of(self.constraint)
         return len(ways) > 1 or bool(ways[0].counted)
@@ -183,6 +189,10 @@ class Workload:
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
+    deadline_at_s: float = inf  # Unix time by which it is to have ended (--deadline)
+    starts_by_s: float = inf  # Unix time after which it cannot end by then, and is not started
+    interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
+    watched: bool = False  # cancelled once the command that asked for it is no longer heard
     # Carried and shown; nothing acts on them yet.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset

@@ -1,7 +1,8 @@
 """Runs Slurm's own commands at a site and reads their answers, over any ``Runner``.
 
 Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
-the nodes already show the jobs). `scontrol show partitions` and `scontrol show reservations` come
+the nodes already show the jobs); at a site with licences, `scontrol show licenses` as well.
+`scontrol show partitions` and `scontrol show reservations` come
 before them when they were last asked more than ``SETTINGS_FRESH_S`` ago. A client of some
 partitions asks what holds nodes in the others, with one more squeue after nodes have changed. With
 ``layouts``, what jobs of the federation hold is looked up once they have started. What is done as a
@@ -21,13 +22,16 @@ from typing import Final, TypeVar
 
 from federator.agent.base import NOTHING, KnownJobs, Partition
 from federator.errors import SiteUnavailable
+from federator.model.license import SiteLicense
 from federator.model.site import AttemptReport, LocalJob, Node, NodeState, SiteJob
 from federator.model.slurm_reservation import SlurmReservation
 from federator.model.window import SiteWindow, windows_of
 from federator.slurm.accounts import SlurmAccounts
+from federator.slurm.group_members import with_members
 from federator.slurm.helper_client import HelperClient
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
+from federator.slurm.parse_licenses import parse_licenses
 from federator.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
 from federator.slurm.parse_reservations import parse_reservations
 from federator.slurm.parse_site import (
@@ -68,6 +72,7 @@ class SlurmSweep:
     others: tuple[LocalJob, ...] = ()  # that hold nodes, in whatever partition
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had
+    licenses: tuple[SiteLicense, ...] = ()  # by name
     problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
     nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
     jobs_complete: bool = True  # the same of jobs
@@ -137,6 +142,8 @@ class SlurmClient:
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
         self._reservations: tuple[SlurmReservation, ...] = ()  # as last read
+        self._licenses: Reading[SiteLicense] | None = None
+        self._licenses_read_s = 0.0
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
 
@@ -170,6 +177,24 @@ class SlurmClient:
         found = parse_reservations(done.stdout.decode("utf-8", "replace"))
         self._reservations = found.records
         return found
+
+    async def licenses(self) -> Reading[SiteLicense]:
+        """Return every kind of licence; where this question fails, as of the last one.
+
+        A site that had none is asked again after a while only.
+        """
+        known, now_s = self._licenses, self._clock()
+        none = known is not None and not known.records
+        if known is not None and none and 0 <= now_s - self._licenses_read_s < OTHERS_FRESH_S:
+            return known
+        done = await self._run(("scontrol", "-o", "show", "licenses"), may_fail=True)
+        if done.exit_status != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()[:200]
+            records = () if known is None else known.records
+            return Reading(records=records, problems=(f"licenses: {said}",), complete=False)
+        self._licenses = parse_licenses(done.stdout.decode("utf-8", "replace"))
+        self._licenses_read_s = now_s
+        return self._licenses
 
     async def settings_changed(self) -> bool:
         """Tell whether partitions or reservations are others than the last sweep shows."""
@@ -277,9 +302,11 @@ class SlurmClient:
         taken_at_s = self._clock()
         nodes = await self.nodes()
         others = await self.others(nodes.records)
+        licenses = await self.licenses()
         cpus = {node.name: node.cpus for node in nodes.records if self._concerns(node)}
-        windows = windows_of(settings.reservations.records, cpus, taken_at_s)
+        windows = windows_of(map(with_members, settings.reservations.records), cpus, taken_at_s)
         shown = _without_closed(nodes.records, settings.partitions.records)
+        read = (jobs, nodes, settings, others, licenses)
         return SlurmSweep(
             taken_at_s=taken_at_s,
             nodes=_with_reserved(shown, windows, taken_at_s),
@@ -287,7 +314,8 @@ class SlurmClient:
             others=others.records,
             switches=self._switches,
             windows=windows,
-            problems=jobs.problems + nodes.problems + settings.problems + others.problems,
+            licenses=licenses.records,
+            problems=tuple(p for part in read for p in part.problems),
             nodes_complete=nodes.complete,
             jobs_complete=jobs.complete,
         )

@@ -25,7 +25,6 @@ from federator.slurm.client import SlurmClient
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
-from federator.slurm.runner import SubprocessRunner
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
@@ -66,6 +65,7 @@ class SlurmDriver:
             holders=holders_of(jobs) + others,
             switches=found.switches,
             windows=found.windows,
+            licenses=found.licenses,
             problems=found.problems,
             nodes_complete=found.nodes_complete,
         )
@@ -136,6 +136,9 @@ class SlurmDriver:
     async def probe(self, user: str, probe: Probe) -> int:
         return (await self._helper.submit(user, probe_call(probe))).job_id
 
+    async def missing_names(self) -> Sequence[str] | None:
+        return None
+
     async def is_loose(self, user: str) -> bool:
         return await self._helper.is_loose(user)
 
@@ -145,8 +148,3 @@ def _files_named(order: LaunchOrder) -> str:
     name = chosen_name(order)
     files = files_of(order.submission, ids_of(order), user=order.user, name=name)
     return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))
-
-
-def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:
-    """The driver for the Slurm of this machine, seeing the jobs of these partitions."""
-    return SlurmDriver(site, SlurmClient(SubprocessRunner(), partitions=partitions, layouts=True))

@@ -6,8 +6,8 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nodelist`` and ``--exclude`` have become part of the plan, and so has a ``--constraint`` that
-  is more than features joined by &.
+* ``--nodelist``, ``--exclude`` and ``--switches`` have become part of the plan, and so has a
+  ``--constraint`` that is more than features joined by &.
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
@@ -66,6 +66,7 @@ from federator.slurm.options.file_names import (
     working_dir,
 )
 from federator.slurm.options.interpret import datasets_of
+from federator.slurm.options.license_option import words_of_licenses
 from federator.slurm.options.option_table import OPTIONS, OWN, Treatment
 from federator.slurm.options.options import DIRECTIVE, Options, header_lines, words_of
 from federator.wire.agent_protocol import LaunchOrder
@@ -95,7 +96,10 @@ _REPLACED: Final = frozenset(
         "hold",
         "ignore-pbs",
         "kill-on-invalid-dep",
+        "licenses",
         "nice",
+        "reservation",
+        "switches",
     }
 )
 _HOST_ONLY: Final = frozenset(
@@ -257,6 +261,8 @@ def _component(
         ("nodelist", fold(tuple(plan.nodes))),
         ("partition", plan.partition),
         ("account", str(order.tenant)),
+        ("reservation", plan.reservation),
+        ("licenses", words_of_licenses(plan.licenses)),
         ("comment", comment),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", working_dir(order.submission, k) if "chdir" in values else None),

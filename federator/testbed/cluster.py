@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from federator.errors import ConfigError, FederatorError, SiteUnavailable
-from federator.testbed import images, inside, package, render, user_folders
+from federator.testbed import images, inside, package, render, user_folders, user_keys
 from federator.testbed import state as state_dir
 from federator.testbed.archive import ArchivedFile, digest, pack
 from federator.testbed.images import Progress
@@ -156,6 +156,7 @@ def _bring_up(site: SiteLayout, state: StateDir, progress: Progress) -> None:
         if package.install(container):
             progress(site.name, "installed the federator package")
         _await_nodes(container, site, START_TIMEOUT_S)
+        user_keys.install(container, site, state_dir.user_keys(state))  # accounts are there now
 
 
 def _mend(

@@ -20,6 +20,7 @@ PREFIX: Final = f"federator-{_INSTANCE}" if _INSTANCE else "federator"  # of con
 NETWORK: Final = f"{PREFIX}-testbed"
 LABEL: Final = "federator.testbed"
 ACCOUNT: Final = templates.ACCOUNT
+LOGIN_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"  # of the sites' login nodes, for users
 USERS_GROUP: Final = templates.USERS_GROUP
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = templates.HELPER_PATH
@@ -81,6 +82,7 @@ class SiteLayout:
     gpu_type: str
     account_uid: int
     uids: tuple[tuple[str, int], ...]  # user, UID; differs from site to site on purpose
+    licenses: str  # as in slurm.conf
     penalties: bool  # whether its sshd knows PerSourcePenalties
 
     @property
@@ -130,6 +132,7 @@ SITES: Final = (
         gpu_type="a100",
         account_uid=2901,
         uids=_uids(2001, "vision1", "vision2", "nlp1", "bio1", LOCAL_USER),
+        licenses="matlab:4",
         penalties=False,
     ),
     SiteLayout(
@@ -141,6 +144,7 @@ SITES: Final = (
         gpu_type="a100",
         account_uid=3902,
         uids=_uids(3005, "bio1", LOCAL_USER, "nlp1", "vision2", "vision1"),
+        licenses="matlab:4,fluent:2",
         penalties=True,
     ),
     SiteLayout(
@@ -152,6 +156,7 @@ SITES: Final = (
         gpu_type="h100",
         account_uid=4903,
         uids=_uids(4001, "nlp1", "vision1", "bio1", "vision2", LOCAL_USER),
+        licenses="matlab:1,abaqus:2",
         penalties=True,
     ),
 )
@@ -207,6 +212,9 @@ class StateDir:
 
     def host_key(self, site_name: str) -> Path:
         return self.keys / f"{site_name}.host"
+
+    def user_key(self, user: str) -> Path:
+        return self.keys / f"{user}.user"
 
     def shared(self, region: str) -> Path:
         return self.root / "shared" / region

@@ -20,6 +20,7 @@ from federator.testbed.layout import (
     CPU_NODES,
     GPU_NODES,
     LOCAL_USER,
+    LOGIN_KNOWN_HOSTS,
     NIC_NODES,
     NICS,
     NODE_GROUPS,
@@ -43,6 +44,7 @@ class SiteKeys:
     client_public: str
     host_private: str
     host_public: str
+    hosts: Mapping[str, str]  # the public host key of every site's container
 
 
 _SLURM_CONF_HEAD = """\
@@ -72,6 +74,7 @@ DefMemPerCPU=1000
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 GresTypes=gpu,nic
+Licenses={licenses}
 TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
 {no_hold}
@@ -94,6 +97,7 @@ def slurm_conf(site: SiteLayout) -> str:
     """Return slurm.conf; the same text serves all three Slurm generations."""
     head = _SLURM_CONF_HEAD.format(
         name=site.name,
+        licenses=site.licenses,
         prolog=ours.PROLOG,
         epilog=ours.EPILOG,
         job_submit=ours.JOB_SUBMIT,
@@ -150,15 +154,14 @@ def topology_conf(site: SiteLayout) -> str:
 
 
 def sshd_config(site: SiteLayout) -> str:
-    """Return sshd_config: one account, keys only, nothing but the forced command."""
+    """Return sshd_config: keys only; of the agent's account nothing but the forced command."""
     lines = [
         "HostKey /etc/ssh/ssh_host_ed25519_key",
-        f"AllowUsers {ACCOUNT}",
+        f"AllowUsers {ACCOUNT} {' '.join(site.federated_users)}",
         "PermitRootLogin no",
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
-        *templates.SSHD_SETTINGS,
         "AuthorizedKeysFile .ssh/authorized_keys",
         "UsePAM no",
         "PermitUserEnvironment no",
@@ -169,6 +172,7 @@ def sshd_config(site: SiteLayout) -> str:
     ]
     if site.penalties:  # every client of a published port has the same address
         lines.append("PerSourcePenalties no")
+    lines += [f"Match User {ACCOUNT}", *templates.SSHD_SETTINGS]
     return "\n".join(lines) + "\n"
 
 
@@ -225,6 +229,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
+        File(path=LOGIN_KNOWN_HOSTS, text=login_known_hosts(keys.hosts)),
         File(path="/etc/sudoers.d/federator", text=templates.sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=templates.agent_yaml(site.name, SPOOL_DIR)),
         File(path="/etc/federator/admission.lua", text=admission_lua()),
@@ -245,6 +250,12 @@ def known_hosts(entries: Mapping[int, str]) -> str:
         f"[127.0.0.1]:{port} {' '.join(public.split()[:2])}\n"
         for port, public in sorted(entries.items())
     ]
+    return "".join(lines)
+
+
+def login_known_hosts(hosts: Mapping[str, str]) -> str:
+    """Return the known_hosts of users on login nodes: host name to public host key."""
+    lines = [f"{name} {' '.join(key.split()[:2])}\n" for name, key in sorted(hosts.items())]
     return "".join(lines)
 
 
@@ -296,6 +307,7 @@ def _site_entry(site: SiteLayout, port: int) -> dict[str, object]:
             "key": f"keys/{site.name}",
             "known_hosts": "keys/known_hosts",
         },
+        "login": site.container,
         "partitions": ["fed"],
         "poll_interval_s": 0.5,
     }

@@ -42,11 +42,18 @@ def prepare(state: StateDir) -> None:
     state.libraries.mkdir(parents=True, exist_ok=True)
     for region in {site.region for site in SITES}:
         _make_open_dir(state.shared(region), 0o1777)
-        for user in (user for tenant in TENANTS for user in tenant.users):
+        for user in users_of_tenants():
             (state.shared(region) / user).mkdir(exist_ok=True)  # ``user_folders`` sees to it
     for site in SITES:
         _ensure_key(state.client_key(site.name), f"federator@testbed to {site.name}")
         _ensure_key(state.host_key(site.name), f"host {site.name}")
+    for user in users_of_tenants():
+        _ensure_key(state.user_key(user), f"{user} at every site")
+
+
+def users_of_tenants() -> tuple[str, ...]:
+    """Everybody who may use the federation."""
+    return tuple(user for tenant in TENANTS for user in tenant.users)
 
 
 def site_keys(state: StateDir, site: SiteLayout) -> render.SiteKeys:
@@ -56,7 +63,14 @@ def site_keys(state: StateDir, site: SiteLayout) -> render.SiteKeys:
         client_public=_public(state.client_key(site.name)).read_text(),
         host_private=host.read_text(),
         host_public=_public(host).read_text(),
+        hosts={s.container: _public(state.host_key(s.name)).read_text() for s in SITES},
     )
+
+
+def user_keys(state: StateDir) -> dict[str, tuple[str, str]]:
+    """Return the private and the public key of each user, the same at every site."""
+    keys = {user: state.user_key(user) for user in users_of_tenants()}
+    return {user: (key.read_text(), _public(key).read_text()) for user, key in keys.items()}
 
 
 def site_ports(state: StateDir) -> dict[str, int]:

@@ -27,6 +27,7 @@ from federator.model.site_message import (
     Report,
     ShrinkOrder,
 )
+from federator.model.site_names import SiteNames
 from federator.model.submission import Submission
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, Workload
@@ -57,6 +58,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     federation: str = ""  # its name; "": of a daemon that does not say
     log_began: int = 0
     displaces: bool = False
+    names: SiteNames = SiteNames()  # of the site; only for agents whose ``Hello`` says "names"
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -259,7 +261,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
     ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
-    first release that the agent knows, "nodes", "signal" and "usage".
+    first release that the agent knows, "nodes", "signal" and "usage"; "names": it knows the
+    ``names`` of a ``Welcome``.
     """
 
     protocol: int

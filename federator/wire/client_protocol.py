@@ -40,6 +40,8 @@ class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
     as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
     test_only: bool = False  # answer with each site's bid, queue nothing
     federation: str = ""  # sbatch --clusters: it must be this one's name; "": nothing was said
+    interactive: bool = False  # of fsalloc and fsrun; with ``watched`` as of ``Workload``
+    watched: bool = False
 
 
 class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
@@ -82,6 +84,13 @@ class SignalCall(Message, frozen=True, kw_only=True, tag="signal_jobs"):
     ids: tuple[str, ...]
     signal: str  # without SIG: "USR1"
     to: str = "steps"  # as scancel: "steps", "batch" (--batch) or "all" (--full)
+
+
+class SessionCall(Message, frozen=True, kw_only=True, tag="session"):
+    """Asks where an interactive workload is, and says that its command still waits for it."""
+
+    id: int
+    attach: bool = False  # asks only: whoever does so does not keep it
 
 
 class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
@@ -194,6 +203,7 @@ Call = (
     | CancelCall
     | ControlCall
     | SignalCall
+    | SessionCall
     | SitesCall
     | NodesCall
     | TenantsCall
@@ -314,6 +324,24 @@ class ControlReply(Message, frozen=True, kw_only=True, tag="controlled"):
 class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
     ids: tuple[int, ...]
     errors: tuple[str, ...] = ()  # one line for each id that could not be signalled
+
+
+class SessionReply(Message, frozen=True, kw_only=True, tag="session_is"):
+    """How an interactive workload stands, and the way to its nodes."""
+
+    id: int
+    state: str  # a WorkloadState's value
+    silence_s: float  # it is cancelled when it is not asked about for so long; 0: never
+    attempt: int = 0
+    site: str = ""
+    site_job_id: int = 0
+    node_names: tuple[str, ...] = ()
+    login: str = ""  # HOST[:PORT]; "": federation.yaml names none
+    here: bool = False  # the call came from that site
+    reason: Reason | None = None
+    site_state: str = ""  # Slurm's last word
+    # By site, of the last pass that tried it.
+    refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
 
 
 class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -544,6 +572,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     CancelCall: CancelReply,
     ControlCall: ControlReply,
     SignalCall: SignalReply,
+    SessionCall: SessionReply,
     SitesCall: SitesReply,
     NodesCall: NodesReply,
     TenantsCall: TenantsReply,

@@ -96,5 +96,6 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
     begin_at_s: float = 0.0  # before which it does not start; 0: none was given
     eligible_at_s: float = 0.0  # since when it could start; 0: since its submission
+    deadline_at_s: float = 0.0  # by which it is to have ended; 0: it has none
     dependency: str = ""  # what is left of it, as squeue writes it
     options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows

@@ -21,6 +21,7 @@ from federator.wire.client_protocol import (
     PlanReply,
     QueueReply,
     ReloadReply,
+    SessionReply,
     SignalReply,
     SitesReply,
     SnapshotReply,
@@ -52,6 +53,7 @@ Reply = (
     | CancelReply
     | ControlReply
     | SignalReply
+    | SessionReply
     | SitesReply
     | NodesReply
     | TenantsReply

@@ -155,10 +155,12 @@ class ReplayRunner:
             self._answers.setdefault((x.argv, _asked(x.stdin)), []).append(x.done)
 
     @classmethod
-    def of(cls, release: str) -> ReplayRunner:
-        """Return the recording of a Slurm release, e.g. ``22.05``."""
+    def of(cls, release: str, *instead: Exchange) -> ReplayRunner:
+        """Return the recording of a Slurm release, e.g. ``22.05``, with these answers in it."""
         files = sorted((TRANSCRIPTS / release).glob("*.txt"))
-        return cls([Exchange.decode(path.read_bytes()) for path in files])
+        recorded = [Exchange.decode(path.read_bytes()) for path in files]
+        other = {each.argv for each in instead}
+        return cls([*(each for each in recorded if each.argv not in other), *instead])
 
     async def run(
         self,

@@ -9,14 +9,16 @@ import pytest
 
 from federator.agent.base import SbatchRefused
 from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.license import SiteLicense
 from federator.model.reason import ReasonCode
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.slurm.client import SlurmClient
+from federator.slurm.client import SlurmClient, SlurmSweep
+from federator.slurm.runner import Completed
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
 from tests.contract.live import SITES, LiveHands, NoHands
-from tests.contract.runners import TRANSCRIPTS, DockerRunner, ReplayRunner
+from tests.contract.runners import TRANSCRIPTS, DockerRunner, Exchange, ReplayRunner
 from tests.contract.situation import FIRST_WORKLOAD, HOSTILE_NAME, Scene, play
 
 PARAMETERS = [pytest.param(("recorded", release), id=f"recorded-{release}") for release in SITES]
@@ -298,6 +300,24 @@ def test_a_steady_sweep_costs_two_commands(version: str) -> None:
 
     asked = asyncio.run(sweep_again())
     assert [argv[0] for argv in asked] == ["squeue", "scontrol"]
+
+
+@pytest.mark.parametrize("version", SITES)
+def test_licences_cost_a_third_where_there_are_any(version: str) -> None:
+    stdout = b"LicenseName=matlab Total=4 Used=3 Free=1 Reserved=0 Remote=no\n"
+    argv = ("scontrol", "-o", "show", "licenses")
+    done = Completed(exit_status=0, stdout=stdout, stderr=b"")
+    runner = ReplayRunner.of(version, Exchange(argv=argv, stdin=b"", done=done))
+    client = SlurmClient(runner)
+
+    async def sweep_twice() -> SlurmSweep:
+        await client.sweep()
+        runner.rewind()
+        return await client.sweep()
+
+    sweep = asyncio.run(sweep_twice())
+    assert sweep.licenses == (SiteLicense(name="matlab", total=4, free=1),)
+    assert runner.asked.count(argv) == 2
 
 
 def test_what_a_job_leaves_in_its_folder_is_seen(scene: Scene) -> None:

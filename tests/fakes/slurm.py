@@ -56,6 +56,7 @@ class SimulatedSite:
         self.is_closed = False  # to whoever has no ticket
         self.no_ticket = "refused: partition gpu takes jobs of the federation only"
         self.helper_is_loose = False
+        self.names_missing: Sequence[str] | None = None
         self.measurements: dict[AttemptId, MeasuredUse] = {}  # as accounts have them
         self.polls = 0  # of probes
         self.probed: list[Probe] = []
@@ -196,6 +197,9 @@ class SimulatedSite:
         job_id = 900 + len(self.probed)
         self.probes[job_id] = probe
         return job_id
+
+    async def missing_names(self) -> Sequence[str] | None:
+        return self.names_missing
 
     async def is_loose(self, user: str) -> bool:  # noqa: ARG002
         self._answer()

@@ -115,8 +115,10 @@ def test_every_command_has_a_man_page_and_completion(installed: Host) -> None:
     [
         "federator",
         "fsacct",
+        "fsalloc",
         "fsbatch",
         "fsqueue",
+        "fsrun",
         "fscancel",
         "fscontrol",
         "fseff",

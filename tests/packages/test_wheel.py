@@ -18,12 +18,14 @@ pytestmark = pytest.mark.packages
 PROGRAMS = (
     "federator",
     "fsacct",
+    "fsalloc",
     "fsbatch",
     "fscancel",
     "fscontrol",
     "fsinfo",
     "fsprio",
     "fsqueue",
+    "fsrun",
     "fsshare",
 )
 

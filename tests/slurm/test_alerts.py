@@ -1,6 +1,7 @@
 """A real Prometheus scrapes a real daemon; real faults fire its alerts, and they clear.
 
-``tests/unit/monitoring/test_alerts.py`` has the other alerts, by promtool.
+Faults that do not touch each other happen at once. ``tests/unit/monitoring/test_alerts.py`` has the
+other alerts, by promtool.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.slurm, needs_prometheus]
 SITES = [site.name for site in layout.SITES]
 TRUE = "#!/bin/sh\ntrue\n"
 ONE_GPU = ("-N1", "--gres=gpu:1", "-t2")
+AT_CEDAR = ("-N1", "--gres=gpu:h100:1", "-t2")
 
 
 class Watched:
@@ -53,13 +56,16 @@ def lasting_watch(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def watched(lasting_watch: Watched) -> Iterator[Watched]:
-    """The module's; no job of a test outlives it, and nothing but its own alerts fires."""
+    """The module's; no job of a test outlives it."""
     yield lasting_watch
     lasting_watch.running.cancel_all()
 
 
-def submit_failing(watched: Watched, number: int) -> list[int]:
-    return [watched.running.submit("#!/bin/sh\nexit 3\n", *ONE_GPU) for _ in range(number)]
+def at_once(watched: Watched, *faults: Callable[[Watched], None]) -> None:
+    """All of these; what goes wrong with one is raised when all are over."""
+    with ThreadPoolExecutor(len(faults)) as pool:
+        for over in [pool.submit(fault, watched) for fault in faults]:
+            over.result()
 
 
 def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: Watched) -> None:
@@ -81,9 +87,16 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
     assert prometheus.firing() == {}
 
 
-def test_a_slurmctld_that_does_not_answer_fires_an_old_sweep_and_then_the_site_is_down(
-    watched: Watched,
-) -> None:
+# ---- the rules that fire at a site ----
+
+
+def test_faults_of_three_sites_fire_the_alerts_of_each(watched: Watched) -> None:
+    at_once(watched, slurmctld_stops, agent_dies_again_and_again, agent_hangs)
+    within(60, watched.running.all_up)
+
+
+def slurmctld_stops(watched: Watched) -> None:
+    """Its sweep is old, and then its site is down."""
     with stopped("boreal", "slurmctld"):
         watched.prometheus.await_firing("FederatorSiteSweepOld", "boreal")
         watched.prometheus.await_firing("FederatorSiteDown", "boreal")
@@ -91,17 +104,17 @@ def test_a_slurmctld_that_does_not_answer_fires_an_old_sweep_and_then_the_site_i
     watched.prometheus.await_clear("FederatorSiteSweepOld")
 
 
-def test_an_agent_that_dies_again_and_again_fires_that_its_site_flaps(watched: Watched) -> None:
+def agent_dies_again_and_again(watched: Watched) -> None:
+    """Its site flaps. That clears while other tests run: ``test_what_has_fired_clears``."""
     for _ in range(6):
         within(30, lambda: agents("alpine"))
         kill_agents("alpine")
         time.sleep(4)
     watched.prometheus.await_firing("FederatorSiteFlapping", "alpine")
-    within(60, watched.running.all_up)
-    watched.prometheus.await_clear("FederatorSiteFlapping")
 
 
-def test_an_agent_that_hangs_fires_that_its_site_answers_late(watched: Watched) -> None:
+def agent_hangs(watched: Watched) -> None:
+    """Its site answers late."""
     ids = []
     for _ in range(3):
         kill_agents("cedar", name="STOP")
@@ -112,36 +125,14 @@ def test_an_agent_that_hangs_fires_that_its_site_answers_late(watched: Watched) 
         time.sleep(3)
     watched.prometheus.await_firing("FederatorSiteAnswersLate", "cedar")
     watched.running.await_end(*ids)
-    watched.prometheus.await_clear("FederatorSiteAnswersLate")
 
 
-def test_drained_nodes_fire_that_gpus_are_out(watched: Watched) -> None:
-    nodes = layout.GPU_NODES.hostlist("alpine")
-    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=drain", "reason=test")
-    try:
-        watched.prometheus.await_firing("FederatorGpusOut", "alpine")
-    finally:
-        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
-    watched.prometheus.await_clear("FederatorGpusOut")
+def test_jobs_that_fail_or_that_no_sbatch_takes_fire(watched: Watched) -> None:
+    at_once(watched, jobs_are_refused, jobs_fail)
 
 
-def test_a_fleet_that_was_left_cordoned_fires_that_the_queue_is_stalled(watched: Watched) -> None:
-    running = watched.running
-    for site in SITES:
-        assert running.run("federator", "cordon", site, "--reason", "forgotten").returncode == 0
-    try:
-        waits = running.submit(TRUE, *ONE_GPU)
-        watched.prometheus.await_firing("FederatorQueueStalled")
-    finally:
-        for site in SITES:
-            running.run("federator", "resume", site)
-    running.await_end(waits)
-    watched.prometheus.await_clear("FederatorQueueStalled")
-
-
-def test_what_every_sbatch_refuses_fires_declined_launches_and_held_workloads(
-    watched: Watched,
-) -> None:
+def jobs_are_refused(watched: Watched) -> None:
+    """By every sbatch: launches are declined, and then the workloads are held."""
     ids = [watched.running.submit(TRUE, "--prefer=nosuch") for _ in range(6)]
     watched.prometheus.await_firing("FederatorLaunchesDeclined", "alpine")
     watched.prometheus.await_firing("FederatorWorkloadsHeld")
@@ -150,14 +141,26 @@ def test_what_every_sbatch_refuses_fires_declined_launches_and_held_workloads(
     watched.prometheus.await_clear("FederatorLaunchesDeclined")
 
 
-def test_jobs_that_fail_fire_at_their_site(watched: Watched) -> None:
-    ids = submit_failing(watched, 12)
-    rows = watched.running.await_end(*ids)
-    watched.prometheus.await_firing("FederatorWorkloadsFail", rows[0]["site"])
+def jobs_fail(watched: Watched) -> None:
+    """At their site, until more of its jobs end well."""
+    running = watched.running
+    ids = [running.submit("#!/bin/sh\nexit 3\n", *AT_CEDAR) for _ in range(12)]
+    running.await_end(*ids)
+    watched.prometheus.await_firing("FederatorWorkloadsFail", "cedar")
+    well = [running.submit(TRUE, *AT_CEDAR) for _ in range(len(ids) + 1)]
+    running.await_end(*well)
     watched.prometheus.await_clear("FederatorWorkloadsFail")
 
 
-def test_a_log_whose_disk_is_slow_fires_slow_commits_and_slow_turns(watched: Watched) -> None:
+# ---- those of the daemon and its log ----
+
+
+def test_a_slow_log_and_a_locked_history_fire_what_each_is_slow_at(watched: Watched) -> None:
+    at_once(watched, log_is_slow, history_is_locked)
+
+
+def log_is_slow(watched: Watched) -> None:
+    """Commits are slow, and turns."""
     running, over = watched.running, threading.Event()
 
     def hold() -> None:
@@ -185,21 +188,78 @@ def test_a_log_whose_disk_is_slow_fires_slow_commits_and_slow_turns(watched: Wat
     watched.prometheus.await_clear("FederatorLogSlow")
 
 
-def test_a_history_whose_database_is_locked_fires_that_it_is_behind(watched: Watched) -> None:
-    running = watched.running
-    path = running.folder / "queue-history.db"
+def history_is_locked(watched: Watched) -> None:
+    """It is behind: the jobs that end beside this are not in it."""
+    path = watched.running.folder / "queue-history.db"
     assert path.exists()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        until_s = time.monotonic() + 12
-        while time.monotonic() < until_s:
-            running.await_end(running.submit(TRUE, *ONE_GPU))
         watched.prometheus.await_firing("FederatorHistoryBehind")
         other.execute("ROLLBACK")
     watched.prometheus.await_clear("FederatorHistoryBehind")
 
 
-def test_lending_without_a_planner_fires_until_a_plan_is_in_force(watched: Watched) -> None:
+def test_a_daemon_that_is_killed_fires_and_one_that_comes_and_goes_fires_that(
+    watched: Watched,
+) -> None:
+    """The latter clears while other tests run: ``test_what_has_fired_clears``."""
+    running, prometheus = watched.running, watched.prometheus
+    running.kill()
+    prometheus.await_firing("FederatorDown")
+    prometheus.await_firing("FederatorNoLeader")
+    running.start()
+    prometheus.await_clear("FederatorNoLeader")
+    prometheus.await_clear("FederatorDown")
+    for _ in range(5):  # within the minute that the rule looks back
+        began = running.log().count("daemon_started")
+        assert running.process is not None
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(20)
+        running.spawn()
+        within(60, lambda: running.log().count("daemon_started") > began)  # noqa: B023
+        time.sleep(1.5)  # a scrape
+    prometheus.await_firing("FederatorLeaderChanges")
+    within(90, running.all_up)
+
+
+def test_a_stalled_queue_drained_nodes_no_plan_and_other_daemons_fire(
+    watched: Watched, tmp_path: Path
+) -> None:
+    def daemons_beside(watched: Watched) -> None:
+        standby_is_killed(watched, tmp_path / "standby")
+        another_daemon_leads(watched, tmp_path / "other")
+
+    at_once(watched, fleet_is_cordoned, nodes_are_drained, planner_is_missing, daemons_beside)
+
+
+def fleet_is_cordoned(watched: Watched) -> None:
+    """And forgotten: the queue is stalled."""
+    running = watched.running
+    for site in SITES:
+        assert running.run("federator", "cordon", site, "--reason", "forgotten").returncode == 0
+    try:
+        waits = running.submit(TRUE, *ONE_GPU)
+        watched.prometheus.await_firing("FederatorQueueStalled")
+    finally:
+        for site in SITES:
+            running.run("federator", "resume", site)
+    running.await_end(waits)
+    watched.prometheus.await_clear("FederatorQueueStalled")
+
+
+def nodes_are_drained(watched: Watched) -> None:
+    """GPUs are out."""
+    nodes = layout.GPU_NODES.hostlist("alpine")
+    at("alpine", "scontrol", "update", f"nodename={nodes}", "state=drain", "reason=test")
+    try:
+        watched.prometheus.await_firing("FederatorGpusOut", "alpine")
+    finally:
+        at("alpine", "scontrol", "update", f"nodename={nodes}", "state=resume")
+    watched.prometheus.await_clear("FederatorGpusOut")
+
+
+def planner_is_missing(watched: Watched) -> None:
+    """Lending is on, and there is no plan until a planner runs."""
     running = watched.running
     _set_lending(running, "on")
     planner = Planner(running)
@@ -220,10 +280,10 @@ def _set_lending(running: Running, mode: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_standby_that_is_killed_fires_and_a_new_one_clears_it(
-    watched: Watched, tmp_path: Path
-) -> None:
-    standby = Running(tmp_path, store=f"sqlite://{watched.running.folder}/queue.db")
+def standby_is_killed(watched: Watched, folder: Path) -> None:
+    """It is down and there is no standby, until there is a new one."""
+    folder.mkdir()
+    standby = Running(folder, store=f"sqlite://{watched.running.folder}/queue.db")
     address = with_metrics(standby)
     standby.spawn()
     try:
@@ -242,10 +302,10 @@ def test_a_standby_that_is_killed_fires_and_a_new_one_clears_it(
         watched.prometheus.scrape(watched.address)
 
 
-def test_a_second_daemon_on_a_log_of_its_own_fires_that_two_lead(
-    watched: Watched, tmp_path: Path
-) -> None:
-    other = Running(tmp_path)
+def another_daemon_leads(watched: Watched, folder: Path) -> None:
+    """By a log of its own: two lead."""
+    folder.mkdir()
+    other = Running(folder)
     other.options = ()  # the sites do not serve it
     address = with_metrics(other)
     other.spawn()
@@ -258,24 +318,6 @@ def test_a_second_daemon_on_a_log_of_its_own_fires_that_two_lead(
     watched.prometheus.await_clear("FederatorTwoLeaders")
 
 
-def test_a_daemon_that_is_killed_fires_and_one_that_comes_and_goes_fires_that(
-    watched: Watched,
-) -> None:
-    running, prometheus = watched.running, watched.prometheus
-    running.kill()
-    prometheus.await_firing("FederatorDown")
-    prometheus.await_firing("FederatorNoLeader")
-    running.start()
-    prometheus.await_clear("FederatorNoLeader")
-    prometheus.await_clear("FederatorDown")
-    for _ in range(5):  # within the minute that the rule looks back
-        began = running.log().count("daemon_started")
-        assert running.process is not None
-        running.process.send_signal(signal.SIGTERM)
-        running.process.wait(20)
-        running.spawn()
-        within(60, lambda: running.log().count("daemon_started") > began)  # noqa: B023
-        time.sleep(1.5)  # a scrape
-    prometheus.await_firing("FederatorLeaderChanges")
-    within(90, running.all_up)
-    prometheus.await_clear("FederatorLeaderChanges")
+def test_what_has_fired_clears(watched: Watched) -> None:
+    """Also what looks back for longest."""
+    within(240, lambda: watched.prometheus.firing() == {})

@@ -106,6 +106,16 @@ class Verifier:
                 yield _found(f"partition {name}", _FAIL, detail)
             else:
                 yield _found(f"partition {name}", _OK, f"UP, {len(here.nodes)} nodes")
+        missing = await self._site.missing_names()
+        if missing is not None:
+            verdict = _FAIL if missing else _OK
+            yield _found(
+                "names",
+                verdict,
+                f"Slurm does not know {'; '.join(missing)}"
+                if missing
+                else "Slurm knows the names that federation.yaml gives it",
+            )
         nodes = {n.name: n for n in await self._site.nodes() if set(n.partitions) & set(partitions)}
         yield nodes_found(nodes.values())
         async for finding in self._spool_found():

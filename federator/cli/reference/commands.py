@@ -20,6 +20,7 @@ from federator.cli import (
     fsprio,
     fsqueue,
     fsshare,
+    session_words,
 )
 from federator.cli.flags import Flag, Program, all_flags
 from federator.cli.main import AT_SITES, COMMANDS, federator
@@ -79,6 +80,7 @@ def every_command(*, at_sites: bool = False) -> tuple[CommandReference, ...]:
     names = AT_SITES if at_sites else tuple(COMMANDS)
     return (
         _fsbatch(),
+        *map(_of_session, (session_words.FSALLOC, session_words.FSRUN)),
         *map(_of_program, PROGRAMS),
         *_of_click(("federator",), _only(names)),
     )
@@ -133,6 +135,23 @@ def _fsbatch() -> CommandReference:
         variables=fsbatch_help.VARIABLES,
         operand_path=True,
     )
+
+
+def _of_session(program: Program) -> CommandReference:
+    """The options of fsalloc or fsrun: its own, and those of fsbatch that have a meaning there."""
+    own = _of_program(program)
+    taken = {name for option in own.options for name in option.names}
+    said = {flag.name: flag for group in fsbatch_help.GROUPS for flag in group.options}
+    of_sbatch = (
+        _of_spec(spec, said.get(name))
+        for name, spec in OPTIONS.items()
+        if f"--{name}" not in taken and name not in session_words.NOT_HERE
+    )
+    fitting = (
+        option._replace(short=tuple(s for s in option.short if s not in taken))
+        for option in of_sbatch
+    )
+    return own._replace(options=(*own.options, *fitting))
 
 
 def _of_spec(spec: OptionSpec, said: Flag | None) -> CommandOption:

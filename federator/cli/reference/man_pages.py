@@ -20,6 +20,8 @@ _LIKE_SLURMS: Final = {
         for name in ("batch", "queue", "cancel", "info", "acct", "prio", "eff")
     },
     "fsshare": "sshare",
+    "fsalloc": "salloc",
+    "fsrun": "srun",
     "fscontrol": "scontrol",
 }
 

@@ -102,11 +102,19 @@ class Bidding:
     def reserve_for(self, asked: BidRequest) -> None:
         """Keep room for a workload that found none at any site."""
         self._backfill.reserving = False
+        found = self._windows.reserved(asked, self._now_s)
+        if isinstance(found, Refusal):
+            return
+        asked = found
         if self._memory.never(self._memory.number_of(asked.jobs)) is None:
             self._backfill.reserve_for(asked)
 
     def answer(self, asked: BidRequest) -> SiteAnswer:
         """A bid, or why there is none. It is worked out for all that ask for the same."""
+        found = self._windows.reserved(asked, self._now_s)
+        if isinstance(found, Refusal):
+            return SiteAnswer(id=asked.id, refusal=found)
+        asked = found
         number = self._memory.number_of(asked.jobs)
         shared = self._memory.shared(number)
         if shared is asked.jobs or _names(shared) == _names(asked.jobs):

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import Final
 
+from federator.model.node_names import names_reservation
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.window import SiteWindow
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.reservation import Ending, Held, all_of
+from federator.sched.bid.reserved_nodes import in_reservation
 
 MOST_NAMED: Final = 3  # windows, in one refusal
 START_TAKES_S: Final = 10.0  # from a bid until Slurm starts the job
@@ -37,11 +39,18 @@ class ClosedWindows:
         self._room = room
 
     def concerning(self, starts_at_s: float, asked: BidRequest) -> int:
-        """The number of windows that begin before one that starts then is over for certain."""
-        if not self._windows:
+        """The number of windows that begin before one that starts then is over for certain.
+
+        One in a reservation is told its nodes by ``reserved``: none.
+        """
+        if not self._windows or names_reservation(asked.jobs):
             return 0
-        until_s = starts_at_s + START_TAKES_S + _whole_minutes(asked.time_limit_s)
+        until_s = _over_at_s(starts_at_s, asked)
         return sum(window.starts_at_s < until_s for window in self._windows)
+
+    def reserved(self, asked: BidRequest, now_s: float) -> BidRequest | Refusal:
+        """See ``in_reservation``."""
+        return in_reservation(asked, self._windows, now_s, _over_at_s(now_s, asked))
 
     def fence(self, count: int, *, with_used: bool = False) -> Held:
         """Take away what the first windows close; undo it with ``lift``.
@@ -105,6 +114,10 @@ class ClosedWindows:
                     cpus = before + cpus if before and cpus else 0
                 found[name] = (f, cpus)
         return found
+
+
+def _over_at_s(starts_at_s: float, asked: BidRequest) -> float:
+    return starts_at_s + START_TAKES_S + _whole_minutes(asked.time_limit_s)
 
 
 def _whole_minutes(limit_s: float) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from federator.model.constraint import Expression, Way, holds
 from federator.model.gres import Gres, covers
+from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
@@ -158,6 +159,7 @@ class Kind(NamedTuple):
     gres: Gres = ()
     every: Expression | None = None  # that features of each node satisfy
     exclude: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: Job, partition: str, way: Way) -> Kind:
@@ -175,6 +177,7 @@ class Kind(NamedTuple):
             job.gres,
             way.every,
             job.exclude,
+            job.within,
         )
 
     def gpus_do(self, node: Node) -> bool:
@@ -284,15 +287,21 @@ class FreeCapacity:
         nodes: those that take jobs.
         fabric: how they are connected; by default every leaf switch hangs on one spine.
         mix: what has been asked for lately, to judge what a plan leaves free.
+        licenses: those that are free at the site, by name.
     """
 
     def __init__(
-        self, nodes: Iterable[Node], fabric: Fabric | None = None, mix: RequestMix | None = None
+        self,
+        nodes: Iterable[Node],
+        fabric: Fabric | None = None,
+        mix: RequestMix | None = None,
+        licenses: Mapping[str, int] = NOTHING,
     ) -> None:
         self.nodes = [FreeNode.of(node) for node in nodes]
         self.by_name = {f.node.name: f for f in self.nodes}
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
+        self.licenses = dict(licenses)
         self._by_partition: dict[str, list[FreeNode]] = {}
         racks: dict[str, RackRoom] = {}
         for f in self.nodes:
@@ -310,12 +319,16 @@ class FreeCapacity:
         for name, share in plan.nodes.items():
             if name in self.by_name:
                 self.by_name[name].take(share)
+        for name, amount in plan.licenses:
+            self.licenses[name] = self.licenses.get(name, 0) - amount
 
     def release(self, plan: JobPlan) -> None:
         """Undo ``take``."""
         for name, share in plan.nodes.items():
             if name in self.by_name:
                 self.by_name[name].give_back(share)
+        for name, amount in plan.licenses:
+            self.licenses[name] = self.licenses.get(name, 0) + amount
 
     def assign(self, plan: JobPlan) -> None:
         """``take`` it, and keep its nodes from the other jobs of the workload."""
@@ -368,6 +381,11 @@ class FreeCapacity:
         found = self._capable(kind)
         if isinstance(found, ReasonCode):
             return found
+        if kind.within:
+            allowed = set(kind.within)
+            found = [f for f in found if f.node.name in allowed]
+            if not found:
+                return ReasonCode.NODES_ASKED
         if kind.exclude:
             excluded = set(kind.exclude)
             found = [f for f in found if f.node.name not in excluded]

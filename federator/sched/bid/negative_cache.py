@@ -18,6 +18,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from federator.model.gres import Gres, covers
+from federator.model.license import Licenses
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.tenant import EVERYWHERE
 from federator.model.workload import Job, SiteName
@@ -33,6 +34,8 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NODES_ASKED,
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
+        ReasonCode.LICENSES,
+        ReasonCode.SWITCHES,
     }
 )
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
@@ -56,6 +59,9 @@ class _Profile(NamedTuple):
     cpus_together: int  # of a total they come in whole ones of so many; else 0
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
     gres: Gres
+    licenses: Licenses
+    within: frozenset[str]  # empty: any nodes
+    switches: int  # 0: any number
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -66,11 +72,14 @@ class _Profile(NamedTuple):
             and self.features <= other.features
             and (not self.constraint or self.constraint == other.constraint)
             and self.avoid <= other.avoid
+            and (not self.switches or self.switches >= other.switches > 0)
+            and (not self.within or self.within >= other.within > frozenset())
             and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
             and (not self.gres or covers(dict(other.gres), self.gres))
+            and (not self.licenses or covers(dict(other.licenses), self.licenses))
             and (not self.cpus_together or other.least[2] % self.cpus_together == 0)
         )
 
@@ -102,6 +111,9 @@ def _profile(job: Job) -> _Profile:
             job.nvlink if job.total_gpus else False,
         ),
         gres=job.gres,
+        licenses=job.licenses,
+        within=frozenset(job.within),
+        switches=job.switches,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from federator.model.constraint import Way, ways_of
 from federator.model.plan import JobPlan
@@ -18,6 +19,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
+from federator.sched.bid.few_switches import under_few_switches
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
 from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
 from federator.sched.bid.score import PERFECT, score_of_places
@@ -81,6 +83,8 @@ _STAGES = (
     ReasonCode.NODE_FAILED,
     ReasonCode.NODE_TOO_SMALL,
     ReasonCode.TOO_FEW_NODES,
+    ReasonCode.LICENSES,
+    ReasonCode.SWITCHES,
 )
 
 
@@ -111,6 +115,8 @@ class _Option:
             partition=self.partition,
             nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
             gpu_types=_gpus_by_type(chosen, shares),
+            licenses=job.licenses,
+            reservation=job.reservation[0] if job.reservation else "",
             rails=_rails(chosen, shares),
         )
         return Placed(plan=plan, score=self.score)
@@ -118,6 +124,9 @@ class _Option:
 
 def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason:
     """The best of the ways to satisfy the job's constraint; ties to the first."""
+    lacking = short_of_licenses(job, room)
+    if lacking is not None:
+        return lacking
     first, *others = ways_of(job.constraint)
     best = _option_in_way(job, room, partition, first)
     for way in others:
@@ -125,6 +134,17 @@ def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason
         if _is_better(found, best):
             best = found
     return best
+
+
+def short_of_licenses(job: Job, room: FreeCapacity) -> Reason | None:
+    """The licences that a job asks for and the room does not have so many of; None: it has all."""
+    for name, amount in job.licenses:
+        free = room.licenses.get(name, 0)
+        if amount > free:
+            return Reason(
+                code=ReasonCode.LICENSES, job=job.name, needed=amount, free=max(0, free), unit=name
+            )
+    return None
 
 
 def _is_better(one: _Option | Reason, other: _Option | Reason) -> bool:
@@ -147,7 +167,7 @@ def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _O
     found = _option_among(job, room, partition, suitable.nodes, way)
     if job.total_gpus or not suitable.alike or isinstance(found, Reason):
         return found
-    if job.nodelist or way.counted:
+    if job.is_picky:
         return found
     sparing = choose_sparing(job, suitable.nodes, room.fabric)
     if not sparing:
@@ -160,6 +180,8 @@ def _option_among(
     job: Job, room: FreeCapacity, partition: str, nodes: list[FreeNode], way: Way
 ) -> _Option | Reason:
     chosen = choose(job, nodes, room.fabric, way)
+    if job.switches and not isinstance(chosen, Reason):
+        chosen = under_few_switches(job, nodes, chosen, room.fabric, way)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 
@@ -194,6 +216,9 @@ def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> di
     return found
 
 
+_ALL_EXCLUDED: Final = "all that would do are excluded"
+
+
 def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitable | Reason:
     """Nodes of the right kind, whatever is free on them."""
     found = room.of_kind(Kind.of(job, partition, way))
@@ -210,7 +235,7 @@ def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitabl
         if found is ReasonCode.NO_PARTITION:
             missing = partition
         elif found is ReasonCode.NODES_ASKED:
-            missing = "all that would do are excluded"
+            missing = "none in the reservation is right" if job.within else _ALL_EXCLUDED
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
         needed, name = job.nodes or 1, job.name

@@ -15,7 +15,13 @@ from federator.model.reason import Reason
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.node_selection import bounds, least_share
-from federator.sched.bid.placement import Placed, place_in, place_job, suitable_nodes
+from federator.sched.bid.placement import (
+    Placed,
+    place_in,
+    place_job,
+    short_of_licenses,
+    suitable_nodes,
+)
 from federator.sched.bid.running_jobs import MOST_IMPORTANT, Occupant, Occupants
 from federator.sched.bid.score import harm_of, harm_of_victims, total, with_harm
 from federator.sched.bid.victim_bound import can_be_bounded, least_victims
@@ -141,7 +147,12 @@ def _best_of(
     occupants: Occupants,
     right: EvictionRight,
 ) -> Evicting | None:
-    """The best of all partitions, ties to the first; the room is left as it was."""
+    """The best of all partitions, ties to the first; the room is left as it was.
+
+    No licence comes free for it: what victims have of them is not known.
+    """
+    if short_of_licenses(job, room) is not None:
+        return None
     best: Evicting | None = None
     best_at = 0
     allowed = [p for p in partitions if not job.partitions or p in job.partitions]

@@ -24,6 +24,11 @@ STARTS_COMPUTED: Final = 3  # refusals of a message that say when the workload c
 EXPLAINED: Final = 16  # refusals that say what would start instead
 
 
+_AS_THEY_ARE: Final = frozenset(
+    {ReasonCode.NODE_FAILED, ReasonCode.NODES_ASKED, ReasonCode.LICENSES, ReasonCode.SWITCHES}
+)
+
+
 class RefusalDetails:
     """Makes the refusals of a message.
 
@@ -91,7 +96,7 @@ class RefusalDetails:
 
     def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
         """Add to what is said of a lone job how many GPUs come free next."""
-        if len(jobs) != 1 or not jobs[0].total_gpus:
+        if len(jobs) != 1 or not jobs[0].total_gpus or reasons[0].code is ReasonCode.LICENSES:
             return reasons
         more, at_s = next_gpus(jobs[0], self._room, self._partitions, self._endings.by_limits())
         if not more:
@@ -108,6 +113,6 @@ def only_at_s(refusal: Refusal, now_s: float) -> float | None:
 
 def _for_now(reason: Reason) -> Reason:
     """The reason as a lack of now: the empty site would have it."""
-    if reason.code in (ReasonCode.NODE_FAILED, ReasonCode.NODES_ASKED):
+    if reason.code in _AS_THEY_ARE:
         return reason
     return replace(reason, code=ReasonCode.RESOURCES)

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from federator.model.gres import plus, positive
+from federator.model.gres import covers, plus, positive
+from federator.model.license import SiteLicense, free, totals
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -41,7 +42,7 @@ from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import anywhere, never_fits
 
 
-def capacity_of(nodes: Iterable[Node]) -> Capacity:
+def capacity_of(nodes: Iterable[Node], licenses: Iterable[SiteLicense] = ()) -> Capacity:
     """The site as if every node were up, well and idle, and every partition open."""
     empty = (
         replace(
@@ -59,7 +60,7 @@ def capacity_of(nodes: Iterable[Node]) -> Capacity:
         )
         for n in nodes
     )
-    return Capacity(nodes=tuple(empty))
+    return Capacity(nodes=tuple(empty), licenses=totals(licenses))
 
 
 def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
@@ -101,6 +102,7 @@ class SiteScheduler:
         self.freed = 1
         self._endings = KnownEndings(self._endings_by)  # of all of these
         self._claims: tuple[SiteClaim, ...] = ()  # of the last message
+        self.licenses: tuple[SiteLicense, ...] = ()
         self.windows: tuple[SiteWindow, ...] = ()  # that were on, or to come, when last looked
 
     def update(
@@ -152,6 +154,17 @@ class SiteScheduler:
                 self._has_freed()
             elif changes:
                 self._has_changed()
+
+    def count_licenses(self, licenses: tuple[SiteLicense, ...]) -> None:
+        """Take over the licences that the sweep of the last ``update`` has seen."""
+        had, self.licenses = self.licenses, licenses
+        if totals(had) != totals(licenses):
+            self._rebuild()
+        elif had != licenses:
+            for before, now in zip(had, licenses, strict=True):
+                self._room.licenses[now.name] += now.free - before.free
+            more = any(now.free > then.free for then, now in zip(had, licenses, strict=True))
+            (self._has_freed if more else self._has_changed)()
 
     def _close(self, windows: tuple[SiteWindow, ...]) -> None:
         if windows != self.windows:
@@ -361,12 +374,13 @@ class SiteScheduler:
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
         self._has_freed()
-        capacity = capacity_of(self.nodes)
+        capacity = capacity_of(self.nodes, self.licenses)
         if capacity != self.capacity:
-            self.capacity, self._empty = capacity, FreeCapacity(capacity.nodes)
+            self.capacity = capacity
+            self._empty = FreeCapacity(capacity.nodes, licenses=capacity.licenses)
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
-        self._room = FreeCapacity(nodes, self._fabric, self.mix)
+        self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses))
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
 
@@ -419,6 +433,9 @@ def _in_the_way(plan: JobPlan, room: FreeCapacity) -> Reason | None:
                 free=max(0, f.gpus) if f else 0,
                 detail=f"node {name} was taken",
             )
+    if not covers(room.licenses, plan.licenses):
+        taken = ReasonCode.LAUNCH_REFUSED
+        return Reason(code=taken, job=plan.name, detail="its licences were taken")
     return None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from federator.model.gres import plus
+from federator.model.license import Licenses
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
@@ -108,6 +110,13 @@ def _short_in_total(
     ):
         if needed > free:
             return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
+    wanted: Licenses = ()
+    for job in jobs:
+        wanted = plus(wanted, job.licenses)
+    for name, amount in wanted:
+        there = room.licenses.get(name, 0)
+        if amount > there:
+            return Reason(code=ReasonCode.LICENSES, needed=amount, free=there, unit=name)
     return too_few_nodes(jobs, room, partitions)
 
 
@@ -129,9 +138,9 @@ def _place_in_order(
 
 def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """The jobs, on whatever nodes."""
-    if not any(job.avoid for job in jobs):
+    if not any(job.avoid or job.within or job.switches for job in jobs):
         return jobs
-    return tuple(replace(job, avoid=()) for job in jobs)
+    return tuple(replace(job, avoid=(), within=(), switches=0) for job in jobs)
 
 
 def never_fits(

@@ -13,6 +13,7 @@ from federator.model.resources import Amounts
 from federator.model.submission import Submission, submission_differences, unpack_submission
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
+from federator.sched.bid.reserved_nodes import not_admitted
 from federator.sched.passes.site_view import SiteView, unknown_nodes
 from federator.sched.queue.borrowing import not_lent
 from federator.sched.state.ledger import Ledger
@@ -52,7 +53,9 @@ def never_runs(
     for name, site in sites.items():
         if site.empty is None:
             return None
-        refusal = site.never_fits(jobs_at(draft.jobs, name))
+        jobs = jobs_at(draft.jobs, name)
+        refusal = not_admitted(site.windows, jobs, draft.user, draft.tenant)
+        refusal = refusal or site.never_fits(jobs)
         if refusal is None:
             return None
         refusals[name] = refusal

@@ -207,6 +207,8 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         nice=workload.nice,
         optional=optional,
         no_preempt=workload.no_preempt,
+        interactive=workload.interactive,
+        watched=workload.watched,
         continues=workload.continues,
         signal_lead_s=workload.signal_lead_s,
         project=workload.project,

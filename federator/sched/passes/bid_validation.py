@@ -157,6 +157,8 @@ def _of_job(job: Job, plan: JobPlan) -> str:
             not job.gres or all(covers(dict(s.gres), job.gres) for s in shares),
             f"it plans less than {', '.join(name for name, _ in job.gres)} on a node",
         ),
+        (plan.reservation in (job.reservation or ("",)), "it plans outside of the reservation"),
+        (plan.licenses == job.licenses, "it plans other licences"),
         (
             min(typed, default=0) >= 0 and sum(typed) <= gpus,
             "it plans more GPUs of a type than GPUs",

@@ -6,6 +6,7 @@ its site has, and that has not started, is withdrawn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -23,10 +24,12 @@ from federator.model.message import (
     ControlVerb,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import WorkloadId
+from federator.model.workload import TenantName, WorkloadId
+from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.amendment import asks_sites_for_other
-from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.job_counts import Member
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 
 _REQUEUES: Final = frozenset({ControlVerb.REQUEUE, ControlVerb.REQUEUE_HOLD})
 _AMENDS: Final = frozenset({ControlVerb.UPDATE, ControlVerb.TOP})
@@ -38,8 +41,10 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
     """Change what is asked for and may be, in one record, and answer which that was."""
     done: list[WorkloadId] = []
     refused: list[tuple[WorkloadId, ControlRefusal]] = []
+    moves = _Moves(turn.ledger, asked)
     for id_ in asked.ids:
-        refusal = _refusal(turn.ledger.entries[id_], asked)
+        entry = turn.ledger.entries[id_]
+        refusal = _refusal(entry, asked) or moves.refusal(entry)
         if refusal is None:
             done.append(id_)
         else:
@@ -48,6 +53,34 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
         _carry_out(turn, asked, tuple(done))
     answer = AnswerControlled(client=asked.client, ids=tuple(done), refused=tuple(refused))
     turn.commands.append(answer)
+
+
+class _Moves:
+    """Lets workloads go to another tenant as far as its submit limits go, one after the other."""
+
+    def __init__(self, ledger: Ledger, asked: ControlAsked) -> None:
+        self._ledger = ledger
+        self._to = {
+            id_: change.tenant
+            for change in asked.amended
+            if change.tenant is not None
+            for id_ in change.workloads
+        }
+        self._came: Counter[Member] = Counter()
+        self._came_to: Counter[TenantName] = Counter()
+
+    def refusal(self, entry: WorkloadRecord) -> ControlRefusal | None:
+        """The refusal of one that would be too many; None: it may go, and is counted."""
+        own, to = entry.workload, self._to.get(entry.workload.id)
+        if to is None or to == own.tenant:
+            return None
+        before = self._came[to, own.user]
+        others = self._came_to[to] - before
+        if submit_refusal(self._ledger, to, own.user, before + 1, others=others, leaves=own.tenant):
+            return ControlRefusal.BEYOND_POLICY
+        self._came[to, own.user] += 1
+        self._came_to[to] += 1
+        return None
 
 
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:

@@ -1,5 +1,7 @@
 """Moves workloads out of the queue while they may not start yet, and back into it.
 
+A workload that is too late to end by its deadline ends as a whole, wherever it waits.
+
 A workload that is held, depends on others, or whose begin time has not come, is in no lane of the
 queue: passes cost nothing for it. The ledger notes which workloads a record may concern
 (``Ledger.unsettled``); they are looked at once, behind the observation. Times are in a heap, and
@@ -18,10 +20,16 @@ from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import Wake
 from federator.model.workload import WorkloadId
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.eligibility import dependency_reason, is_eligible, left_of
+from federator.sched.state.eligibility import (
+    deadline_passed,
+    dependency_reason,
+    is_eligible,
+    left_of,
+)
 from federator.sched.state.ledger import WorkloadRecord
 
 _IN_QUEUE = (WorkloadState.PENDING, WorkloadState.HELD)
+_WAITING = (*_IN_QUEUE, WorkloadState.INELIGIBLE)
 _OF_THE_TASK = frozenset({DependencyKind.AFTER_CORR, DependencyKind.SINGLETON})
 
 
@@ -35,6 +43,11 @@ class Eligibility:
         """Look at all that waits outside of the queue, and ask to be woken at its times."""
         waiting = turn.ledger.in_state(WorkloadState.INELIGIBLE)
         turn.ledger.unsettled.update((entry.workload.id, None) for entry in waiting)
+        turn.ledger.unsettled.update(
+            (entry.workload.id, None)
+            for entry in turn.ledger.in_state(*_IN_QUEUE)
+            if entry.workload.starts_by_s < inf
+        )
         self.settle(turn)
 
     def time_passed(self, turn: Transaction) -> None:
@@ -87,6 +100,12 @@ class Eligibility:
     # ---- the queue ----
 
     def _settle(self, turn: Transaction, entry: WorkloadRecord) -> None:
+        starts_by_s = entry.workload.starts_by_s
+        if starts_by_s < inf and entry.state in _WAITING:
+            if starts_by_s <= turn.now_s:
+                turn.change(entry, WorkloadEvent.DEADLINE_PASSED, **deadline_passed(entry))
+                return
+            self._wake_at(turn, entry, starts_by_s)
         if is_eligible(entry, turn.now_s):
             if entry.state is WorkloadState.INELIGIBLE:
                 turn.change(entry, WorkloadEvent.ELIGIBLE)

@@ -58,6 +58,7 @@ from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
+from federator.sched.state.eligibility import too_late
 from federator.sched.state.expiry import forgettable
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.recount import recount
@@ -281,6 +282,8 @@ class Federation:
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
         draft = asked.draft
         jobs = max(1, len(draft.array_indices))
+        if refusals is None and draft.starts_by_s <= turn.now_s:
+            refusals = {SiteName(""): too_late(draft.deadline_at_s)}
         if refusals is None and (
             beyond := submit_refusal(self.ledger, draft.tenant, draft.user, jobs)
         ):

@@ -63,10 +63,26 @@ class LimitRefusals:
         return self._known[row, amounts]
 
 
-def submit_refusal(ledger: Ledger, tenant: TenantName, user: str, jobs: int) -> Refusal | None:
+def submit_refusal(
+    ledger: Ledger,
+    tenant: TenantName,
+    user: str,
+    jobs: int,
+    *,
+    others: int = 0,
+    leaves: TenantName | None = None,
+) -> Refusal | None:
     """The refusal of so many more jobs of a user, which would be too many; None: they may come.
 
     As slurmctld does it asks the user's own limit first, then those of the tenants above.
+
+    Args:
+        ledger: the queue.
+        tenant: where they are to count.
+        user: whose they are.
+        jobs: how many.
+        others: of other users, that come at the same time.
+        leaves: the tenant where they count now, if they live; what is above both has them already.
     """
     tenancy, counts = ledger.tenancy, ledger.counts
     if not tenancy.limits_jobs or tenant not in tenancy:  # a question gives nobody a row
@@ -79,10 +95,11 @@ def submit_refusal(ledger: Ledger, tenant: TenantName, user: str, jobs: int) -> 
         most = tenancy.tenants[at].jobs.submit
         if most == inf:
             continue
-        live = sum(counts.live_of[name] for name in tenancy.below(at))
-        if live + jobs > most:
+        below = set(tenancy.below(at))
+        live = sum(counts.live_of[name] for name in below)
+        if leaves not in below and live + others + jobs > most:
             name = tenancy.tenants[at].name
-            return _too_many(ReasonCode.TENANT_SUBMIT, jobs, live, most, name)
+            return _too_many(ReasonCode.TENANT_SUBMIT, jobs, live + others, most, name)
     return None
 
 

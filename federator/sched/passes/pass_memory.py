@@ -11,7 +11,6 @@ from federator.model.workload import SiteName
 from federator.sched.passes.availability import unavailable
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.eviction import whole_budget_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
@@ -47,7 +46,6 @@ class PassMemory:
     ) -> None:
         self._sites = sites
         self._ledger = ledger
-        self._rules = rules
         self._series = series
         self.known = KnownRefusals(sites)
         self.terms = EvictionTerms(ledger, rules) if rules.evicts else None
@@ -62,13 +60,15 @@ class PassMemory:
             if watching is not None:
                 watching.close()
 
-    def begin_pass(self, turn: Transaction) -> Claims | None:
-        """Take in what has changed since the last pass; the claims, if this one may have any."""
+    def begin_pass(self, turn: Transaction, budget: float) -> Claims | None:
+        """Take in what has changed since the last pass; the claims, if this one may have any.
+
+        ``budget``: the GPUs that may be evicted now.
+        """
         claims = self.claims
         if claims is not None:
             claims.take_in_changes()
-        whole_gpus = whole_budget_gpus(self._rules, turn.fleet_gpus)
-        if not (whole_gpus or self._ledger.claims or self._ledger.tenancy.has_objectives):
+        if not (budget or self._ledger.claims or self._ledger.tenancy.has_objectives):
             claims = None
         if claims is not None and self.terms is not None:
             self.terms.renew(turn.now_s)
@@ -100,7 +100,7 @@ class PassMemory:
         lane = self._ledger.backlog.lane_of(entry.workload)
         if lane is None or not self._series.begun:
             return entry.refusals
-        own = lane.refusal_of((entry.queued_since_s, entry.workload.id))
+        own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
         if own is not None:
             return {SiteName(""): own}
         jobs, number = entry.workload.jobs, lane.shape.number

@@ -90,6 +90,7 @@ def events_of_report(entry: WorkloadRecord, report: AttemptReport) -> list[Workl
     if state is WorkloadState.LAUNCHING and ending not in (
         WorkloadEvent.WITHDRAWN,
         WorkloadEvent.CANCELLED,
+        WorkloadEvent.DEADLINE_PASSED,
         WorkloadEvent.NODE_FAILED,
         WorkloadEvent.SITE_PREEMPTED,
     ):
@@ -137,6 +138,9 @@ def _ending_of_its_own(
     ours = entry.state is not WorkloadState.RUNNING or soon  # repeated until it has an effect
     if _is_refused_by_slurm(entry, report):
         return WorkloadEvent.WITHDRAWN
+    began = entry.state is WorkloadState.RUNNING or report.started_at_s
+    if report.state is SiteJobState.DEADLINE and not began:
+        return WorkloadEvent.DEADLINE_PASSED
     if ending is WorkloadEvent.CANCELLED and entry.withdrawing and ours:
         return WorkloadEvent.WITHDRAWN
     of_the_site = ending in _OF_THE_SITE and not entry.workload.requeue

@@ -27,6 +27,7 @@ from federator.sched.passes.pass_memory import PassMemory
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import PassSummary, Round, RoundSeries
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.switch_waits import SwitchWaits
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trials import Trials
 from federator.sched.queue.policy import Policy
@@ -85,6 +86,7 @@ class Rounds:
         self.recent_passes: deque[PassSummary] = deque(maxlen=PASSES_KEPT)
         self._trials = Trials(sites, ledger, self._series)
         self._due_s = 0.0
+        self._switch_waits = SwitchWaits()
 
     def _guest_rules(self) -> GuestRules:
         terms, by_quota = self.memory.terms, self._policy.by_quota
@@ -145,11 +147,12 @@ class Rounds:
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
         self._holding.try_again(turn)
+        self._switch_waits.give_up(turn)
         self._due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)
         budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
-        claims = self.memory.begin_pass(turn)
+        claims = self.memory.begin_pass(turn, budget)
         self.pending.lapse(turn.now_s, lambda site: self._sites[site].ready)
         self.last_pass = PassSummary(began_s=turn.now_s)
         self.recent_passes.append(self.last_pass)
@@ -227,7 +230,8 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
-            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s))
+            gives_up_s = self._switch_waits.note(entry, turn.now_s)
+            self._due_s = min(self._due_s, gives_up_s, _retry_s(entry, turn.now_s))
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}

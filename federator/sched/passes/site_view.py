@@ -52,7 +52,10 @@ class SiteView:
     def has(self, capacity: Capacity) -> None:
         """Take in what the site could give; it says so anew whenever it comes."""
         if capacity != self._capacity:
-            self._capacity, self.empty = capacity, FreeCapacity(capacity.nodes)
+            self._capacity, self.empty = (
+                capacity,
+                FreeCapacity(capacity.nodes, licenses=capacity.licenses),
+            )
             self._node_names = frozenset(node.name for node in capacity.nodes)
             self.gpus_by_type = gpus_of(capacity)
             self.gpus = self.gpus_by_type.total()

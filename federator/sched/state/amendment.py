@@ -49,6 +49,7 @@ def asks_for_other(event: Amended) -> bool:
         for value in (
             *(event.name, event.time_limit_s, event.nice, event.requeue, event.jobs),
             *(event.tenant, event.asked_priority, event.priority, event.array_max_running),
+            *(event.deadline_at_s, event.starts_by_s),
         )
     )
 
@@ -60,7 +61,7 @@ def asks_sites_for_other(event: Amended) -> bool:
         value is not None
         for value in (
             *(event.name, event.time_limit_s, event.requeue, event.jobs, event.tenant),
-            *(event.asked_priority, event.priority),
+            *(event.asked_priority, event.priority, event.deadline_at_s, event.starts_by_s),
         )
     )
 
@@ -68,14 +69,14 @@ def asks_sites_for_other(event: Amended) -> bool:
 def _ask_for_other(ledger: Ledger, entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
     is_queued = entry.state is WorkloadState.PENDING
     if is_queued:
-        ledger.backlog.remove(entry.workload, entry.queued_since_s)
+        ledger.backlog.remove(entry.workload, entry.ranks_since_s)
         if asks_sites_for_other(event):
             ledger.claims.pop(entry.workload.id, None)
     ledger.counts.left(entry.workload, entry.state)
     ledger.dependents.renamed(entry, partial(_replace, entry, event, packed))
     ledger.counts.came(entry.workload, entry.state)
     if is_queued:
-        ledger.backlog.add(entry.workload, entry.queued_since_s)
+        ledger.backlog.add(entry.workload, entry.ranks_since_s)
 
 
 def _replace(entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
@@ -109,5 +110,9 @@ def _changed(workload: Workload, event: Amended, packed: Packed) -> Workload:
             workload.asked_priority if event.asked_priority is None else event.asked_priority
         ),
         priority=workload.priority if event.priority is None else event.priority,
+        deadline_at_s=(
+            workload.deadline_at_s if event.deadline_at_s is None else event.deadline_at_s
+        ),
+        starts_by_s=workload.starts_by_s if event.starts_by_s is None else event.starts_by_s,
         array=array,
     )

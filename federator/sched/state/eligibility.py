@@ -7,7 +7,7 @@ of the queue and back into it.
 from __future__ import annotations
 
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +20,8 @@ from federator.model.eligibility import (
 )
 from federator.model.event import Submitted
 from federator.model.lifecycle import WorkloadState
-from federator.model.reason import Reason, ReasonCode
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import SiteJobState
 from federator.model.workload import Workload
 from federator.sched.state.dependents import Dependents, Key
 from federator.sched.state.workload_record import RareFields, WorkloadRecord
@@ -67,6 +68,18 @@ def dependency_reason(waits_for: Dependency) -> Reason:
 def dependency_text(waits_for: Dependency) -> str:
     """The conditions that are left, as squeue writes them."""
     return ("?" if waits_for.any_of else ",").join(c.text() for c in waits_for.conditions)
+
+
+def too_late(deadline_at_s: float) -> Refusal:
+    """The refusal of what cannot end by its deadline any more."""
+    reason = Reason(code=ReasonCode.DEADLINE, until_s=deadline_at_s)
+    return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+
+
+def deadline_passed(entry: WorkloadRecord) -> dict[str, Any]:
+    """What is recorded of a workload that cannot end by its deadline any more, as Slurm does."""
+    reason = too_late(entry.workload.deadline_at_s).reasons[0]
+    return {"reason": reason, "signal": 1, "site_state": SiteJobState.DEADLINE.value}
 
 
 # ---- dependencies ----

@@ -19,8 +19,8 @@ class Eviction(NamedTuple):
     gpus: int  # as the budget counts them
 
 
-class Evictions(deque[Eviction]):
-    """Evictions in order of time; the oldest are forgotten.
+class PastEvictions(deque[Eviction]):
+    """PastEvictions in order of time; the oldest are forgotten.
 
     Attributes:
         largest_gpus: of one of them, or of one that is forgotten.
@@ -44,8 +44,8 @@ class EvictionHistory:
     """
 
     def __init__(self) -> None:
-        self.within = Evictions()
-        self.beyond = Evictions()
+        self.within = PastEvictions()
+        self.beyond = PastEvictions()
 
     def add(self, event: Changed, gpus: int) -> None:
         """One that holds so many GPUs, or parts of one, is told to leave."""
@@ -70,7 +70,7 @@ def charged_gpus(gpus: float, whole_gpus: float) -> float:
     return min(gpus, whole_gpus) if whole_gpus else gpus
 
 
-def spent_gpus(evictions: Evictions, whole_gpus: float, window_s: float, now_s: float) -> float:
+def spent_gpus(evictions: PastEvictions, whole_gpus: float, window_s: float, now_s: float) -> float:
     """What evictions have taken of the budget that is in force now.
 
     Args:
@@ -84,7 +84,7 @@ def spent_gpus(evictions: Evictions, whole_gpus: float, window_s: float, now_s: 
 
 
 def charged(
-    evictions: Evictions, whole_gpus: float, window_s: float, now_s: float
+    evictions: PastEvictions, whole_gpus: float, window_s: float, now_s: float
 ) -> list[tuple[Eviction, float]]:
     """The evictions that the budget still counts, each with the Unix time until which it does."""
     if not whole_gpus:
@@ -97,6 +97,6 @@ def charged(
     return [(e, until_s) for e, until_s in until if until_s > now_s]
 
 
-def since(evictions: Evictions, since_s: float) -> list[Eviction]:
+def since(evictions: PastEvictions, since_s: float) -> list[Eviction]:
     """Those after an instant, the latest first."""
     return list(takewhile(lambda eviction: eviction.at_s > since_s, reversed(evictions)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from math import inf
 
 from federator.errors import StoreError
 from federator.model.eligibility import Hold
@@ -150,8 +151,8 @@ class Ledger:
         for workload in event.workloads():
             self.entries[workload.id] = entry = record_of(workload, event)
             if entry.state is WorkloadState.PENDING:
-                self.backlog.add(workload)
-            else:
+                self.backlog.add(workload, entry.ranks_since_s)
+            if entry.state is not WorkloadState.PENDING or workload.starts_by_s < inf:
                 self.unsettled[workload.id] = None
             self.by_state.add(workload.id, entry.state)
             self.counts.came(workload, entry.state)
@@ -239,6 +240,8 @@ class Ledger:
         elif event.happening is WorkloadEvent.SHRINK_DONE:
             self.promised.jobs_left(entry, event.components, event.at_s)
         mark_progress(entry, event, was_at_its_limit)
+        if entry.state is WorkloadState.PENDING and entry.workload.starts_by_s < inf:
+            self.unsettled[entry.workload.id] = None
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK):
                 set_back(entry, event.at_s)
@@ -314,12 +317,12 @@ class Ledger:
         edge = step(entry.state, event)
         self.by_state.move(entry.workload.id, entry.state, edge.to)
         if entry.state is WorkloadState.PENDING:
-            self.backlog.remove(entry.workload, entry.queued_since_s)
+            self.backlog.remove(entry.workload, entry.ranks_since_s)
             self.claims.pop(entry.workload.id, None)
         if event is WorkloadEvent.ELIGIBLE:
             entry.eligible_at_s = at_s
         if edge.to is WorkloadState.PENDING:
-            self.backlog.add(entry.workload, entry.queued_since_s)
+            self.backlog.add(entry.workload, entry.ranks_since_s)
         if entry.hold is not Hold.NONE:
             self.unsettled[entry.workload.id] = None
         if edge.to not in AT_SITE:
@@ -355,7 +358,7 @@ class Ledger:
         """Add a workload to the queue, or to what is held; it is in neither."""
         self.watches.add(entry.workload.id)
         if entry.state is WorkloadState.PENDING:
-            self.backlog.add(entry.workload, entry.queued_since_s)
+            self.backlog.add(entry.workload, entry.ranks_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
             row = self.tenancy.row(entry.workload.tenant)
             entry.charge = self.holdings.charge_for(row, entry.plan, lent=entry.is_lent)

@@ -70,6 +70,11 @@ class _RareField(Generic[_T]):
             entry.rare = msgspec.structs.replace(entry.rare, **{self._name: value})
 
 
+HEAD_START_S: Final = 30 * 86_400.0
+"""An interactive workload ranks as if it had waited for so much longer; beyond the age cap it
+counts no more, so that it comes before batch work of its tenant whatever that has waited."""
+
+
 class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of references
     """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``.
 
@@ -134,6 +139,11 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     def queued_since_s(self) -> float:
         """Unix time from which it gains age in the queue: while it may not start it gains none."""
         return max(self.workload.submitted_at_s, self.eligible_at_s)
+
+    @property
+    def ranks_since_s(self) -> float:
+        """Unix time by which it stands in its lane: an interactive workload has a head start."""
+        return self.queued_since_s - (HEAD_START_S if self.workload.interactive else 0.0)
 
     @property
     def offers(self) -> dict[str, Score]:

@@ -215,7 +215,7 @@ install_programs() {
         run /opt/federator/bin/python $pip --disable-pip-version-check install --quiet --no-index \
             --find-links wheels --upgrade federator
     fi
-    for name in federator fsbatch fsqueue fscancel fscontrol fsinfo fsacct fseff fsprio fsshare; do
+    for name in federator fsbatch fsalloc fsrun fsqueue fscancel fscontrol fsinfo fsacct fseff fsprio fsshare; do
         put_link "/opt/federator/bin/$name" "/usr/local/bin/$name"
     done
 }

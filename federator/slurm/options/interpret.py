@@ -49,7 +49,7 @@ carried and shown; nothing acts on them yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Final
@@ -60,12 +60,16 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
+from federator.slurm.options.deadline_option import NO_DEADLINE, Deadline, deadline, earliest
 from federator.slurm.options.dependency_option import read_dependency
+from federator.slurm.options.license_option import licenses
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
+from federator.slurm.options.reservation_option import reservation
 from federator.slurm.options.signal_option import read_signal
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
+from federator.slurm.options.switches_option import switches
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 MAX_NAME_BYTES: Final = 256
@@ -98,6 +102,7 @@ class Interpreted:
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time
+    deadline: Deadline = NO_DEADLINE
     waits_for: Dependency = NO_DEPENDENCY
 
 
@@ -207,7 +212,8 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
         hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
-        begin_at_s=max(quantities.unix_time_s(each.text("begin") or "uts0") for each in given),
+        begin_at_s=max(map(_begin_at_s, given)),
+        deadline=earliest(map(_deadline, given)),
         waits_for=read_dependency(
             [each.text("dependency") for each in given],
             [each.text("kill-on-invalid-dep") for each in given],
@@ -226,6 +232,15 @@ def _time_limit_s(given: _Given) -> float:
     if least is not None:
         passed_values.check_time_min(least, limit_s)
     return limit_s
+
+
+def _begin_at_s(given: _Given) -> float:
+    return quantities.unix_time_s(given.text("begin") or "uts0")
+
+
+def _deadline(given: _Given) -> Deadline:
+    limit, least = given.text("time"), given.text("time-min")
+    return deadline(given.text("deadline"), limit, least, _begin_at_s(given))
 
 
 def _signal_lead_s(given: _Given) -> float:
@@ -488,7 +503,7 @@ def _job(given: _Given, name: str) -> Job:
     exclusive = given.text("exclusive")
     if exclusive not in (None, "user", "mcs", "topo"):
         raise InvalidRequest("Invalid --exclusive specification")
-    return Job(
+    job = Job(
         name=name,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -508,6 +523,19 @@ def _job(given: _Given, name: str) -> Job:
         exclude=asked.exclude,
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
+    )
+    return _with_what_sites_have(job, given)
+
+
+def _with_what_sites_have(job: Job, given: _Given) -> Job:
+    """The job with its wishes for what only sites know: licences, reservations, switches."""
+    together = switches(given.text("switches"))
+    return replace(
+        job,
+        licenses=licenses(given.text("licenses")),
+        reservation=reservation(given.text("reservation")),
+        switches=together.most,
+        switch_wait_s=together.wait_s if together.most else inf,
     )
 
 

@@ -75,11 +75,20 @@ def mebibytes(text: str, option: str) -> int:
 
 
 def time_limit_s(text: str) -> float:
-    """Read minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; inf for no limit.
+    """Read a time as ``duration_s``; inf for no limit.
 
     Slurm keeps whole minutes, rounded up; 0 asks for the partition's limit, which is not known
     here, and counts as none.
     """
+    seconds = duration_s(text)
+    minutes = inf if seconds == inf else -(-seconds // 60)
+    if inf > minutes > MAX_MINUTES:
+        raise InvalidRequest("Invalid --time specification: for no limit say UNLIMITED")
+    return float(minutes * 60) if minutes else inf
+
+
+def duration_s(text: str) -> float:
+    """Read minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; inf for no end."""
     if text == "-1" or text.upper() in ("INFINITE", "UNLIMITED"):
         return inf
     days_text, dash, clock = text.partition("-")
@@ -91,11 +100,7 @@ def time_limit_s(text: str) -> float:
     if days is None or len(numbers) != len(parts) or len(parts) > 3:
         raise InvalidRequest("Invalid --time specification")
     scale = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
-    seconds = days * 86_400 + sum(n * s for n, s in zip(numbers, scale, strict=False))
-    minutes = -(-seconds // 60)
-    if minutes > MAX_MINUTES:
-        raise InvalidRequest("Invalid --time specification: for no limit say UNLIMITED")
-    return float(minutes * 60) if minutes else inf
+    return days * 86_400 + sum(n * s for n, s in zip(numbers, scale, strict=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +260,8 @@ def nice(text: str | None) -> int:
     return number
 
 
-def unix_time_s(text: str) -> float:
-    """Read ``--begin`` as fsbatch sends it, ``uts`` and Unix time.
+def unix_time_s(text: str, option: str = "begin") -> float:
+    """Read ``--begin`` or ``--deadline`` as fsbatch sends it, ``uts`` and Unix time.
 
     Raises:
         InvalidRequest: it is anything else; the time zone of other forms is not known here.
@@ -264,7 +269,7 @@ def unix_time_s(text: str) -> float:
     seconds = _number(text.removeprefix("uts")) if text.startswith("uts") else None
     if seconds is None or seconds > MAX_UNIX_S:
         raise InvalidRequest(
-            f'Invalid --begin specification "{text[:60]}"; a program that is not fsbatch writes '
+            f'Invalid --{option} specification "{text[:60]}"; a program that is not fsbatch writes '
             "uts and Unix time, as in uts1798704000"
         )
     return float(seconds)

@@ -60,7 +60,10 @@ def row(id_: int = 1, **changes: Any) -> QueueRow:
         "state": "PENDING",
         "attempt": 0,
         "submitted_at_s": 0.0,
-        "details": JobDetails(partitions=("gpu",), options={"qos": "high", "wckey": "w"}),
+        "details": JobDetails(
+            partitions=("gpu",),
+            options={"qos": "high", "wckey": "w", "reservation": "alpine:r1,r2"},
+        ),
     }
     return QueueRow(**{**base, **changes})
 
@@ -180,6 +183,7 @@ def test_nothing_named_is_scancels_error(run: Run) -> None:
         (["-q", "low"], False),
         (["--wckey=w"], True),
         (["--wckey=x"], False),
+        (["-R", "r1"], True),
         (["-R", "maint"], False),
         (["-t", "PENDING"], True),
         (["-t", "pd"], True),

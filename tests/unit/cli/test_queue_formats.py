@@ -31,7 +31,14 @@ DETAILS = JobDetails(
     requeue=False,
     nice=5,
     restarts=2,
-    options={"gres": "gpu:a100:8", "qos": "high", "comment": "it", "constraint": "nvlink"},
+    options={
+        "gres": "gpu:a100:8",
+        "qos": "high",
+        "comment": "it",
+        "constraint": "nvlink",
+        "licenses": "fluent,matlab:2",
+        "reservation": "alpine:r1",
+    },
 )
 
 
@@ -119,7 +126,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         ("%r %Q %y %h", "None 2 5 OK"),
         ("%A %F %K", "4294967296 4294967296 N/A"),
         ("%z %H %I %J %X", "*:*:* * * * N/A"),
-        ("%v %w %W %o %E", "(null) (null) (null) (null) (null)"),
+        ("%v %w %W %o %E", "alpine:r1 (null) fluent,matlab:2 (null) (null)"),
         ("%n%x%O%d", "00"),
         ("%Z", "/home/ada"),
         ("%.8i|%8j|%.3u", "42949672|train   |ada"),
@@ -329,6 +336,7 @@ def test_rows_come_in_the_order_that_is_asked_for(ask: Ask, sort: str, order: li
         (["-u", "ada", "-r"], {"users": ("ada",), "collapsed": False}),
         (["-t", "R"], {"states": ("RUNNING",)}),
         (["-q", "high"], {"details": True}),
+        (["-L", "matlab"], {"details": True}),
         (["-j", "1+0"], {"ids": ("1",)}),
         (["-o", "%i %T"], {}),
         (["-o", "%Z"], {"files": True}),
@@ -365,7 +373,9 @@ def test_no_more_is_asked_for_than_is_shown(
         (["--running-under=2-0"], True),
         (["--running-under=62"], False),
         (["-R", "maint"], False),
+        (["-R", "maint,r1"], True),
         (["-L", "lic"], False),
+        (["-L", "matlab"], True),
         (["--notme"], True),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -11,6 +12,7 @@ from federator.model.eligibility import Hold
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.submission import unpack_submission
+from federator.model.tenant import JobLimits
 from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
 from federator.wire.client_protocol import ControlCall, ControlReply
@@ -94,6 +96,21 @@ def test_a_change_outlives_restarts_and_snapshots(desk: Desk) -> None:
         assert options(desk, WorkloadId(id_ + 2))["comment"] == "late"
         assert "comment" not in options(desk, id_)
         desk.federation.compact()
+
+
+def test_an_operator_sets_a_deadline_that_goes_by_the_time_limit_of_now(desk: Desk) -> None:
+    id_ = waiting(desk, time="10")
+    at_s = round(desk.federation.clock.now_s) + 3_600
+    assert desk.refusal(call(id_, deadline=f"uts{at_s}")).startswith("Access/permission denied")
+    operate(desk, id_, deadline=f"uts{at_s}")
+    update(desk, id_, timelimit="20")
+    w = desk.federation.entry(id_).workload
+    assert (w.deadline_at_s, w.starts_by_s) == (at_s, at_s - 1_200)
+    desk.federation.restart()
+    desk.federation.compact()
+    operate(desk, id_, deadline="")
+    w = desk.federation.entry(id_).workload
+    assert (w.deadline_at_s, w.starts_by_s) == (inf, inf)
 
 
 def test_a_time_limit_is_changed_by_so_much(desk: Desk) -> None:
@@ -248,6 +265,32 @@ def test_a_job_goes_to_another_account_of_its_user(desk: Desk) -> None:
     assert desk.federation.entry(id_).workload.tenant == "vision"
     said = desk.refusal(call(id_, account="lab"))
     assert said.startswith("Invalid account or account/partition combination specified")
+
+
+def test_jobs_that_go_to_another_account_together_do_not_pass_its_submit_limits() -> None:
+    desk = limited(submit_per_user=2)
+    ids = [waiting(desk, f"key-1000{k}") for k in range(4)]
+    change = ControlCall(verb="update", ids=tuple(map(str, ids)), fields={"account": "nlp"})
+    reply = desk.ask(change)
+    assert isinstance(reply, ControlReply)
+    assert reply.ids == tuple(ids[:2])
+    words = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    assert reply.errors == tuple(f"{words} for job {id_}" for id_ in ids[2:])
+    tenants = [desk.federation.entry(id_).workload.tenant for id_ in ids]
+    assert tenants == ["nlp", "nlp", "vision", "vision"]
+
+
+def test_an_array_goes_to_another_account_as_a_whole_or_not_at_all() -> None:
+    desk = limited(submit=2)
+    first = waiting(desk, array="0-2")
+    assert desk.refusal(call(first, account="nlp")).startswith("AssocGrpSubmitJobsLimit")
+
+
+def limited(**limits: float) -> Desk:
+    """A desk where nlp takes only so many jobs."""
+    sites = {"alpine": rack("a", 2)}
+    nlp = replace(tenant("nlp", priority=5), jobs=JobLimits(**limits))
+    return Desk(Loopback(sites, tenants=(tenant("vision"), nlp)))
 
 
 def test_the_throttle_of_an_array_is_changed_while_some_of_it_run(desk: Desk) -> None:

@@ -26,3 +26,10 @@ def test_a_node_that_must_be_had_at_another_site_stays_unknown_here() -> None:
 def test_jobs_that_name_no_nodes_stay_the_same_object() -> None:
     jobs = (gang(1),)
     assert jobs_at(jobs, WEST) is jobs
+
+
+def test_a_list_of_reservations_means_those_of_each_site() -> None:
+    job = replace(gang(1), reservation=("alpine:r1", "baker:r2", "r3"))
+    assert jobs_at((job,), SiteName("alpine"))[0].reservation == ("r1", "r3")
+    other = jobs_at((replace(job, reservation=("alpine:r1",)),), SiteName("baker"))
+    assert other[0].reservation == ("alpine:r1",), "no reservation has such a name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -64,6 +65,16 @@ def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None
         "--output=slurm-4294967296.out",
         "--open-mode=append",
     )
+
+
+def test_licences_of_the_plan_are_passed_on_in_every_releases_words() -> None:
+    planned = replace(plan("n1"), licenses=(("fluent", 1), ("matlab", 2)))
+    argv = render(order(["-L", "matlab=2;fluent"], planned), "alpine").argv
+    assert [word for word in argv if "licenses" in word] == ["--licenses=fluent:1,matlab:2"]
+
+
+def test_a_deadline_is_passed_on_as_unix_time() -> None:
+    assert "--deadline=uts99" in render(order(["--deadline=uts99"], plan("n1")), "alpine").argv
 
 
 def test_components_are_separated_and_each_is_pinned() -> None:

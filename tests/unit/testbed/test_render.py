@@ -23,6 +23,7 @@ KEYS = render.SiteKeys(
     client_public="ssh-ed25519 AAAAclient comment\n",
     host_private="-----BEGIN OPENSSH PRIVATE KEY-----\n",
     host_public="ssh-ed25519 AAAAhost host\n",
+    hosts={"federator-alpine": "ssh-ed25519 AAAA host alpine\n"},
 )
 
 each_site = pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
@@ -82,19 +83,30 @@ def test_the_key_may_run_the_agent_only() -> None:
 
 
 @each_site
-def test_sshd_takes_keys_of_one_account_only(site: SiteLayout) -> None:
-    lines = set(render.sshd_config(site).splitlines())
-    assert lines >= {
-        "AllowUsers federator",
+def test_sshd_takes_keys_alone_and_of_the_agents_account_no_more_than_its_command(
+    site: SiteLayout,
+) -> None:
+    everyone, _, of_the_account = render.sshd_config(site).partition("Match User federator\n")
+    assert set(everyone.splitlines()) >= {
+        f"AllowUsers federator {' '.join(site.federated_users)}",
         "PermitRootLogin no",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
+    }
+    assert LOCAL_USER not in everyone
+    assert set(of_the_account.splitlines()) >= {
         "AuthenticationMethods publickey",
         "DisableForwarding yes",
         "PermitTTY no",
         "ClientAliveInterval 5",
         "ClientAliveCountMax 3",
     }
+
+
+@each_site
+def test_users_know_every_login_node_by_its_pinned_key(site: SiteLayout) -> None:
+    (file,) = [f for f in render.site_files(site, KEYS) if f.path == "/etc/ssh/ssh_known_hosts"]
+    assert file.text == "federator-alpine ssh-ed25519 AAAA\n"
 
 
 def test_an_sshd_that_does_not_know_a_key_is_not_given_it() -> None:
@@ -178,6 +190,7 @@ def test_federation_yaml_lists_the_given_sites_with_their_ports() -> None:
             "key": "keys/cedar",
             "known_hosts": "keys/known_hosts",
         },
+        "login": "federator-cedar",
         "partitions": ["fed"],
         "poll_interval_s": 0.5,
     }

@@ -223,7 +223,7 @@ def test_a_claim_behind_one_with_a_large_victim_is_not_promised_too_much() -> No
     large = f.submit(of("guest", nodes=4))
     f.run_for(10.0)
     guests_on(f, 4)
-    f.submit(of("owner", nodes=2))  # takes the budget of the first window
+    f.submit(of("owner"))  # takes half of the budget of the first window
     f.run_for(10.0)
     first = f.submit(of("owner", nodes=4))
     f.run_for(10.0)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from federator.model.eligibility import Hold
-from federator.model.event import Changed
+from federator.model.event import Amended, Changed, Draft
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import ControlRefusal, ControlVerb, LaunchAt
+from federator.model.message import (
+    AnswerRefused,
+    ControlAsked,
+    ControlRefusal,
+    ControlVerb,
+    LaunchAt,
+)
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
-from federator.model.workload import WorkloadId
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.eligibility import ineligible_reason
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -186,3 +195,84 @@ def test_what_may_not_start_gains_no_age() -> None:
     assert order == [waits, held]
     f.restart()
     assert f.entry(held).queued_since_s > f.entry(waits).queued_since_s
+
+
+# ---- deadlines ----
+
+
+def due(f: Loopback, wanted: Draft) -> Draft:
+    """It is to have ended in two minutes, and takes one."""
+    now_s = f.clock.now_s
+    return replace(wanted, deadline_at_s=now_s + 120.0, starts_by_s=now_s + 60.0)
+
+
+def test_a_job_that_cannot_end_by_its_deadline_any_more_has_ended_as_in_slurm() -> None:
+    f = federation(nodes=1)
+    f.submit(draft())
+    id_ = f.submit(due(f, draft()))
+    f.run_for(59.0)
+    assert f.state(id_) is PENDING
+    f.run_for(1.0)
+    entry = f.entry(id_)
+    assert (entry.state, entry.site_state) == (WorkloadState.FAILED, "DEADLINE")
+    assert (entry.exit_code, entry.signal) == (0, 1)
+    assert entry.reason is not None
+    assert entry.reason.code is ReasonCode.DEADLINE
+    assert f.replayed().entries[id_].state is WorkloadState.FAILED
+
+
+def test_a_deadline_ends_what_is_held_and_every_task_of_an_array() -> None:
+    f = federation()
+    first = f.submit(due(f, draft(hold=Hold.USER, array_indices=(0, 1))))
+    f.run_for(61.0)
+    states = [f.state(id_) for id_ in (first, WorkloadId(first + 1))]
+    assert states == [WorkloadState.FAILED] * 2
+
+
+def test_what_runs_by_then_runs_on_and_does_not_wait_again() -> None:
+    f = federation()
+    id_ = f.submit(due(f, draft()))
+    f.run_for(90.0)
+    assert f.state(id_) is RUNNING
+    f.control(ControlVerb.REQUEUE, id_)
+    f.run_for(300.0)
+    assert (f.state(id_), f.entry(id_).site_state) == (WorkloadState.FAILED, "DEADLINE")
+
+
+def test_what_is_too_late_from_the_beginning_is_refused() -> None:
+    f = federation()
+    f.run_for(1.0)
+    answer = f.ask(
+        replace(draft(), deadline_at_s=f.clock.now_s + 30.0, starts_by_s=f.clock.now_s - 30.0)
+    )
+    assert isinstance(answer, AnswerRefused)
+    assert answer.refusals[SiteName("")].reasons[0].code is ReasonCode.DEADLINE
+
+
+def test_a_deadline_is_kept_by_the_daemon_that_comes_after() -> None:
+    f = federation(nodes=1)
+    f.submit(draft())
+    id_ = f.submit(due(f, draft()))
+    f.run_for(1.0)
+    f.restart()
+    f.run_for(80.0)
+    assert (f.state(id_), f.entry(id_).site_state) == (WorkloadState.FAILED, "DEADLINE")
+
+
+def test_a_deadline_that_is_taken_away_ends_nothing() -> None:
+    f = federation(nodes=1)
+    f.submit(draft())
+    id_ = f.submit(due(f, draft()))
+    change = Amended(at_s=0.0, workloads=(id_,), deadline_at_s=inf, starts_by_s=inf)
+    f.observe(
+        ControlAsked(
+            client=99,
+            verb=ControlVerb.UPDATE,
+            ids=(id_,),
+            by="ada",
+            is_operator=True,
+            amended=(change,),
+        )
+    )
+    f.run_for(200.0)
+    assert f.state(id_) is PENDING

@@ -64,3 +64,19 @@ def test_an_older_agent_gets_no_job_whose_wishes_it_would_ignore() -> None:
     assert (f.state(plain), f.state(wishing)) == (WorkloadState.RUNNING, WorkloadState.PENDING)
     codes = {r.code for refusal in f.entry(wishing).refusals.values() for r in refusal.reasons}
     assert codes == {ReasonCode.OLD_RELEASE}
+
+
+def test_a_reservation_that_no_site_has_is_refused_at_once() -> None:
+    f = two_sites()
+    answer = f.ask(draft(replace(gang(1), reservation=("r1",))))
+    assert isinstance(answer, AnswerRefused)
+    codes = {r.code for refusal in answer.refusals.values() for r in refusal.reasons}
+    assert codes == {ReasonCode.NO_RESERVATION}
+
+
+def test_licences_that_no_site_has_are_refused_at_once() -> None:
+    f = two_sites()
+    answer = f.ask(draft(replace(gang(1), licenses=(("matlab", 1),))))
+    assert isinstance(answer, AnswerRefused)
+    codes = {r.code for refusal in answer.refusals.values() for r in refusal.reasons}
+    assert codes == {ReasonCode.LICENSES}

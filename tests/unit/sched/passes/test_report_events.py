@@ -73,6 +73,15 @@ def test_a_withdrawn_job_is_told_from_one_that_somebody_cancelled() -> None:
     assert events_of_report(entry, report(SiteJobState.CANCELLED)) == [WorkloadEvent.WITHDRAWN]
 
 
+def test_a_job_that_its_site_ended_for_its_deadline_never_started() -> None:
+    entry = WorkloadRecord(workload=workload(), state=WorkloadState.LAUNCHING)
+    told = report(SiteJobState.DEADLINE)
+    assert events_of_report(entry, told) == [WorkloadEvent.DEADLINE_PASSED]
+    ran = replace(told, started_at_s=5.0)
+    expected = [WorkloadEvent.STARTED, WorkloadEvent.FAILED]
+    assert events_of_report(entry, ran) == expected
+
+
 def test_a_node_failure_ends_what_may_not_be_requeued() -> None:
     entry = WorkloadRecord(workload=replace(workload(), requeue=False), state=WorkloadState.RUNNING)
     assert events_of_report(entry, report(SiteJobState.NODE_FAIL)) == [WorkloadEvent.FAILED]

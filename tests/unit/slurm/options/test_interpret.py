@@ -254,7 +254,10 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("-d before:1", "Batch job submission failed: Job dependency problem: --dependency=before"),
         ("--begin=now+1", 'Invalid --begin specification "now+1"'),
         ("--begin=uts99999999999", "Invalid --begin specification"),
-        ("--reservation=r", "--reservation is not supported"),
+        ("--reservation=a:b:c", "Batch job submission failed: Requested reservation is invalid"),
+        ("-L matlab:x", "Batch job submission failed: Invalid license specification"),
+        ("--switches=0", 'Invalid numeric value "0" for --switches.'),
+        ("--deadline=noon", 'Invalid --deadline specification "noon"'),
         ("--gid=0", "--gid is not supported"),
     ],
 )
@@ -534,6 +537,11 @@ def test_parts_of_gpus_are_refused_by_name(text: str) -> None:
 def test_a_gres_that_sbatch_would_not_read_is_refused_in_its_words(text: str) -> None:
     with pytest.raises(InvalidRequest, match="Invalid generic resource"):
         read(f"--gres={text}")
+
+
+def test_a_deadline_is_read_beside_the_time_limit() -> None:
+    asked = read("-t 10 --deadline=uts1798704000").deadline
+    assert asked == (1_798_704_000.0, 1_798_703_400.0)
 
 
 def test_a_hold_and_the_latest_begin_time_hold_for_the_whole_workload() -> None:

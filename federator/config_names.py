@@ -1,0 +1,59 @@
+"""The key ``sites.NAME.names`` of federation.yaml: what a site calls otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from federator.config_services import Strict
+from federator.config_tenants import TenantKey, checked_name
+from federator.model.site_names import SiteNames
+
+_THERE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+/-]{0,127}", re.ASCII)
+
+
+def _name_there(name: str) -> str:
+    if not _THERE.fullmatch(name):
+        raise ValueError("expected a name of Slurm's: 1 to 128 of A-Z a-z 0-9 _ . : @ + / -")
+    return name
+
+
+_Here = Annotated[str, AfterValidator(checked_name)]
+_There = Annotated[str, AfterValidator(_name_there)]
+
+
+class NamesConfig(Strict):
+    """The federation's names, each with the site's."""
+
+    accounts: dict[TenantKey, _There] = Field(default={})
+    qos: dict[_Here, _There] = Field(default={})
+    partitions: dict[_Here, _There] = Field(default={})
+    gpu_types: dict[_Here, _There] = Field(default={})
+    features: dict[_There, _There] = Field(default={})
+
+    @property
+    def there(self) -> SiteNames:
+        """As agents know them."""
+        return SiteNames(
+            accounts={str(name): there for name, there in self.accounts.items()},
+            qos=self.qos,
+            partitions=self.partitions,
+            gpu_types=self.gpu_types,
+            features=self.features,
+        )
+
+    def mistakes(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What cannot be undone: two of the federation's names for one of the site's.
+
+        Several tenants may have one account: what is told back of jobs goes by attempt.
+        """
+        for kind in ("qos", "partitions", "gpu_types", "features"):
+            names: dict[str, str] = getattr(self, kind)
+            for there, times in Counter(names.values()).items():
+                if times > 1:
+                    both = [here for here, name in names.items() if name == there]
+                    yield (kind, both[1]), f"{both[0]} is called '{there}', too"

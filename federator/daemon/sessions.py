@@ -1,0 +1,153 @@
+"""Answers those who wait at a terminal, and finds the sessions that nobody waits for any more.
+
+A session is an interactive workload: fsalloc and fsrun ask about it until it is over. One whose
+command has died, or has lost its way here, would hold its GPUs until its time limit. So a watched
+workload that has not been asked about for ``policy.interactive.silence_s`` is cancelled, in the
+name of its user.
+
+Nothing of this is in the log: after a restart, or when another daemon takes over, every session has
+the whole time again. While the site from which it was last asked about is away it has, too: a
+command there may live, and cannot be heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from federator.config import FederationConfig
+from federator.daemon.callers import Caller
+from federator.daemon.views import main_reason
+from federator.errors import InvalidRequest
+from federator.model.event import LogRecord, Submitted
+from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.mappings import NOTHING
+from federator.model.message import CancelAsked
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.federation import Federation
+from federator.sched.state.ledger import WorkloadRecord
+from federator.wire.client_protocol import ErrorKind, ErrorReply, SessionCall, SessionReply
+
+NO_CLIENT: Final = 0  # the answer to the core's act is for nobody
+LOOKS: Final = 4  # in the time of silence: so much later at most it is found
+
+
+@dataclass(slots=True)
+class _Heard:
+    """When a session was last asked about, and from where; "" on the daemon's host."""
+
+    at_s: float
+    via: str = ""
+
+
+class Unheard(NamedTuple):
+    """What is to be cancelled now, and the Unix time of the next look; 0: none is needed."""
+
+    cancels: tuple[CancelAsked, ...] = ()
+    look_at_s: float = 0.0
+
+
+class Sessions:
+    """The interactive workloads of one term.
+
+    Args:
+        config: sites' login hosts, and the time of silence.
+        federation: read, never changed here.
+        clock: returns Unix time.
+    """
+
+    def __init__(
+        self, config: FederationConfig, federation: Federation, clock: Callable[[], float]
+    ) -> None:
+        self._federation = federation
+        self._clock = clock
+        self._config = config
+        self._next_look_s = 0.0
+        self._heard = {
+            entry.workload.id: _Heard(clock())
+            for entry in federation.ledger.entries.values()
+            if entry.workload.watched and entry.state not in TERMINAL
+        }
+
+    def reconfigure(self, config: FederationConfig) -> None:
+        """Answer by this configuration from now on."""
+        self._config = config
+        self._next_look_s = 0.0
+
+    def note(self, events: Iterable[LogRecord]) -> None:
+        """Take in what has been recorded: a session that was queued is listened for."""
+        for event in events:
+            if isinstance(event, Submitted) and event.draft.watched:
+                self._heard[event.first_id] = _Heard(self._clock())
+                self._next_look_s = 0.0
+
+    def take(self, call: SessionCall, caller: Caller) -> SessionReply | ErrorReply:
+        """Tell the user of a session, or an operator, how it stands."""
+        entry = self._federation.ledger.entries.get(WorkloadId(call.id))
+        if entry is None:
+            raise InvalidRequest(f"Invalid job id specified: {call.id}")
+        if not caller.may_change(entry.workload):
+            message = f"Access/permission denied: {call.id} belongs to another user"
+            return ErrorReply(message=message, kind=ErrorKind.DENIED)
+        heard = self._heard.get(entry.workload.id)
+        if heard is not None and not call.attach:
+            heard.at_s, heard.via = self._clock(), caller.via
+        return self._reply(entry, caller)
+
+    def _reply(self, entry: WorkloadRecord, caller: Caller) -> SessionReply:
+        watched, waits = entry.workload.watched, entry.state is WorkloadState.PENDING
+        refusals = self._federation.refusals_of(entry) if waits else NOTHING
+        return SessionReply(
+            id=entry.workload.id,
+            state=entry.state.value,
+            silence_s=self._config.policy.interactive.silence_s if watched else 0.0,
+            attempt=entry.attempt,
+            site=entry.site,
+            site_job_id=entry.site_job_id,
+            node_names=entry.node_names,
+            login=self._login(entry.site),
+            here=bool(entry.site) and caller.via == entry.site,
+            reason=main_reason(entry, refusals),
+            site_state=entry.site_state,
+            refusals={str(site): refusal for site, refusal in refusals.items()},
+        )
+
+    def _login(self, site: SiteName) -> str:
+        """Where users of a site log in: by default where its agent is reached."""
+        known = self._config.sites.get(site)
+        if known is None:
+            return ""
+        if known.login or known.ssh is None:
+            return known.login
+        host = f"[{known.ssh.host}]" if ":" in known.ssh.host else known.ssh.host
+        return f"{host}:{known.ssh.port}"
+
+    # ---- who is no longer heard ----
+
+    def unheard(self, now_s: float) -> Unheard:
+        """The sessions that are to end, if it is time to look."""
+        if not self._heard or now_s < self._next_look_s:
+            return Unheard()
+        silence_s = self._config.policy.interactive.silence_s
+        over = [id_ for id_ in self._heard if self._is_over(id_)]
+        for id_ in over:
+            del self._heard[id_]
+        cancels = []
+        for id_, heard in self._heard.items():
+            if heard.via and not self._is_up(SiteName(heard.via)):
+                heard.at_s = now_s
+            elif now_s - heard.at_s >= silence_s:
+                heard.at_s = now_s  # asked again only if this one comes to nothing
+                user = self._federation.ledger.entries[id_].workload.user
+                cancels.append(CancelAsked(client=NO_CLIENT, ids=(id_,), by=user))
+        self._next_look_s = now_s + silence_s / LOOKS if self._heard else 0.0
+        return Unheard(tuple(cancels), self._next_look_s)
+
+    def _is_over(self, id_: WorkloadId) -> bool:
+        entry = self._federation.ledger.entries.get(id_)
+        return entry is None or entry.state in TERMINAL
+
+    def _is_up(self, name: SiteName) -> bool:
+        site = self._federation.sites.get(name)
+        return site is not None and site.ready

@@ -1,0 +1,57 @@
+"""Lets jobs with ``--switches`` start under more switches when they have waited long enough.
+
+As in slurmctld the wait begins when a job could start but for the number of switches, and it is
+over for good. A daemon that comes after begins it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
+
+from federator.model.event import Amended
+from federator.model.lifecycle import WorkloadState
+from federator.model.reason import ReasonCode
+from federator.model.workload import WorkloadId
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.ledger import WorkloadRecord
+
+_WAITS = (WorkloadState.PENDING, WorkloadState.INELIGIBLE, WorkloadState.HELD)
+
+
+class SwitchWaits:
+    """When each of these jobs gives its wish up."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[WorkloadId, float] = {}
+
+    def note(self, entry: WorkloadRecord, now_s: float) -> float:
+        """Take in what sites have said of a job in a pass.
+
+        Returns:
+            The Unix time at which a pass is due for it; inf: none is.
+        """
+        waits = [job.switch_wait_s for job in entry.workload.jobs if job.switches]
+        if not waits:
+            return inf
+        id_ = entry.workload.id
+        if id_ not in self._until_s and _is_too_spread(entry):
+            self._until_s[id_] = now_s + min(waits)
+        return self._until_s.get(id_, inf)
+
+    def give_up(self, turn: Transaction) -> None:
+        """Record what has waited long enough; to be called while no pass is open."""
+        for id_ in [id_ for id_, until_s in self._until_s.items() if until_s <= turn.now_s]:
+            del self._until_s[id_]
+            entry = turn.ledger.entries.get(id_)
+            if entry is not None and entry.state in _WAITS:
+                jobs = tuple(replace(job, switches=0) for job in entry.workload.jobs)
+                turn.record(Amended(at_s=turn.now_s, workloads=(id_,), jobs=jobs))
+
+
+def _is_too_spread(entry: WorkloadRecord) -> bool:
+    reasons: Iterable[ReasonCode] = (
+        reason.code for refusal in entry.refusals.values() for reason in refusal.reasons
+    )
+    return ReasonCode.SWITCHES in reasons

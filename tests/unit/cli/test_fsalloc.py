@@ -1,0 +1,323 @@
+"""fsalloc and fsrun from command line to exit status, with a daemon and an ssh of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from federator.cli import client, fsalloc, fsrun, session
+from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import FIRST_WORKLOAD_ID
+from federator.slurm.options.interpret import interpret
+from federator.wire.client_protocol import (
+    Call,
+    CancelCall,
+    CancelReply,
+    ErrorReply,
+    SessionCall,
+    SessionReply,
+    SubmitCall,
+    SubmitReply,
+)
+from federator.wire.replies import Reply
+
+ID = int(FIRST_WORKLOAD_ID)
+IN_10_MIN = Refusal(
+    kind=RefusalKind.WAIT,
+    reasons=(Reason(code=ReasonCode.RESOURCES, needed=1, free=0, unit="nodes"),),
+    starts_in_s=600.0,
+)
+
+
+def how(state: str, **fields: object) -> SessionReply:
+    where = {"site": "cedar", "site_job_id": 7, "attempt": 1, "login": "cedar"}
+    known = where if state not in ("PENDING", "CANCELLED") else {}
+    return SessionReply(id=ID, state=state, silence_s=60.0, **known, **fields)  # type: ignore[arg-type]
+
+
+class Federation:
+    """A daemon: a job's states are asked for one by one, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.states: Sequence[SessionReply | BaseException] = [how("RUNNING"), how("COMPLETED")]
+        self.calls: list[Call] = []
+        self.refusal: ErrorReply | None = None
+
+    def call(self, message: Call) -> Reply:
+        self.calls.append(message)
+        match message:
+            case SubmitCall():
+                interpret(message.submission)  # as the daemon does
+                return self.refusal or SubmitReply(id=ID, federation="demo")
+            case SessionCall():
+                found, *rest = self.states
+                self.states = rest or [found]
+                if isinstance(found, BaseException):
+                    raise found
+                return found
+            case CancelCall():
+                self.states = [how("CANCELLED")]
+                return CancelReply(ids=(ID,))
+        raise AssertionError(message)
+
+    @property
+    def submitted(self) -> SubmitCall:
+        (call,) = [call for call in self.calls if isinstance(call, SubmitCall)]
+        return call
+
+    @property
+    def was_cancelled(self) -> bool:
+        return CancelCall(ids=(str(ID),)) in self.calls
+
+
+Commands = Callable[..., int]
+
+
+@pytest.fixture
+def federation(monkeypatch: pytest.MonkeyPatch) -> Federation:
+    found, clock = Federation(), VirtualClock(0.0)
+
+    def pause(seconds: float) -> None:
+        clock.now_s += seconds
+
+    monkeypatch.setattr(session, "call", found.call)
+    monkeypatch.setattr(client, "call", found.call)
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the tests' own stay
+    return found
+
+
+@pytest.fixture
+def ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Sets what ssh does: a shell command, in place of the way to the site."""
+
+    def becomes(text: str) -> None:
+        (tmp_path / "ssh").write_text(f"#!/bin/sh\necho ssh >>{tmp_path}/used\n{text}\n")
+        (tmp_path / "ssh").chmod(0o755)
+
+    becomes("exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return becomes
+
+
+def run_fsrun(*words: str) -> int:
+    return fsrun.run(words, {"PATH": "/bin"})
+
+
+def run_fsalloc(*words: str) -> int:
+    return fsalloc.run(words, {"PATH": "/bin"})
+
+
+def test_the_status_is_the_commands(federation: Federation, ssh: Callable[[str], None]) -> None:
+    ssh("exit 7")
+    assert run_fsrun("--gres=gpu:1", "python3") == 7
+    assert not federation.was_cancelled  # it has ended by itself
+
+
+def test_the_job_is_a_session_of_the_command(
+    federation: Federation, ssh: Callable[[str], None]
+) -> None:
+    run_fsrun("-N2", "--gres=gpu:8", "-o", "here.txt", "python3", "x")
+    call = federation.submitted
+    options = {o.name: o.value for o in call.submission.components[0]}
+    assert (call.interactive, call.watched) == (True, True)
+    assert options["job-name"] == "python3"
+    assert options["output"] == "/dev/null"
+    assert options["time"] == "60"
+    assert "no-requeue" in options
+    assert call.submission.environment == {"PATH": "/bin"}
+
+
+def test_who_says_requeue_may_be_evicted(
+    federation: Federation, ssh: Callable[[str], None]
+) -> None:
+    run_fsrun("--requeue", "-t", "5", "true")
+    options = {o.name for o in federation.submitted.submission.components[0]}
+    assert "requeue" in options
+    assert "no-requeue" not in options
+
+
+def test_fsalloc_tells_what_salloc_tells(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_fsalloc("-N1", "srun", "hostname") == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        f"fsalloc: Pending job allocation {ID}",
+        f"fsalloc: Granted job allocation {ID} on cedar",
+        f"fsalloc: Relinquishing job allocation {ID}",
+    ]
+    federation.states = [how("RUNNING"), how("COMPLETED")]
+    assert run_fsalloc("-Q", "true") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_shell_leaves_it(federation: Federation, ssh: Callable[[str], None]) -> None:
+    assert run_fsalloc("--no-shell") == 0
+    assert not federation.submitted.watched
+    assert not federation.was_cancelled
+
+
+def test_who_waits_is_told_when_it_could_start(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = how("PENDING", refusals={"cedar": IN_10_MIN})
+    federation.states = [waiting] * 40 + [how("RUNNING"), how("COMPLETED")]
+    assert run_fsrun("true") == 0
+    assert capsys.readouterr().err == (
+        f"fsrun: job {ID} queued and waiting for resources: could start at cedar in 10 min "
+        "(at the latest)\n"
+    )
+
+
+def test_immediate_takes_it_out_of_the_queue(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation.states = [how("PENDING", refusals={"cedar": IN_10_MIN})]
+    assert run_fsrun("-I1", "true") == 1
+    assert federation.was_cancelled
+    assert "not started within 1 s; could start at cedar in 10 min" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run", "status"), [(run_fsrun, 130), (run_fsalloc, 1)])
+def test_control_c_before_the_start_takes_it_out_of_the_queue(
+    federation: Federation, ssh: Callable[[str], None], run: Commands, status: int
+) -> None:
+    federation.states = [how("PENDING"), KeyboardInterrupt()]
+    assert run("true") == status
+    assert federation.was_cancelled
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_job(
+    federation: Federation, ssh: Callable[[str], None], number: signal.Signals
+) -> None:
+    federation.states = [how("PENDING"), session.Ended(number)]
+    assert run_fsrun("true") == 128 + number
+    assert federation.was_cancelled
+
+
+def test_a_daemon_that_is_away_is_waited_for(
+    federation: Federation, ssh: Callable[[str], None]
+) -> None:
+    federation.states = [SiteUnavailable("away")] * 30 + [how("RUNNING"), how("COMPLETED")]
+    assert run_fsrun("true") == 0
+
+
+def test_a_job_that_ends_before_it_starts_is_said(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation.states = [how("PENDING"), how("CANCELLED")]
+    assert run_fsrun("true") == 1
+    assert f"fsrun: error: job {ID} does not start: CANCELLED" in capsys.readouterr().err
+
+
+def test_a_job_that_is_over_ends_the_command(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ssh("exec sleep 60")
+    monkeypatch.setattr(session, "RENEW_S", 0.01)
+    monkeypatch.setattr(session, "ENDING_S", 0.01)
+    federation.states = [how("RUNNING"), how("RUNNING"), how("TIMEOUT", site_state="TIMEOUT")]
+    assert run_fsrun("sleep", "60") == 1
+    assert capsys.readouterr().err == f"fsrun: job {ID} is over: TIMEOUT\n"
+
+
+def test_one_that_starts_again_elsewhere_is_over_for_its_command(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ssh("exec sleep 60")
+    monkeypatch.setattr(session, "RENEW_S", 0.01)
+    monkeypatch.setattr(session, "ENDING_S", 0.01)
+    federation.states = [how("RUNNING"), how("PENDING")]
+    assert run_fsrun("--requeue", "sleep", "60") == 1
+    assert federation.was_cancelled
+
+
+def test_a_job_that_does_not_end_is_cancelled(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ssh("exit 255")  # the connection broke: nothing at the site has ended it
+    federation.states = [how("RUNNING")]
+    assert run_fsrun("true") == 255
+    assert federation.was_cancelled
+    assert "ssh to cedar ended with 255" in capsys.readouterr().err
+
+
+def test_where_no_login_host_is_known_the_job_is_given_back(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation.states = [SessionReply(id=ID, state="RUNNING", silence_s=60.0, site="cedar")]
+    assert run_fsrun("true") == 1
+    assert federation.was_cancelled
+    assert "sites.cedar.login" in capsys.readouterr().err
+
+
+def test_a_refusal_is_said_with_the_sites_reasons(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation.refusal = ErrorReply(message="no site", reasons={"cedar": IN_10_MIN})
+    assert run_fsalloc("-N99") == 1
+    assert capsys.readouterr().err.startswith("fsalloc: error: no site; cedar: not now: ")
+    assert not federation.was_cancelled
+
+
+def test_in_a_job_that_was_started_before(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ssh("exit 4")
+    federation.states = [how("RUNNING")]
+    assert run_fsrun(f"--jobid={ID}", "false") == 4
+    assert SessionCall(id=ID, attach=True) in federation.calls
+    assert not federation.was_cancelled
+    federation.states = [how("PENDING")]
+    assert run_fsrun(f"--jobid={ID}", "false") == 1
+    assert f"job {ID} does not run: it is PENDING" in capsys.readouterr().err
+    assert run_fsrun("--jobid=x", "false") == 1
+
+
+def test_inside_a_job_fsrun_is_srun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    became: list[list[str]] = []
+
+    def become(_file: str, argv: list[str]) -> None:
+        became.append(argv)
+        sys.exit(0)
+
+    monkeypatch.setattr(os, "execvp", become)
+    with pytest.raises(SystemExit):
+        fsrun.run(["-n2", "hostname"], {"SLURM_JOB_ID": "5"})
+    assert became == [["srun", "-n2", "hostname"]]
+
+
+def test_a_command_is_needed(federation: Federation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_fsrun("-N1") == 1
+    assert capsys.readouterr().err == "fsrun: error: No command given to execute.\n"
+    assert run_fsrun("--nonsense") == 1
+    assert 'Try "fsrun --help"' in capsys.readouterr().err
+    assert federation.calls == []
+
+
+@pytest.mark.parametrize("run", [run_fsrun, run_fsalloc])
+def test_help_asks_nobody(
+    federation: Federation, run: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--help") == run("--usage") == run("-V") == 0
+    assert "--immediate" in capsys.readouterr().out
+    assert federation.calls == []

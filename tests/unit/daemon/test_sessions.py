@@ -1,0 +1,205 @@
+"""Interactive jobs at the daemon: who is told where they are, and when nobody waits any more."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from federator.config import FederationConfig
+from federator.daemon.sessions import Sessions
+from federator.model.lifecycle import WorkloadState
+from federator.model.workload import WorkloadId
+from federator.policies.mast import Mast
+from federator.wire.client_protocol import (
+    CancelCall,
+    ErrorKind,
+    ErrorReply,
+    SessionCall,
+    SessionReply,
+    SubmitCall,
+    SubmitReply,
+)
+from tests.fakes.build import rack, tenant
+from tests.fakes.loopback import Loopback
+from tests.unit.daemon.test_api import CONFIG, Desk, submit_call
+
+SILENCE_S = 120.0
+
+
+def asking(desk: Desk, user: str = "ada", watched: bool = True, **options: str) -> SubmitCall:
+    call = submit_call(f"key-{desk.federation.clock.now_s}", {"time": "30", **options})
+    return msgspec.structs.replace(call, interactive=True, watched=watched)
+
+
+def begun(desk: Desk, user: str = "ada", watched: bool = True, **options: str) -> WorkloadId:
+    """A session of a user; the daemon's loop has noted its record."""
+    reply = desk.ask(asking(desk, user, watched, **options), user)
+    assert isinstance(reply, SubmitReply), reply
+    desk.api.sessions.note(desk.federation.log)
+    return WorkloadId(reply.id)
+
+
+def seen(desk: Desk, id_: WorkloadId, user: str = "ada") -> SessionReply:
+    reply = desk.ask(SessionCall(id=id_), user)
+    assert isinstance(reply, SessionReply), reply
+    return reply
+
+
+def look(desk: Desk) -> list[WorkloadId]:
+    """What the daemon's loop finds to be cancelled, and cancels."""
+    found = desk.api.sessions.unheard(desk.federation.clock.now_s)
+    for cancel in found.cancels:
+        desk.observe(cancel)
+    return [id_ for cancel in found.cancels for id_ in cancel.ids]
+
+
+def wait(desk: Desk, seconds: float) -> list[WorkloadId]:
+    """Let time pass; what has been cancelled meanwhile."""
+    gone: list[WorkloadId] = []
+    for _ in range(int(seconds // 10)):
+        desk.federation.run_for(10.0)
+        gone += look(desk)
+    return gone
+
+
+def test_its_user_is_told_where_it_runs() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    desk.federation.run_until(lambda: desk.federation.state(id_) is WorkloadState.RUNNING)
+    reply = seen(desk, id_)
+    assert (reply.state, reply.site, reply.here) == ("RUNNING", "alpine", True)
+    assert (reply.node_names, reply.site_job_id > 0) == (("a1",), True)
+    assert reply.silence_s == SILENCE_S
+
+
+def test_another_user_is_told_nothing() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    reply = desk.ask(SessionCall(id=id_), "bob")
+    assert isinstance(reply, ErrorReply)
+    assert reply.kind is ErrorKind.DENIED
+    assert "Invalid job id" in desk.refusal(SessionCall(id=7))
+
+
+def test_one_that_is_asked_about_lives() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    for _ in range(10):
+        assert wait(desk, 60) == []
+        assert seen(desk, id_).state == "RUNNING"
+
+
+def test_one_that_is_not_asked_about_is_cancelled_wherever_it_is() -> None:
+    desk = Desk(Loopback({"alpine": rack("a", 1), "baker": []}))
+    runs, waits = begun(desk), begun(desk)
+    desk.federation.run_for(20.0)
+    assert desk.federation.state(waits) is WorkloadState.PENDING
+    assert wait(desk, SILENCE_S + SILENCE_S / 4) == [runs, waits]
+    desk.federation.run_until(lambda: desk.federation.state(runs) is WorkloadState.CANCELLED)
+    assert desk.federation.state(waits) is WorkloadState.CANCELLED
+
+
+def test_who_only_attaches_does_not_keep_it() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    for _ in range(14):
+        desk.ask(SessionCall(id=id_, attach=True))
+        wait(desk, 10)
+    assert desk.federation.entry(id_).state not in (WorkloadState.RUNNING, WorkloadState.PENDING)
+
+
+def test_one_that_was_started_to_stay_does() -> None:
+    desk = Desk()
+    id_ = begun(desk, watched=False)
+    assert wait(desk, 5 * SILENCE_S) == []
+    assert seen(desk, id_).silence_s == 0.0
+
+
+def test_while_the_site_of_its_command_is_away_it_has_time() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    seen(desk, id_)
+    desk.federation.site_down("alpine")
+    assert wait(desk, 5 * SILENCE_S) == []
+    desk.federation.site_up("alpine")
+    desk.federation.run_for(1.0)
+    assert wait(desk, SILENCE_S / 2) == []
+    assert wait(desk, SILENCE_S) == [id_]
+
+
+def test_the_next_daemon_gives_it_the_whole_time_again() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    wait(desk, SILENCE_S - 20)
+    clock = desk.federation.clock
+    desk.api.sessions = Sessions(CONFIG, desk.federation.federation, clock)
+    assert wait(desk, SILENCE_S - 20) == []
+    assert wait(desk, 60) == [id_]
+
+
+def test_one_that_is_over_is_not_looked_for_any_more() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    desk.cancel(CancelCall(ids=(str(id_),)))
+    desk.federation.run_for(30.0)
+    assert wait(desk, 3 * SILENCE_S) == []
+    assert desk.api.sessions.unheard(desk.federation.clock.now_s).look_at_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"time": "9:00:00"}, "480 min at most"),
+        ({"time": "0"}, "480 min at most"),
+        ({"array": "0-3"}, "no array"),
+        ({"fed-continue": None}, "nobody continues"),
+    ],
+)
+def test_what_is_no_session_is_refused(options: dict[str, str], why: str) -> None:
+    desk = Desk()
+    assert why in desk.refusal(asking(desk, "ada", True, **options))
+
+
+LOGINS = CONFIG.model_dump(include={"federation", "store", "regions", "tenants"}) | {
+    "sites": {
+        "alpine": {"region": "west", "partitions": ["gpu"], "command": ["agent"], "login": "a:22"},
+        "baker": {
+            "region": "west",
+            "partitions": ["gpu"],
+            "ssh": {"host": "baker.example", "port": 2222, "key": "k", "known_hosts": "h"},
+        },
+    }
+}
+
+
+@pytest.mark.parametrize(("node", "login"), [("a1", "a:22"), ("b1", "baker.example:2222")])
+def test_users_log_in_where_the_file_says_or_where_the_agent_is(node: str, login: str) -> None:
+    desk = Desk(config=FederationConfig.model_validate(LOGINS))
+    id_ = begun(desk, nodelist=node)
+    desk.federation.run_until(lambda: desk.federation.state(id_) is WorkloadState.RUNNING)
+    assert seen(desk, id_).login == login
+
+
+@pytest.mark.parametrize("login", ["-oProxyCommand=x", "a b", "user@host", "host:0", "a;b", "::1"])
+def test_a_login_host_is_a_host(login: str) -> None:
+    with pytest.raises(ValueError, match="expected HOST"):
+        FederationConfig.model_validate(
+            LOGINS | {"sites": {"alpine": LOGINS["sites"]["alpine"] | {"login": login}}}
+        )
+
+
+def test_it_comes_before_older_work_of_its_tenant_and_keeps_its_place_in_the_log() -> None:
+    federation = Loopback(
+        {"alpine": rack("a", 1)}, policy=Mast(), tenants=[tenant("vision", 8), tenant("nlp", 8)]
+    )
+    desk = Desk(federation)
+    runs = desk.submit(key="key-first")
+    older = desk.submit(key="key-older")
+    federation.run_for(200 * 3600.0)
+    session = begun(desk)
+    order = [ranked.id for ranked in federation.federation.ranked(federation.clock.now_s)]
+    assert order == [session, older]
+    ledger = federation.replayed()
+    assert ledger.entries[session].workload.interactive
+    assert ledger.entries[session].workload.watched
+    assert not ledger.entries[runs].workload.interactive

@@ -1,0 +1,67 @@
+"""How long jobs hold out for few switches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.reason import ReasonCode
+from federator.model.workload import Job
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+PENDING, RUNNING = WorkloadState.PENDING, WorkloadState.RUNNING
+
+
+def together(nodes: int, wait_s: float) -> Job:
+    return replace(gang(nodes), switches=1, switch_wait_s=wait_s)
+
+
+def two_racks() -> Loopback:
+    return Loopback({"alpine": (*rack("a", 2), *rack("b", 2))})
+
+
+def test_a_job_starts_under_more_switches_when_it_has_waited_long_enough() -> None:
+    f = two_racks()
+    id_ = f.submit(draft(together(3, 100.0)))
+    f.run_for(90.0)
+    assert f.state(id_) is PENDING
+    (refusal,) = f.entry(id_).refusals.values()
+    assert refusal.reasons[0].code is ReasonCode.SWITCHES
+    f.run_for(15.0)
+    assert f.state(id_) is RUNNING
+    assert f.replayed().entries[id_].workload == f.entry(id_).workload
+
+
+def test_the_wait_begins_when_it_could_start_but_for_the_switches() -> None:
+    f = two_racks()
+    first = f.submit(draft(gang(4)))
+    f.run_for(1.0)
+    id_ = f.submit(draft(together(3, 100.0)))
+    f.run_for(200.0)
+    assert f.state(id_) is PENDING
+    f.cancel(first)
+    f.run_for(80.0)
+    assert f.state(id_) is PENDING
+    f.run_for(30.0)
+    assert f.state(id_) is RUNNING
+
+
+def test_without_an_end_it_waits_for_one_switch() -> None:
+    f = two_racks()
+    id_ = f.submit(draft(together(3, inf)))
+    f.run_for(2_000.0)
+    assert f.state(id_) is PENDING
+    other = f.submit(draft(together(2, inf)))
+    f.run_for(1.0)
+    assert f.state(other) is RUNNING
+
+
+def test_a_job_that_was_cancelled_meanwhile_is_left_alone() -> None:
+    f = two_racks()
+    id_ = f.submit(draft(together(3, 100.0)))
+    f.run_for(10.0)
+    f.cancel(id_)
+    f.run_for(600.0)
+    assert f.entry(id_).workload.jobs[0].switches == 1

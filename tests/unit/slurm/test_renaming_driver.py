@@ -1,0 +1,153 @@
+"""A site that calls things otherwise is told its own names, and heard by the federation's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from federator.agent.admission_names import caps_there, gpus_there
+from federator.agent.base import Holder, Sweep
+from federator.model.site import GpuModel
+from federator.model.site_names import SiteNames
+from federator.slurm.accounting_names import AccountingNames
+from federator.slurm.client import SlurmClient
+from federator.slurm.driver import SlurmDriver
+from federator.slurm.renaming_driver import RenamingDriver, open_driver, renamed
+from federator.slurm.render import render
+from federator.slurm.runner import Completed
+from federator.wire.agent_protocol import TenantCap
+from tests.fakes.build import rack
+from tests.unit.slurm.test_render import order, plan
+
+NAMES = SiteNames(
+    accounts={"vision": "vis-grp"},
+    qos={"normal": "fed-normal"},
+    partitions={"gpu": "gpu-a"},
+    gpu_types={"a100": "nvidia_a100_80gb_pcie"},
+    features={"ib": "infiniband", "big": "m2"},
+)
+
+
+def told(*words: str) -> list[str]:
+    return list(render(renamed(order(list(words), plan("n1")), NAMES), "boreal").argv)
+
+
+def test_an_attempt_is_submitted_by_the_names_of_its_site() -> None:
+    argv = told("--qos=normal")
+    assert {"--account=vis-grp", "--partition=gpu-a", "--qos=fed-normal"} <= set(argv)
+
+
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        ("--gres=gpu:a100:8", "--gres=gpu:nvidia_a100_80gb_pcie:8"),
+        ("--gres=gpu:a100", "--gres=gpu:nvidia_a100_80gb_pcie"),
+        ("--gres=gpu:8", "--gres=gpu:8"),
+        ("--gres=a100:1,gpu:a100:1", "--gres=a100:1,gpu:nvidia_a100_80gb_pcie:1"),
+        ("--gpus-per-node=a100:4", "--gpus-per-node=nvidia_a100_80gb_pcie:4"),
+        ("--gpus=h100:2", "--gpus=h100:2"),
+        ("--gpus=4", "--gpus=4"),
+        ("--constraint=ib&big", "--constraint=infiniband&m2"),
+        ("--constraint=ibx|ib", "--constraint=ibx|infiniband"),
+    ],
+)
+def test_types_and_features_are_named_wherever_they_stand(given: str, there: str) -> None:
+    renamed_ = renamed(order([given], plan("n1")), NAMES).submission.components[0]
+    assert there in [f"--{option.name}={option.value}" for option in renamed_]
+
+
+class Client:
+    """What a site's Slurm shows, by its own names."""
+
+    helper = None
+
+    def __init__(self) -> None:
+        (node, *_) = rack("n", 1)
+        self.node = replace(
+            node,
+            partitions=("gpu-a", "long"),
+            closed_partitions=("gpu-a",),
+            gpu_type="nvidia_a100_80gb_pcie",
+            features=("infiniband", "x86"),
+        )
+
+
+def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -> RenamingDriver:
+    client = Client()
+
+    async def sweep(_self: SlurmDriver, _own: object = None) -> Sweep:
+        held = Holder(job_id=7, nodes={}, ends_by_s=0.0, account="vis-grp")
+        return Sweep(nodes=(client.node,), attempts=(), holders=(held,))
+
+    async def nodes(_self: SlurmDriver) -> Sequence[object]:
+        return [client.node]
+
+    async def partitions(_self: SlurmDriver) -> Sequence[object]:
+        return []
+
+    monkeypatch.setattr(SlurmDriver, "sweep", sweep)
+    monkeypatch.setattr(SlurmDriver, "nodes", nodes)
+    monkeypatch.setattr(SlurmDriver, "partitions", partitions)
+    return RenamingDriver(
+        "boreal", cast("SlurmClient", client), NAMES, AccountingNames(Dbd(answers))
+    )
+
+
+class Dbd:
+    """Sacctmgr; None: it cannot be asked."""
+
+    def __init__(self, answers: Mapping[str, str | None]) -> None:
+        self.answers = answers
+
+    async def run(self, argv: Sequence[str], **_: Any) -> Completed:
+        said = self.answers[argv[5]]
+        status, out = (1, "") if said is None else (0, said)
+        return Completed(exit_status=status, stdout=out.encode(), stderr=b"")
+
+
+def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asyncio.run(driver(monkeypatch, {}).sweep())
+    (node,) = found.nodes
+    assert node.partitions == ("gpu", "long")
+    assert node.closed_partitions == ("gpu",)
+    assert (node.gpu_type, node.features) == ("a100", ("ib", "x86"))
+    assert [holder.account for holder in found.holders] == ["vision"]
+
+
+def test_names_that_slurm_does_not_know_are_told_with_their_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = driver(monkeypatch, {"account": "root\nproj007\n", "qos": "normal\nfed-normal\n"})
+    assert asyncio.run(asked.missing_names()) == [
+        "names.accounts.vision: vis-grp",
+        "names.partitions.gpu: gpu-a",
+        "names.features.big: m2",
+    ]
+
+
+def test_what_slurmdbd_does_not_tell_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = driver(monkeypatch, {"account": None, "qos": None})
+    missing = asyncio.run(asked.missing_names())
+    assert missing is not None
+    assert not [name for name in missing if "accounts" in name or "qos" in name]
+
+
+def test_a_site_without_names_of_its_own_has_an_ordinary_driver() -> None:
+    assert type(open_driver("boreal", ("gpu",), SiteNames())) is SlurmDriver
+    assert type(open_driver("boreal", ("gpu",), NAMES)) is RenamingDriver
+
+
+def test_the_site_s_own_rules_get_figures_by_its_names() -> None:
+    caps = [TenantCap(name=name, limit_gpus=8, used_gpus=1) for name in ("vision", "nlp")]
+    assert [cap.name for cap in caps_there(caps, NAMES)] == ["vis-grp", "nlp"]
+    shared = SiteNames(accounts={"vision": "fed", "nlp": "fed"})
+    assert caps_there(caps, shared) == []  # nobody's limit is that of all together
+    model = GpuModel(mem_gib=80, nvlink=True, weight=1.0)
+    assert gpus_there({"a100": model, "h100": model}, NAMES) == {
+        "nvidia_a100_80gb_pcie": model,
+        "h100": model,
+    }
