@@ -1,4 +1,4 @@
-"""What goes into a submission beside its script: the surroundings of the command, and its files."""
+"""Reads what goes into a submission beside its script: surroundings of the command, and files."""
 
 from __future__ import annotations
 

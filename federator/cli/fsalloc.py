@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from federator.cli import session
 from federator.cli.session import Session
-from federator.cli.session_shell import Place
+from federator.cli.session_shell import CommandPlace
 from federator.cli.session_words import FSALLOC, read_words
 
 PROGRAM = FSALLOC
@@ -42,8 +42,8 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         allocation.say(f"Granted job allocation {allocation.id} on {reply.site}")
         if keeps:
             return 0
-        place = Place.LOGIN if wanted.command else Place.SHELL
-        terminal = place is Place.SHELL or os.isatty(0)
+        place = CommandPlace.LOGIN if wanted.command else CommandPlace.SHELL
+        terminal = place is CommandPlace.SHELL or os.isatty(0)
         status = allocation.use(reply, place, terminal=terminal)
         allocation.say(f"Relinquishing job allocation {allocation.id}")
         allocation.give_back()

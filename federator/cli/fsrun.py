@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from federator.cli import session
 from federator.cli.session import Session
-from federator.cli.session_shell import Place
+from federator.cli.session_shell import CommandPlace
 from federator.cli.session_words import FSRUN, read_words
 from federator.errors import InvalidRequest
 
@@ -36,12 +36,12 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         raise InvalidRequest("No command given to execute.")
     terminal = "pty" in wanted.own
     if "jobid" in wanted.own:
-        return session.attach(PROGRAM, wanted, Place.NODES, terminal=terminal)
+        return session.attach(PROGRAM, wanted, CommandPlace.NODES, terminal=terminal)
     job = Session(PROGRAM, wanted)
     with session.ending_with(job):
         job.queue(environment)
         reply = job.await_start()
-        status = job.use(reply, Place.NODES, terminal=terminal)
+        status = job.use(reply, CommandPlace.NODES, terminal=terminal)
         job.give_back()
     return status
 

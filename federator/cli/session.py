@@ -1,7 +1,7 @@
 """One interactive job from its command line to its end: queued, awaited, used, given back.
 
 The daemon is asked about it until it is over, which also says that somebody still waits for it
-(``federator.daemon.sessions``). Whatever ends the command here, a signal too, ends the job.
+(``federator.daemon.interactive_jobs``). Whatever ends the command here, a signal too, ends the job.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, NoReturn
 from federator.cli.asked import named, timed, travelling, umask, with_node_file, work_dir
 from federator.cli.client import ask, call
 from federator.cli.flags import Program, help_text, usage_text
-from federator.cli.session_shell import HOLD, Place, argv_of, step_script
-from federator.cli.session_words import FSALLOC, Wanted, job_name
+from federator.cli.session_shell import HOLD, CommandPlace, argv_of, step_script
+from federator.cli.session_words import FSALLOC, SessionWords, job_name
 from federator.cli.text import printable, reason_text, refusal_text, refused, span, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.submission import Option, Submission
@@ -88,7 +88,7 @@ def answered(program: Program, options: Options) -> bool:
 # ---- the job ----
 
 
-def submission_of(wanted: Wanted, environment: Mapping[str, str]) -> Submission:
+def submission_of(wanted: SessionWords, environment: Mapping[str, str]) -> Submission:
     """The job that holds the nodes.
 
     Raises:
@@ -122,7 +122,7 @@ class Session:
         watched: whether the job is to end when this process does.
     """
 
-    def __init__(self, program: Program, wanted: Wanted, *, watched: bool = True) -> None:
+    def __init__(self, program: Program, wanted: SessionWords, *, watched: bool = True) -> None:
         self.program = program
         self._wanted = wanted
         self._watched = watched
@@ -174,7 +174,7 @@ class Session:
         began_s, limit_s = time.monotonic(), self._wanted.immediate_s
         if self.program is FSALLOC:
             self.say(f"Pending job allocation {self.id}")
-        told = False
+        said = False
         while True:
             reply = self._looked()
             waited_s = time.monotonic() - began_s
@@ -188,8 +188,8 @@ class Session:
                 raise InvalidRequest(
                     f"Unable to allocate resources: not started within {limit_s:g} s{why}"
                 )
-            if reply is not None and waited_s >= TOLD_S and not told:
-                told = True
+            if reply is not None and waited_s >= TOLD_S and not said:
+                said = True
                 self.say(f"job {self.id} queued and waiting for resources: {waiting_text(reply)}")
             time.sleep(FIRST_POLLS_S if waited_s < QUICK_S else POLL_S)
 
@@ -224,7 +224,9 @@ class Session:
 
     # ---- its use ----
 
-    def use(self, reply: SessionReply, place: Place, *, terminal: bool, ends: bool = True) -> int:
+    def use(
+        self, reply: SessionReply, place: CommandPlace, *, terminal: bool, ends: bool = True
+    ) -> int:
         """Run the command, and return its exit status; the job is asked about meanwhile."""
         script = step_script(
             reply,
@@ -301,7 +303,7 @@ def ending_with(session: Session) -> Iterator[None]:
         raise
 
 
-def attach(program: Program, wanted: Wanted, place: Place, *, terminal: bool) -> int:
+def attach(program: Program, wanted: SessionWords, place: CommandPlace, *, terminal: bool) -> int:
     """Run a command in a job that was started before, and that goes on."""
     text = wanted.own["jobid"]
     if not text.isdecimal() or not text.isascii() or len(text) > 18:

@@ -51,7 +51,7 @@ wait
 """sh, sed and the others are those of GNU, which every site that runs Slurm has."""
 
 
-class Place(Enum):
+class CommandPlace(Enum):
     """Where a command runs."""
 
     LOGIN = "login"  # on the login node, as the command of salloc
@@ -61,7 +61,7 @@ class Place(Enum):
 
 def step_script(
     reply: SessionReply,
-    place: Place,
+    place: CommandPlace,
     command: Sequence[str],
     options: Sequence[str] = (),
     *,
@@ -80,10 +80,10 @@ def step_script(
     file = f'"$HOME/{FOLDER}/{reply.id}.{reply.attempt}"'
     srun = ["--overlap", f"--jobid={job}"]
     words = f'"$fed_srun" {shlex.join([*srun, *options, *command])}'
-    if place is Place.SHELL:
+    if place is CommandPlace.SHELL:
         alone = ["--nodes=1", "--ntasks=1", "--preserve-env", "--pty"]
         words = f'"$fed_srun" {shlex.join([*srun, *alone])} "${{SHELL:-/bin/sh}}"'
-    elif place is Place.LOGIN:
+    elif place is CommandPlace.LOGIN:
         words = shlex.join(command)
     await_file = (
         f"fed_tries={READY_TRIES}\n"

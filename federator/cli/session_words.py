@@ -70,7 +70,7 @@ NOT_HERE: Final = {
 }
 
 
-class Wanted(NamedTuple):
+class SessionWords(NamedTuple):
     """A command line of fsalloc or fsrun."""
 
     own: dict[str, str]  # options of the program's own, by name; "" without a value
@@ -99,7 +99,9 @@ class Wanted(NamedTuple):
         )
 
 
-def read_words(program: Program, argv: Sequence[str], environment: Mapping[str, str]) -> Wanted:
+def read_words(
+    program: Program, argv: Sequence[str], environment: Mapping[str, str]
+) -> SessionWords:
     """Read a command line, and the variables that stand for options of it.
 
     Raises:
@@ -129,7 +131,7 @@ def read_words(program: Program, argv: Sequence[str], environment: Mapping[str, 
             raise InvalidRequest(f"--{option.name}: {NOT_HERE[option.name]}")
     named = {option.name for option in options}
     of_variables = (o for o in _variables(program, environment) if o.name not in named)
-    return Wanted(own, (*of_variables, *options), tuple(rest))
+    return SessionWords(own, (*of_variables, *options), tuple(rest))
 
 
 def _own(flags: Mapping[str, Flag], word: str) -> tuple[Flag | None, str | None]:

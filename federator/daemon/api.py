@@ -22,11 +22,11 @@ from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.ids_asked import own_ids
+from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
-from federator.daemon.sessions import Sessions
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
@@ -125,7 +125,7 @@ class Api:
         self.roles = Roles(config)
         self._views = ViewCalls(config, federation, clock, history)
         self.site_calls = SiteCalls(config, federation)
-        self.sessions = Sessions(config, federation, clock)
+        self.sessions = InteractiveJobs(config, federation, clock)
         self._config = config
         self.reload: _Reload = _nobody_reloads
         self.audit: Callable[[AuditAct], None] = lambda _act: None

@@ -36,8 +36,9 @@ from federator.slurm.options.update_fields import FIELDS, UpdateField, field_of
 _FIELDS: Final[Mapping[str, UpdateField]] = {field.name.lower(): field for field in FIELDS}
 _OF_ONE_COMPONENT: Final = frozenset(
     {"constraint", "core-spec", "cores-per-socket", "cpus-per-task", "gres", "mem", "mem-per-cpu",
-     "mincpus", "nodes", "ntasks", "ntasks-per-node", "partition", "sockets-per-node",
-     "thread-spec", "threads-per-core", "tmp"}
+     "exclude", "licenses", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node",
+     "partition", "sockets-per-node", "reservation", "switches", "thread-spec",
+     "threads-per-core", "tmp"}
 )  # fmt: skip
 _DENIED: Final = "Access/permission denied"
 _ON: Final[Mapping[str, bool]] = {"yes": True, "1": True, "no": False, "0": False}

@@ -230,8 +230,8 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
-            gives_up_s = self._switch_waits.note(entry, turn.now_s)
-            self._due_s = min(self._due_s, gives_up_s, _retry_s(entry, turn.now_s))
+            again_s = _retry_s(entry, turn.now_s), self._switch_waits.note(entry, turn.now_s)
+            self._due_s = min(self._due_s, *again_s)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}

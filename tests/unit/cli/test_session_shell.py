@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.cli.session_shell import HOLD, Place, argv_of, step_script
+from federator.cli.session_shell import HOLD, CommandPlace, argv_of, step_script
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.client_protocol import SessionReply
 
@@ -80,7 +80,7 @@ def run_remote(argv: list[str], shell: str, environment: dict[str, str]) -> list
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_words_arrive_as_they_are_through_any_shell(shell: str, site: dict[str, str]) -> None:
-    script = step_script(REPLY, Place.NODES, ["cmd", *HOSTILE], ["--label"], ends=False)
+    script = step_script(REPLY, CommandPlace.NODES, ["cmd", *HOSTILE], ["--label"], ends=False)
     argv = argv_of(REPLY, script, terminal=False)
     got = run_remote(argv, shell, site)
     expected = ["--overlap", "--jobid=7", "--label", "cmd", *HOSTILE]
@@ -93,7 +93,10 @@ def test_the_jobs_variables_are_those_of_the_command(site: dict[str, str]) -> No
     environment = {**site, "MINE": hostile, "TERM": "job", "fed_srun": "no", "BASH_FUNC_f%%": "()"}
     process = held(environment)
     script = step_script(
-        REPLY, Place.LOGIN, ["sh", "-c", 'printf "%s|%s|%s" "$MINE" "$TERM" "$EVIL"'], ends=False
+        REPLY,
+        CommandPlace.LOGIN,
+        ["sh", "-c", 'printf "%s|%s|%s" "$MINE" "$TERM" "$EVIL"'],
+        ends=False,
     )
     done = subprocess.run(
         argv_of(here(), script, terminal=False),
@@ -119,7 +122,7 @@ def test_the_job_is_done_when_the_command_is_and_the_status_is_the_commands(
     site: dict[str, str],
 ) -> None:
     process = held(site)
-    script = step_script(REPLY, Place.LOGIN, ["sh", "-c", "exit 9"], ends=True)
+    script = step_script(REPLY, CommandPlace.LOGIN, ["sh", "-c", "exit 9"], ends=True)
     done = subprocess.run(["/bin/sh", "-c", script], env=site, check=False, timeout=60)
     assert done.returncode == 9
     assert Path(site["HOME"], "scancelled").read_text() == "--batch --signal=USR1 7\n"
@@ -128,7 +131,7 @@ def test_the_job_is_done_when_the_command_is_and_the_status_is_the_commands(
 
 
 def test_a_shell_opens_on_the_first_node_on_a_terminal() -> None:
-    script = step_script(REPLY, Place.SHELL, (), ends=True)
+    script = step_script(REPLY, CommandPlace.SHELL, (), ends=True)
     assert '"$fed_srun" --overlap --jobid=7 --nodes=1 --ntasks=1 --preserve-env --pty' in script
     argv = argv_of(REPLY, script, terminal=True)
     assert argv[0] == "ssh"

@@ -48,7 +48,7 @@ class Unheard(NamedTuple):
     look_at_s: float = 0.0
 
 
-class Sessions:
+class InteractiveJobs:
     """The interactive workloads of one term.
 
     Args:

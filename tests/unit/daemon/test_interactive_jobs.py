@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from federator.config import FederationConfig
-from federator.daemon.sessions import Sessions
+from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
@@ -132,7 +132,7 @@ def test_the_next_daemon_gives_it_the_whole_time_again() -> None:
     id_ = begun(desk)
     wait(desk, SILENCE_S - 20)
     clock = desk.federation.clock
-    desk.api.sessions = Sessions(CONFIG, desk.federation.federation, clock)
+    desk.api.sessions = InteractiveJobs(CONFIG, desk.federation.federation, clock)
     assert wait(desk, SILENCE_S - 20) == []
     assert wait(desk, 60) == [id_]
 

@@ -1,0 +1,277 @@
+"""fsalloc and fsrun from login nodes of one site on nodes of another, on three generations."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federator.testbed import inside, layout
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import LIVE, Row, Running, at, federation_jobs, within
+
+pytestmark = pytest.mark.slurm
+SITES = tuple(site.name for site in layout.SITES)
+SILENCE_S = 6
+FIRST_OUTPUT_S = 3.0
+GPU = {site.name: f"--gres=gpu:{site.gpu_type}:1" for site in layout.SITES}
+HOSTILE = {
+    "EVIL": 'it\'s "$(touch /tmp/pwned)" `touch /tmp/pwned` \\ ;\nexport BAD=1\n',
+    "SHELL": "/no/such/shell",
+    "POSIXLY_CORRECT": "1",
+    "SLURM_NTASKS": "9",
+    "SLURM_OVERLAP": "0",
+    "LC_ALL": "no_SUCH.locale",
+    "TERM": "dumb",
+}
+# Runs a command on a terminal of its own, as a user's window does: types, and resizes it.
+_WINDOW = """
+import fcntl, json, os, pty, re, select, struct, sys, termios, time
+command, acts = json.loads(sys.argv[1])
+pid, fd = pty.fork()
+if not pid:
+    os.execvp(command[0], command)
+def size(rows, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+size(33, 111)
+seen, shown, until = b"", b"", time.monotonic() + 60
+while time.monotonic() < until:
+    if acts and re.search(acts[0][0].encode(), seen):
+        _, kind, what = acts.pop(0)
+        seen = b""
+        size(*what) if kind == "size" else os.write(fd, what.encode())
+    if select.select([fd], [], [], 0.05)[0]:
+        try:
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        seen, shown = seen + part, shown + part
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def running(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("interactive")
+    yield from lasting(Running(folder, interactive={"silence_s": SILENCE_S}))
+
+
+@pytest.fixture
+def federation(running: Running) -> Iterator[Running]:
+    yield running
+    running.cancel_all()
+
+
+def shell(site: str, command: str, user: str = "vision1") -> inside.Executed:
+    return inside.execute(layout.site(site), ("bash", "-c", command), user=user)
+
+
+def window(
+    site: str, command: str, *acts: tuple[str, str, object], user: str = "vision1"
+) -> tuple[int, str]:
+    """What a command on a terminal shows, and its exit status.
+
+    Args:
+        acts: a pattern that is waited for, ``type`` and text or ``size`` and rows, columns.
+    """
+    words = json.dumps([["bash", "-c", command], acts])
+    done = inside.execute(layout.site(site), ("python3", "-c", _WINDOW, words), user=user)
+    assert done.exit_status == 0, done.stderr
+    status, shown = json.loads(done.stdout)
+    return status, shown
+
+
+def ended(federation: Running) -> Row:
+    """The last job, once it is over."""
+    (*_, row) = federation.rows()
+    return federation.await_end(row["id"])[0]
+
+
+def pwned() -> list[str]:
+    return [name for name in SITES if "pwned" in at(name, "ls", "/tmp")]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "user"),
+    [
+        ("alpine", "cedar", "vision1"),
+        ("cedar", "boreal", "nlp1"),
+        ("boreal", "alpine", "nlp1"),
+        ("cedar", "cedar", "vision1"),
+        ("alpine", "alpine", "vision1"),
+    ],
+)
+def test_a_command_runs_on_a_node_of_any_site_with_its_input_output_and_status(
+    federation: Running, here: str, there: str, user: str
+) -> None:
+    script = 'read line; echo "$line at $SLURMD_NODENAME as $(id -un)"; echo no >&2; exit 7'
+    node = f"{there}-g2"
+    done = shell(
+        here, f"echo hello | fsrun {GPU[there]} -w {node} sh -c {shlex.quote(script)}", user
+    )
+    assert done.stdout == f"hello at {node} as {user}\n"
+    assert done.exit_status == 7
+    assert done.stderr.splitlines()[0] == "no"
+    row = ended(federation)
+    assert (row["state"], row["site"], row["user"]) == ("COMPLETED", there, user)
+
+
+def test_with_free_gpus_the_first_output_is_there_in_seconds(federation: Running) -> None:
+    took = []
+    for _ in range(5):
+        began_s = time.monotonic()
+        done = shell("alpine", f"fsrun {GPU['cedar']} echo first | head -1")
+        took.append(time.monotonic() - began_s)
+        assert done.stdout == "first\n"
+    print(f"fsrun from alpine on cedar: {', '.join(f'{s:.2f}' for s in took)} s with its end")
+    assert sorted(took)[2] < FIRST_OUTPUT_S
+
+
+def test_a_hostile_environment_arrives_as_it_is_and_runs_nothing(federation: Running) -> None:
+    words = ["$(touch /tmp/pwned)", "a b", "*", "'", "--pty", "\\", "!1"]
+    tell = "import json,os,sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))"
+    command = shlex.join(["fsrun", GPU["cedar"], "python3", "-c", tell, *words])
+    exports = "".join(f"export {n}={shlex.quote(v)}; " for n, v in HOSTILE.items())
+    done = shell("alpine", f"{exports}f() {{ :; }}; export -f f; {command}", user="bio1")
+    assert done.exit_status == 0, done.stderr
+    environment, got = json.loads(done.stdout)
+    assert got == words
+    assert environment["EVIL"] == HOSTILE["EVIL"]
+    assert "BAD" not in environment
+    assert environment["SLURM_NTASKS"] == "1"
+    assert pwned() == []
+    left = at("cedar", "sh", "-c", "ls /home/*/.federator/sessions")
+    assert "part" not in left
+    within(10, lambda: "." not in at("cedar", "sh", "-c", "ls /home/bio1/.federator/sessions"))
+
+
+@pytest.mark.parametrize("there", SITES)
+def test_a_terminal_has_the_size_of_the_window_and_its_control_c(
+    federation: Running, there: str
+) -> None:
+    here = SITES[SITES.index(there) - 1]
+    status, shown = window(
+        here,
+        f"fsrun --pty {GPU[there]} env PS1='ready> ' bash --norc --noprofile -i",
+        ("ready> ", "type", "stty size; tty\r"),
+        ("33 111.*dev/pts(?s:.*)ready> ", "size", (50, 160)),
+        ("", "type", "stty size; echo slee'ps'; sleep 60\r"),
+        ("50 160(?s:.*)sleeps", "type", "\x03"),
+        ("ready> ", "type", "echo $TERM; exit 5\r"),
+        user="nlp1",
+    )
+    assert status == 5, shown
+
+
+def test_fsalloc_gives_a_shell_in_which_srun_has_all_nodes(federation: Running) -> None:
+    status, shown = window(
+        "alpine",
+        f"fsalloc -N2 {GPU['cedar']}",
+        ("\\$ ", "type", "PS1='ready> '; echo \"at:$SLURMD_NODENAME\"\r"),
+        ("ready> ", "type", "srun sh -c 'echo \"on:$SLURMD_NODENAME\"'; exit 3\r"),
+    )
+    assert status == 3, shown
+    row = ended(federation)
+    assert "at:cedar-g" in shown
+    assert shown.count("on:cedar-g") == 2
+    assert f"Granted job allocation {row['id']} on cedar" in shown
+    done = shell("cedar", f"fsalloc -N2 {GPU['boreal']} srun -l sh -c 'echo $SLURM_PROCID'")
+    assert sorted(done.stdout.split()) == ["0", "0:", "1", "1:"]
+
+
+def test_control_c_before_the_start_leaves_the_queue(federation: Running) -> None:
+    keeper = shell("cedar", "fsalloc --no-shell -w cedar-g1 --gres=gpu:h100:8")
+    assert keeper.exit_status == 0, keeper.stderr
+    status, shown = window(
+        "alpine",
+        f"fsalloc -w cedar-g1 {GPU['cedar']} true",
+        ("queued and waiting for resources: .*cedar in 60 min", "type", "\x03"),
+    )
+    assert status == 1
+    assert "has been revoked." in shown
+    row = ended(federation)
+    assert (row["state"], row["site"]) == ("CANCELLED", "")
+    refused = shell("alpine", f"fsrun --immediate=1 -w cedar-g1 {GPU['cedar']} true")
+    assert refused.exit_status == 1
+    assert "not started within 1 s; could start at cedar in" in refused.stderr
+    assert ended(federation)["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_a_command_that_is_killed_leaves_nothing(federation: Running, state: str) -> None:
+    if state == "PENDING":
+        shell("cedar", "fsalloc --no-shell -w cedar-g3 --gres=gpu:h100:8")
+    start = f"fsrun -w cedar-g3 {GPU['cedar']} sleep 300 >/dev/null 2>&1 & echo $!"
+    pid = shell("alpine", start).stdout.strip()
+    (*_, row) = federation.rows()
+    federation.await_state(row["id"], state)
+    at("alpine", "kill", "-KILL", pid)
+    gone = federation.await_end(row["id"], timeout_s=4 * SILENCE_S)[0]
+    assert gone["state"] == "CANCELLED"
+    within(30, lambda: len(alive("cedar")) == (state == "PENDING"))
+
+
+def alive(site: str) -> list[str]:
+    jobs = federation_jobs(site)
+    return [job["JobId"] for job in jobs if job["JobState"] in ("RUNNING", "PENDING")]
+
+
+def test_a_job_that_is_cancelled_ends_its_command_and_says_so(federation: Running) -> None:
+    for end in ("fscancel $(fsqueue --me -h -o %i)", "ssh $LOGIN scancel --me"):
+        login = layout.site("cedar").container
+        done = shell(
+            "alpine",
+            f"LOGIN={login}; (sleep 4; {end}) & fsrun {GPU['cedar']} sleep 300",
+        )
+        assert done.exit_status != 0
+        id_ = ended(federation)["id"]
+        assert f"fsrun: job {id_} is over: CANCEL" in done.stderr
+
+
+def test_a_session_goes_on_while_the_daemon_is_away(federation: Running) -> None:
+    began = f"fsrun {GPU['cedar']} sh -c 'sleep 12; echo well' >~/well 2>&1; echo $? >>~/well"
+    shell("alpine", f"({began}) >/dev/null 2>&1 & true")
+    within(20, lambda: federation.rows()[-1]["state"] == "RUNNING")
+    id_ = federation.rows()[-1]["id"]
+    federation.kill()
+    federation.start()
+    within(30, lambda: "0" in shell("alpine", "cat ~/well").stdout.splitlines())
+    assert shell("alpine", "cat ~/well; rm ~/well").stdout == "well\n0\n"
+    assert federation.await_end(id_)[0]["state"] in ("COMPLETED", "CANCELLED")
+
+
+def test_one_that_stays_is_used_from_anywhere_by_its_user_alone(federation: Running) -> None:
+    kept = shell("cedar", f"fsalloc --no-shell {GPU['boreal']}")
+    assert kept.exit_status == 0, kept.stderr
+    row = federation.rows()[-1]
+    time.sleep(2 * SILENCE_S)  # nobody asks about it
+    for site in SITES:
+        done = shell(site, f"fsrun --jobid={row['id']} sh -c 'echo $SLURMD_NODENAME; exit 2'")
+        assert (done.exit_status, done.stdout[:8]) == (2, "boreal-g"), done.stderr
+    denied = shell("alpine", f"fsrun --jobid={row['id']} true", user="nlp1")
+    assert denied.exit_status == 1
+    assert "Access/permission denied" in denied.stderr
+    assert federation.row(row["id"])["state"] in LIVE
+    inner = shell("cedar", f"fsrun {GPU['cedar']} fsrun -n1 hostname")  # inside, it is srun
+    assert inner.stdout == "cedar\n", inner.stderr
+
+
+def test_two_users_sessions_do_not_see_each_other(federation: Running) -> None:
+    shell("alpine", f"fsalloc --no-shell {GPU['cedar']}")
+    folder = "/home/vision1/.federator/sessions"
+    within(10, lambda: "." in at("cedar", "ls", folder))
+    done = inside.execute(layout.site("cedar"), ("ls", folder), user="nlp1")
+    assert done.exit_status != 0
+    modes = at("cedar", "sh", "-c", f"stat -c %a {folder} {folder}/*").split()
+    assert modes == ["700", "600"]
+
+
+def test_the_keys_of_the_testbed_pin_the_hosts(testbed: StateDir) -> None:
+    pinned = Path(layout.LOGIN_KNOWN_HOSTS)
+    for site in SITES:
+        assert len(at(site, "cat", str(pinned)).splitlines()) == len(SITES)
