@@ -199,7 +199,7 @@ class SiteActs:
         return self._spool.trouble
 
     async def _ask_accounts(self, effect: AskAccounts, _: AgentCore) -> tuple[AttemptReport, ...]:
-        return tuple((await self._driver.accounted(effect.missing)).values())
+        return tuple((await self._driver.accounts.ends_of(effect.missing)).values())
 
     # ---- launches ----
 

@@ -241,11 +241,35 @@ class SiteInspector(Protocol):
         ...
 
 
+class SiteAccounts(Protocol):
+    """What a site's accounting knows of jobs that have ended."""
+
+    async def ends_of(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        """Return how those of these ended whom the site's accounting knows for certain.
+
+        Of one whose job id is not known, also how it stands if it lives by them: slurmctld may have
+        lost it. Nothing where it keeps none, or does not answer: that proves nothing.
+        """
+        ...
+
+    async def use_of(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
+        """Return what each of these has used, as the site's accounts say; None: they do not.
+
+        They may not yet, or never: a site may keep none.
+        """
+        ...
+
+
 class SiteDriver(Protocol):
     """Slurm as an agent sees it.
 
     Every method raises ``SiteUnavailable`` when slurmctld does not answer.
     """
+
+    @property
+    def accounts(self) -> SiteAccounts:
+        """The site's accounting."""
+        ...
 
     async def version(self) -> str: ...
 
@@ -268,21 +292,6 @@ class SiteDriver(Protocol):
         Raises:
             SbatchRefused: Slurm, sudo or the helper said no; there is no job.
             SiteRefused: it cannot even be asked for such a job.
-        """
-        ...
-
-    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        """Return how those of these ended whom the site's accounting knows for certain.
-
-        Of one whose job id is not known, also how it stands if it lives by them: slurmctld may have
-        lost it. Nothing where it keeps none, or does not answer: that proves nothing.
-        """
-        ...
-
-    async def measured(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
-        """Return what each of these has used, as the site's accounts say; None: they do not.
-
-        They may not yet, or never: a site may keep none.
         """
         ...
 

@@ -93,7 +93,9 @@ class Term:
         self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = 0.0
-        self._tidying = CheckpointCleanup(own.now, federation.ledger, self._is_ready, self.clock())
+        self._tidying = CheckpointCleanup(
+            own.now, federation.ledger, federation.is_ready, self.clock()
+        )
         self._transitions = TransitionLog(federation.ledger)
         history, links = edges.history, self._links.by_site
         followers = [each for each in (history, edges.audit) if each is not None]
@@ -186,10 +188,6 @@ class Term:
             self._links.stop()
             if measuring is not None:
                 measuring.cancel()
-
-    def _is_ready(self, name: SiteName) -> bool:
-        site = self._federation.sites.get(name)
-        return site is not None and site.ready
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]

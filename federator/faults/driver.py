@@ -10,7 +10,6 @@ from federator.agent.base import (
     NOTHING,
     CheckpointStatus,
     KnownJobs,
-    Missing,
     Partition,
     Probe,
     Removal,
@@ -23,12 +22,10 @@ from federator.faults.cluster import Cluster
 from federator.faults.process import Process
 from federator.faults.sbatch_helper import SbatchHelper
 from federator.faults.slurm import SimulatedJob
-from federator.faults.slurmctld import Slurmctld
+from federator.faults.slurmctld import SimulatedAccounts, Slurmctld
 from federator.faults.spell import Spell
-from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
-from federator.model.workload import AttemptId
-from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.model.site import Node, SiteJob, SiteJobState
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
 
 
 class FaultyDriver:
@@ -55,6 +52,7 @@ class FaultyDriver:
         self._process = process
         self._tell = tell
         self._slurmctld = Slurmctld(spell, process, tell)
+        self.accounts = SimulatedAccounts(cluster, self._slurmctld)
         self._sbatch = SbatchHelper(cluster=cluster, spell=spell, tell=tell, spool=spool)
 
     async def version(self) -> str:
@@ -84,16 +82,6 @@ class FaultyDriver:
         return False
 
     # ---- sbatch ----
-
-    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        """The records of slurmdbd, where there is one."""
-        await self._slurmctld.ask()
-        self._process.check()
-        return self._cluster.accounted(missing)
-
-    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
-        """Nothing: what jobs use decides nothing."""
-        return [None] * len(jobs)
 
     async def launch(
         self,

@@ -10,7 +10,6 @@ from federator.agent.base import (
     CheckpointStatus,
     Holder,
     KnownJobs,
-    Missing,
     Partition,
     Probe,
     Removal,
@@ -19,14 +18,12 @@ from federator.agent.base import (
     Tidying,
 )
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
-from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJob
-from federator.model.workload import AttemptId
+from federator.model.site import Node, NodeShare, NodeState, SiteJob
 from federator.slurm.client import SlurmClient
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
-from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
 
 
 class SlurmDriver:
@@ -41,6 +38,7 @@ class SlurmDriver:
         self._site = site
         self._client = client
         self._helper = client.helper
+        self.accounts = client.accounts
 
     async def version(self) -> str:
         return await self._client.version()
@@ -83,12 +81,6 @@ class SlurmDriver:
         done = await self._helper.submit(order.user, call)
         # sbatch is told a --chdir, wherever it is called.
         return done._replace(work_dir="") if names_its_dir(order.submission) else done
-
-    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        return await self._client.accounts.ends_of(missing)
-
-    async def measured(self, jobs: Sequence[EndedJob]) -> Sequence[MeasuredUse | None]:
-        return await self._client.accounts.use_of(jobs)
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         await self._helper.notify(order, deadline_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
 
 from federator.agent.base import (
     NOTHING,
@@ -107,7 +108,11 @@ class SimulatedSite:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         return SubmittedJob(job_id, self.work_dir)
 
-    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+    @property
+    def accounts(self) -> Self:
+        return self
+
+    async def ends_of(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         live = {report.attempt: report for report in self.slurm.reports()}
         accounts = live | self.slurm.accounts if self.keeps_accounts else {}
         found = ((each, accounts.get(each.attempt)) for each in missing)
@@ -120,7 +125,7 @@ class SimulatedSite:
             and each.job_id in (0, report.site_job_id)
         }
 
-    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+    async def use_of(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
         self._answer()
         return [self.measurements.get(job.attempt) for job in jobs]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from federator.agent.base import SiteDriver
+from federator.agent.base import SiteAccounts
 from federator.agent.spool import Spool
 from federator.errors import SiteUnavailable
 from federator.model.tagged import Message
@@ -19,13 +19,15 @@ class Measurements:
     """The answers to ``UsageAsk``, one at a time: slurmdbd has more to do.
 
     Args:
-        driver: this site's Slurm.
+        accounts: of this site.
         spool: in which its nodes leave their reports.
         send: sends a message to the daemon.
     """
 
-    def __init__(self, driver: SiteDriver, spool: Spool, send: Callable[[Message], None]) -> None:
-        self._driver = driver
+    def __init__(
+        self, accounts: SiteAccounts, spool: Spool, send: Callable[[Message], None]
+    ) -> None:
+        self._accounts = accounts
         self._spool = spool
         self._send = send
         self._turn = asyncio.Lock()
@@ -36,15 +38,15 @@ class Measurements:
         async with self._turn:
             asked = {job.site_job_id for job in ask.jobs}
             await self._spool.remove_usage(self._answered - asked)
-            accounts = await self._accounts(ask.jobs)
+            accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
             self._answered = asked
         used = tuple(_joined(use, nodes, job) for use, job in zip(accounts, ask.jobs, strict=True))
         self._send(UsageTaken(ask_id=ask.ask_id, used=used))
 
-    async def _accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
+    async def _by_accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
         try:
-            return await self._driver.measured(tuple(jobs))
+            return await self._accounts.use_of(tuple(jobs))
         except SiteUnavailable:
             return (None,) * len(jobs)
 

@@ -314,6 +314,13 @@ class FreeCapacity:
         self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
         self._assigned: set[str] = set()
 
+    def renew(self, changed: Iterable[Node]) -> None:
+        """Only what is free on some nodes is new; those that are not here are passed over."""
+        for node in changed:
+            f = self.by_name.get(node.name)
+            if f is not None:
+                f.renew(node)
+
     def take(self, plan: JobPlan) -> None:
         """Count what a plan holds as gone; nodes that are not here are passed over."""
         for name, share in plan.nodes.items():

@@ -139,7 +139,8 @@ class SiteScheduler:
             self._rebuild()
         elif names:
             self._has_changed()
-            self._renew(changed)
+            self._room.renew(changed)
+            self._holds.take_again(self._room, {node.name for node in changed})
             # A hold that ends because its job is seen to run frees nothing.
             self.freed = freed + _is_more(_free_on(self._room, names), was_free)
         self._close(windows)
@@ -383,15 +384,6 @@ class SiteScheduler:
         self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses))
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
-
-    def _renew(self, changed: Iterable[Node]) -> None:
-        """Only what is free on some nodes is new."""
-        renewed = {node.name for node in changed}
-        for node in changed:
-            f = self._room.by_name.get(node.name)
-            if f is not None:
-                f.renew(node)
-        self._holds.take_again(self._room, renewed)
 
 
 def _free_on(room: FreeCapacity, names: Iterable[str]) -> dict[str, dict[str, int]]:

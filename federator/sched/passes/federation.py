@@ -253,6 +253,11 @@ class Federation:
         """
         return self._policy.rank(self.ledger, now_s).listed()
 
+    def is_ready(self, site: SiteName) -> bool:
+        """Whether a site is there, and may be asked."""
+        view = self.sites.get(site)
+        return view is not None and view.ready
+
     def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason (under ""), or each site's."""
         return self.rounds.memory.refusals_of(entry, self._seen_s)

@@ -46,7 +46,6 @@ class PassMemory:
     ) -> None:
         self._sites = sites
         self._ledger = ledger
-        self._rules = rules
         self._series = series
         self.known = KnownRefusals(sites)
         self.terms = EvictionTerms(ledger, rules) if rules.evicts else None

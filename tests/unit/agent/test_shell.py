@@ -755,13 +755,13 @@ def test_what_a_later_sweep_shows_is_not_called_gone(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accounts are asked meanwhile, which may take long."""
-    accounted = daemon.site.accounted
+    ends_of = daemon.site.ends_of
 
     async def slowly(missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         await asyncio.sleep(15.0)
-        return await accounted(missing)
+        return await ends_of(missing)
 
-    monkeypatch.setattr(daemon.site, "accounted", slowly)
+    monkeypatch.setattr(daemon.site, "ends_of", slowly)
 
     async def script() -> None:
         daemon.tell(order())

@@ -64,6 +64,7 @@ class Client:
     """What a site's Slurm shows, by its own names."""
 
     helper = None
+    accounts = None
 
     def __init__(self) -> None:
         (node, *_) = rack("n", 1)

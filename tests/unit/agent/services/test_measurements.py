@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import cast
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from federator.agent.base import SiteDriver
+from federator.agent.base import Missing
 from federator.agent.services.measurements import Measurements
 from federator.agent.spool import Spool
 from federator.errors import SiteUnavailable
+from federator.model.site import AttemptReport
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
 from federator.wire.accounting_rows import MeasuredUse
@@ -28,11 +28,14 @@ def job(id_: int) -> EndedJob:
 class Accounts:
     """Of some jobs."""
 
+    async def ends_of(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        raise NotImplementedError
+
     def __init__(self) -> None:
         self.known: dict[int, MeasuredUse] = {}
         self.away = False
 
-    async def measured(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+    async def use_of(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
         if self.away:
             raise SiteUnavailable("away")
         return [self.known.get(each.site_job_id) for each in jobs]
@@ -57,7 +60,7 @@ async def told(
     accounts: Accounts, reports: Reports, *asks: tuple[int, ...]
 ) -> list[tuple[MeasuredUse | None, ...]]:
     sent: list[Message] = []
-    measurements = Measurements(cast(SiteDriver, accounts), reports, sent.append)
+    measurements = Measurements(accounts, reports, sent.append)
     for number, ids in enumerate(asks):
         await measurements.tell(UsageAsk(ask_id=number, jobs=tuple(map(job, ids))))
     answers = [message for message in sent if isinstance(message, UsageTaken)]
