@@ -42,9 +42,15 @@ def running(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 
 def reserve(site: str, name: str, *words: str, nodes: str = "") -> None:
     at(
-        site, "scontrol", "create", "reservation", f"reservationname={name}", "users=root",
-        f"nodes={nodes or f'{site}-g[1-8]'}", *words,
-    )  # fmt: skip
+        site,
+        "scontrol",
+        "create",
+        "reservation",
+        f"reservationname={name}",
+        "users=root",
+        f"nodes={nodes or f'{site}-g[1-8]'}",
+        *words,
+    )
 
 
 def listed(running: Running, site: str) -> dict[str, Any]:
