@@ -83,13 +83,13 @@ class PolicyConfig(Strict):
     name: str = "mast"
     credit: CreditConfig = CreditConfig()
     preemption: PreemptionConfig = PreemptionConfig()
-    interactive: InteractiveConfig = InteractiveConfig()
     pass_interval_s: Seconds = 300.0
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0
     forecast_ends: bool = False
     lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
     enable_user_top: Annotated[bool, Field(strict=True)] = False
+    interactive: InteractiveConfig = InteractiveConfig()
 
     @field_validator("name")
     @classmethod

@@ -29,8 +29,15 @@ settings.register_profile("federator", deadline=None)  # no test judges by wall 
 settings.load_profile("federator")
 
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
-_LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
-_LAST = ("test_weather",)  # it takes all that the machine has
+# Of each tier the longest files, longest first: none of them is begun when all else is over.
+_LONG = (
+    *("test_fault_histories", "test_slurm_client", "test_debs", "test_venus_trace"),
+    *("test_alerts", "test_eviction_budget", "test_clients", "test_node_failures"),
+    *("test_site_preemption", "test_faults", "test_checkpoint_training", "test_refused_launches"),
+    *("test_gate", "test_continue", "test_files", "test_predicted_starts", "test_same_awards"),
+    *("test_reload", "test_het", "test_spank", "test_preemption", "test_windows", "test_drain"),
+)
+_LAST = ("test_weather", "test_weather_of_two")  # they take all that the machine has
 _LONG_RUN_S = 300.0  # of tests; a shorter run says nothing of its times
 _SLOWEST = 25
 
@@ -45,7 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> tuple[int, int]:
     tier = item.path.relative_to(Path(__file__).parent).parts[0]
-    when = 0 if item.path.stem in _LONG else 2 if item.path.stem in _LAST else 1
+    stem = item.path.stem
+    when = _LONG.index(stem) if stem in _LONG else len(_LONG) + (stem in _LAST)
     return _TIERS.index(tier) if tier in _TIERS else 0, when
 
 

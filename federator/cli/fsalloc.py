@@ -43,7 +43,7 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         if keeps:
             return 0
         place = CommandPlace.LOGIN if wanted.command else CommandPlace.SHELL
-        terminal = place is CommandPlace.SHELL or os.isatty(0)
+        terminal = place is CommandPlace.SHELL or (os.isatty(0) and os.isatty(1))
         status = allocation.use(reply, place, terminal=terminal)
         allocation.say(f"Relinquishing job allocation {allocation.id}")
         allocation.give_back()

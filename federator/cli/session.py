@@ -39,8 +39,8 @@ DEFAULT_TIME: Final = "60"  # minutes
 FIRST_POLLS_S: Final = 0.1
 POLL_S: Final = 1.0  # while it waits longer
 QUICK_S: Final = 5.0  # within which it usually starts
-TOLD_S: Final = 2.0  # who waits longer is told why
-RENEW_S: Final = 5.0  # between two questions while it runs, or less by ``silence_s``
+EXPLAINED_S: Final = 2.0  # who waits longer is told why
+RENEW_S: Final = 15.0  # between two questions while it runs, or less by ``silence_s``
 SETTLES_S: Final = 1.0  # a job that was told to end does so
 ENDING_S: Final = 3.0  # for the command, once its job is over
 SSH_FAILED: Final = 255
@@ -188,7 +188,7 @@ class Session:
                 raise InvalidRequest(
                     f"Unable to allocate resources: not started within {limit_s:g} s{why}"
                 )
-            if reply is not None and waited_s >= TOLD_S and not said:
+            if reply is not None and waited_s >= EXPLAINED_S and not said:
                 said = True
                 self.say(f"job {self.id} queued and waiting for resources: {waiting_text(reply)}")
             time.sleep(FIRST_POLLS_S if waited_s < QUICK_S else POLL_S)

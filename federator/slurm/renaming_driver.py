@@ -2,7 +2,7 @@
 
 What the agent sees has the federation's names, and what Slurm is told has the site's:
 
-* account: of the tenant; of jobs that hold nodes;
+* account: of the tenant; of jobs that hold nodes; of reservations;
 * partition: of plans, nodes, partitions and probes;
 * QOS: of ``--qos``;
 * GPU type: of nodes; of ``--gres``, ``--gpus…`` and ``--tres-per-…``;
@@ -15,7 +15,7 @@ a job's script says to ``srun`` is the site's.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -34,6 +34,7 @@ from federator.model.plan import JobPlan
 from federator.model.site import Node
 from federator.model.site_names import SiteNames, reversed_names
 from federator.model.submission import Option
+from federator.model.window import SiteWindow
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
@@ -95,6 +96,7 @@ class RenamingDriver(SlurmDriver):
             found,
             nodes=tuple(self._node(node) for node in found.nodes),
             holders=tuple(self._holder(holder) for holder in found.holders),
+            windows=tuple(self._window(window) for window in found.windows),
         )
 
     async def nodes(self) -> Sequence[Node]:
@@ -144,6 +146,19 @@ class RenamingDriver(SlurmDriver):
             gpu_type=back.gpu_types.get(node.gpu_type, node.gpu_type),
             features=_all(node.features, back.features),
         )
+
+    def _window(self, window: SiteWindow) -> SiteWindow:
+        found = [name for each in window.accounts for name in self._tenants(each)]
+        return replaced(window, accounts=tuple(found)) if found else window
+
+    def _tenants(self, account: str) -> Iterator[str]:
+        """The tenants that an account of a reservation stands for, which may be excepted by -."""
+        sign, name = ("-", account[1:]) if account.startswith("-") else ("", account)
+        accounts = self._calls.accounts
+        tenants = [tenant for tenant, there in accounts.items() if there == name]
+        if not tenants and name in accounts:  # another account than the tenant of this name has
+            tenants = [f"={name}"]
+        yield from (f"{sign}{tenant}" for tenant in tenants or [name])
 
     def _holder(self, holder: Holder) -> Holder:
         account = self._back.accounts.get(holder.account, holder.account)

@@ -110,7 +110,7 @@ def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -
 def remove_all(client: docker.DockerClient) -> list[str]:
     """Remove the sites' images and their bases; returns the tags that were removed."""
     removed = []
-    for name in ("federator-build", "federator-clean", IMAGE, "federator-base"):
+    for name in ("federator-rpm", "federator-build", "federator-clean", IMAGE, "federator-base"):
         for tag in _tags(client, name):
             client.images.remove(tag, force=True)
             removed.append(tag)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docker.models.containers import Container
-from fedbuild import debs
+from fedbuild import debs, rpms
 from fedbuild.debs import DebPackage
 
 from federator.testbed import cluster, inside
@@ -24,6 +24,7 @@ _NOT_OURS = (
     "/tmp",
     "/packages",
     "/var/lib/dpkg",
+    "/var/lib/rpm",
     "/var/cache",
     "/var/log",
 )
@@ -76,3 +77,14 @@ def clean(site: SiteLayout, packages: Sequence[DebPackage]) -> Iterator[Host]:
             ]
             container.put_archive("/", pack(files))
             yield Host(container=container)
+
+
+@contextmanager
+def clean_with_rpm(packages: Sequence[Path]) -> Iterator[Host]:
+    """Yield a host that has never seen us, and knows packages of RPM."""
+    with rpms.container(lambda _folder, _doing: None) as container:
+        files = [
+            ArchivedFile(path=f"packages/{path.name}", data=path.read_bytes()) for path in packages
+        ]
+        container.put_archive("/", pack(files))
+        yield Host(container=container)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from federator.checkpoint import Checkpointer, FederatedJob
 
 DIED = 99
+IN_MEMORY = "/dev/shm"  # a disk that syncs at once: what is written counts here, not what it costs
 Operation = Callable[[], None]
 
 
@@ -81,7 +82,7 @@ def dies_at(operation: int, act: Operation) -> bool:
 def test_a_crash_at_any_moment_of_a_save_leaves_the_last_complete_checkpoint(
     operation: int, keep: int, before: int
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=IN_MEMORY) as folder:
         directory = Path(folder)
         steps = list(range(1, before + 1))
         save_steps(directory, steps, keep=keep)
@@ -107,7 +108,7 @@ def test_whatever_the_disk_lost_of_the_newest_the_newest_whole_one_is_loaded(
     damages: list[tuple[bool, float, str]],
 ) -> None:
     """A file system that lied about syncing may have cut files, or left zeros in them."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=IN_MEMORY) as folder:
         directory = Path(folder)
         save_steps(directory, [1, 2, 3, 4], keep=4)
         for number, (of_seal, where, how) in enumerate(damages):
@@ -132,7 +133,7 @@ def test_attempts_follow_each_other_and_the_last_saved_is_loaded(
     attempts: list[list[int]], keep: int
 ) -> None:
     """Whatever the steps, and although every file is as old as can be."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=IN_MEMORY) as folder:
         directory = Path(folder)
         saved: list[int] = []
         for attempt, steps in enumerate(attempts, start=1):

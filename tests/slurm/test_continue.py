@@ -13,7 +13,7 @@ import pytest
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running
-from tests.slurm.test_preemption import preemption, saver, steps_of
+from tests.slurm.guests import preemption, saver, steps_of
 
 pytestmark = pytest.mark.slurm
 

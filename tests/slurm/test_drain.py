@@ -12,7 +12,7 @@ import pytest
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, federation_jobs, within
-from tests.slurm.test_preemption import preemption, resumed, saver, steps_of
+from tests.slurm.guests import preemption, resumed, saver, steps_of
 
 pytestmark = pytest.mark.slurm
 

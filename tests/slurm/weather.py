@@ -22,6 +22,8 @@ from tests.slurm.federation import LIVE, STARTS, Running, agents, at, within
 
 USER: Final = "vision1"
 TASKS: Final = 10  # of an array: one submission
+SUBMISSIONS: Final = 20
+SILENT_S: Final = 8.0  # longer than daemon and agents wait for each other
 SCRIPT: Final = f"""#!/bin/sh
 note() {{ echo "$1 $FED_JOB_ID $FED_ATTEMPT $(date +%s.%N)" >>"$HOME/{STARTS}"; }}
 note began

@@ -1,1 +1,1 @@
-"""Makes the wheel and the Debian packages of a checkout; not installed."""
+"""Makes wheel, packages, list of components and release of a checkout; not installed."""

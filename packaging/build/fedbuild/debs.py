@@ -18,8 +18,9 @@ from typing import Final
 import docker
 from docker.models.containers import Container
 
-from fedbuild import deb_contents, wheel
-from fedbuild.deb_contents import DEBIAN, DebContents, Sources
+from fedbuild import deb_contents, package_contents, wheel
+from fedbuild.deb_contents import DEBIAN
+from fedbuild.package_contents import RELEASED_AT_S, PackageContents, Sources
 from federator.errors import FederatorError
 from federator.testbed import images, inside
 from federator.testbed.archive import ArchivedFile, digest, pack
@@ -56,12 +57,12 @@ def make(site: SiteLayout, state: StateDir, progress: Progress) -> list[DebPacka
             wheel=built,
             agent_libraries=images.ensure_libraries(site, state, progress),
             daemon_libraries=images.ensure_libraries(
-                site, state, progress, deb_contents.DAEMON_LIBRARIES
+                site, state, progress, package_contents.DAEMON_LIBRARIES
             ),
         )
         wanted = {
             _kept_at(state, site, contents, image): contents
-            for contents in deb_contents.contents(site, sources)
+            for contents in package_contents.contents(deb_contents.platform_of(site), sources)
         }
         missing = {path: contents for path, contents in wanted.items() if not path.exists()}
         if missing:
@@ -115,38 +116,39 @@ def container_of(
         container.remove(force=True)
 
 
-def _kept_at(state: StateDir, site: SiteLayout, contents: DebContents, image: str) -> Path:
-    tree = pack(contents.tree(site, "any"))
-    key = digest(tree, image.encode(), str(deb_contents.RELEASED_AT_S).encode())[:16]
+def fetched(container: Container, folder: str) -> dict[str, bytes]:
+    """Return every file in ``folder`` of ``container``, by its name."""
+    chunks, _ = container.get_archive(folder)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+        files = {Path(member.name).name: tar.extractfile(member) for member in tar}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+def _kept_at(state: StateDir, site: SiteLayout, contents: PackageContents, image: str) -> Path:
+    tree = pack(deb_contents.tree(contents, site, "any"))
+    key = digest(tree, image.encode(), str(RELEASED_AT_S).encode())[:16]
     return state.root / "cache" / "deb" / site.suite / f"{contents.name}-{key}.deb"
 
 
 def _build(
-    client: docker.DockerClient, site: SiteLayout, image: str, missing: dict[Path, DebContents]
+    client: docker.DockerClient, site: SiteLayout, image: str, missing: dict[Path, PackageContents]
 ) -> None:
     with container_of(client, image) as container:
         asked = inside.run(container, ["dpkg", "--print-architecture"])
-        trees = [c.tree(site, asked.stdout.strip()) for c in missing.values()]
+        trees = [deb_contents.tree(c, site, asked.stdout.strip()) for c in missing.values()]
         inside.run(container, ["mkdir", "-p", _IN])
         container.put_archive(_IN, pack(file for tree in trees for file in tree))
-        done = inside.run(container, [_BUILDER, str(deb_contents.RELEASED_AT_S)])
+        done = inside.run(container, [_BUILDER, str(RELEASED_AT_S)])
         if done.exit_status != 0:
             tail = "\n".join(done.stdout.splitlines()[-15:])
             raise FederatorError(f"packages for {site.suite}: {_BUILDER} failed:\n{tail}")
-        made = _fetched(container)
+        made = fetched(container, _OUT)
     for path, contents in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob(f"{contents.name}-*"):
             old.unlink()
         path.with_suffix(".lintian").write_bytes(made[f"{contents.name}.lintian"])
         path.write_bytes(made[f"{contents.name}.deb"])
-
-
-def _fetched(container: Container) -> dict[str, bytes]:
-    chunks, _ = container.get_archive(_OUT)
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
-        files = {Path(member.name).name: tar.extractfile(member) for member in tar}
-        return {name: file.read() for name, file in files.items() if file is not None}
 
 
 def _read(name: str, path: Path) -> DebPackage:

@@ -13,6 +13,7 @@ from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.base import Holder, Sweep
 from federator.model.site import GpuModel
 from federator.model.site_names import SiteNames
+from federator.model.window import SiteWindow
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
@@ -29,6 +30,15 @@ NAMES = SiteNames(
     partitions={"gpu": "gpu-a"},
     gpu_types={"a100": "nvidia_a100_80gb_pcie"},
     features={"ib": "infiniband", "big": "m2"},
+)
+
+
+KEPT = SiteWindow(
+    name="training",
+    starts_at_s=0.0,
+    ends_at_s=9e9,
+    nodes=("n1",),
+    accounts=("vis-grp", "nlp", "vision", "-bio"),
 )
 
 
@@ -82,7 +92,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
 
     async def sweep(_self: SlurmDriver, _own: object = None) -> Sweep:
         held = Holder(job_id=7, nodes={}, ends_by_s=0.0, account="vis-grp")
-        return Sweep(nodes=(client.node,), attempts=(), holders=(held,))
+        return Sweep(nodes=(client.node,), attempts=(), holders=(held,), windows=(KEPT,))
 
     async def nodes(_self: SlurmDriver) -> Sequence[object]:
         return [client.node]
@@ -117,6 +127,13 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
     assert node.closed_partitions == ("gpu",)
     assert (node.gpu_type, node.features) == ("a100", ("ib", "x86"))
     assert [holder.account for holder in found.holders] == ["vision"]
+
+
+def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    (window,) = asyncio.run(driver(monkeypatch, {}).sweep()).windows
+    assert window.accounts == ("vision", "nlp", "=vision", "-bio")
+    assert window.admits("ada", "vision")  # whose account is vis-grp; not by the account vision
+    assert not window.admits("ada", "bio")
 
 
 def test_names_that_slurm_does_not_know_are_told_with_their_keys(
