@@ -31,6 +31,10 @@ def accounts_of(rows: Iterable[AccountingRow], now_s: float, federation: str) ->
     }
 
 
+def _association(row: AccountingRow, cluster: str) -> dict[str, object]:
+    return {"account": row.tenant, "cluster": cluster, "partition": "", "user": row.user}
+
+
 def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]:
     last = row.last or _NO_ATTEMPT
     line = AccountingLine(row, last, now_s=now_s, federation=federation)
@@ -45,9 +49,7 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
             "task_id": number(row.array_index if row.array_id and not row.array_tasks else None),
             "task": row.array_tasks.strip("[]"),
         },
-        "association": {
-            "account": row.tenant, "cluster": cluster, "partition": "", "user": row.user,
-        },
+        "association": _association(row, cluster),
         "cluster": cluster,
         "exit_code": _exit_code(last),
         "derived_exit_code": _exit_code(_NO_ATTEMPT),
@@ -69,7 +71,7 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
             "gpus": last.gpus or row.asked_gpus,
             "project": row.project,
         },
-    }  # fmt: skip
+    }
 
 
 def _asked(row: AccountingRow) -> dict[str, object]:
@@ -130,7 +132,9 @@ def _step(row: AccountingRow, made: AccountingAttempt, now_s: float) -> dict[str
         },
         "exit_code": _exit_code(made),
         "nodes": {
-            "count": made.nodes, "range": made.node_list, "list": _node_names(made.node_list),
+            "count": made.nodes,
+            "range": made.node_list,
+            "list": _node_names(made.node_list),
         },
         "state": [state_text(line).partition(" ")[0]],
         "step": {"id": f"{row.id}.{made.attempt}", "name": made.site},
@@ -140,7 +144,7 @@ def _step(row: AccountingRow, made: AccountingAttempt, now_s: float) -> dict[str
             "requested": {"max": [], "min": [], "average": [], "total": []},
         },
         "federation": {"site": made.site, "site_job_id": made.site_job_id, "gpus": made.gpus},
-    }  # fmt: skip
+    }
 
 
 def _node_names(text: str) -> list[str]:

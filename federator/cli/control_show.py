@@ -191,21 +191,38 @@ def _job(shown: Shown) -> Record:
         array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
     return (
         (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
-        (("UserId", f"{row.user}({_word('UserId', shown)})"),
-         ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})")),
-        (("Priority", str(row.priority)), ("Nice", str(details.nice)), ("Account", row.tenant),
-         ("QOS", shown.option("qos", "(null)")), ("Project", row.project or "(null)"),
-         ("WCKey", shown.option("wckey", "(null)"))),
-        (("JobState", state_name(row)), ("Reason", reason_word(shown)),
-         ("Dependency", details.dependency or "(null)")),
-        (("Requeue", str(int(details.requeue))), ("Restarts", str(details.restarts)),
-         ("BatchFlag", "1"), ("ExitCode", f"{row.exit_code or 0}:{row.signal}")),
-        (("RunTime", seconds_text(elapsed_s(shown))), ("TimeLimit", limit_text(shown)),
-         ("TimeMin", shown.option("time-min", "N/A"))),
+        (
+            ("UserId", f"{row.user}({_word('UserId', shown)})"),
+            ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})"),
+        ),
+        (
+            ("Priority", str(row.priority)),
+            ("Nice", str(details.nice)),
+            ("Account", row.tenant),
+            ("QOS", shown.option("qos", "(null)")),
+            ("Project", row.project or "(null)"),
+            ("WCKey", shown.option("wckey", "(null)")),
+        ),
+        (
+            ("JobState", state_name(row)),
+            ("Reason", reason_word(shown)),
+            ("Dependency", details.dependency or "(null)"),
+        ),
+        (
+            ("Requeue", str(int(details.requeue))),
+            ("Restarts", str(details.restarts)),
+            ("BatchFlag", "1"),
+            ("ExitCode", f"{row.exit_code or 0}:{row.signal}"),
+        ),
+        (
+            ("RunTime", seconds_text(elapsed_s(shown))),
+            ("TimeLimit", limit_text(shown)),
+            ("TimeMin", shown.option("time-min", "N/A")),
+        ),
         *_times(shown),
         *_place(shown),
         *_files(shown),
-    )  # fmt: skip
+    )
 
 
 def _word(column: str, shown: Shown) -> str:
@@ -327,14 +344,19 @@ def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
     return (
         (("PartitionName", partition.name), ("Site", site)),
         (("State", "UP" if partition.up else "DOWN"), ("Default", _yes(partition.is_default))),
-        (("DefaultTime", "NONE" if default_s is None else seconds_text(default_s)),
-         ("MaxTime", limit)),
-        (("MinNodes", str(partition.min_nodes)),
-         ("MaxNodes", "UNLIMITED" if partition.max_nodes is None else str(partition.max_nodes)),
-         ("PriorityTier", str(partition.priority_tier)), ("PreemptMode", partition.preempt_mode)),
+        (
+            ("DefaultTime", "NONE" if default_s is None else seconds_text(default_s)),
+            ("MaxTime", limit),
+        ),
+        (
+            ("MinNodes", str(partition.min_nodes)),
+            ("MaxNodes", "UNLIMITED" if partition.max_nodes is None else str(partition.max_nodes)),
+            ("PriorityTier", str(partition.priority_tier)),
+            ("PreemptMode", partition.preempt_mode),
+        ),
         (("TotalCPUs", str(sum(n.cpus for n in nodes))), ("TotalNodes", str(len(nodes)))),
         (("Nodes", folded([node.name for node in nodes])),),
-    )  # fmt: skip
+    )
 
 
 def _yes(is_so: bool) -> str:
@@ -362,10 +384,13 @@ def _site(row: SiteRow) -> Record:
     return (
         (("SiteName", row.name), ("Region", row.region), ("State", "UP" if row.up else "DOWN")),
         (("SlurmVersion", row.slurm_version or "Unknown"), ("DownSince", _known(row.down_since_s))),
-        (("TotalNodes", str(nodes)), ("TotalGPUs", str(gpus)),
-         ("AllocGPUs", str(sum(p.gpus_alloc for p in row.partitions)))),
+        (
+            ("TotalNodes", str(nodes)),
+            ("TotalGPUs", str(gpus)),
+            ("AllocGPUs", str(sum(p.gpus_alloc for p in row.partitions))),
+        ),
         (("Partitions", ",".join(dict.fromkeys(p.partition for p in row.partitions))),),
-    )  # fmt: skip
+    )
 
 
 KINDS: Final[Mapping[str, Callable[[Sequence[str]], tuple[list[Record], list[str]]]]] = (

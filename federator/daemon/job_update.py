@@ -35,15 +35,36 @@ from federator.slurm.options.update_fields import FIELDS, UpdateField, field_of
 
 _FIELDS: Final[Mapping[str, UpdateField]] = {field.name.lower(): field for field in FIELDS}
 _OF_ONE_COMPONENT: Final = frozenset(
-    {"constraint", "core-spec", "cores-per-socket", "cpus-per-task", "gres", "mem", "mem-per-cpu",
-     "exclude", "licenses", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node",
-     "partition", "reservation", "sockets-per-node", "switches", "thread-spec",
-     "threads-per-core", "tmp"}
-)  # fmt: skip
+    {
+        "constraint",
+        "core-spec",
+        "cores-per-socket",
+        "cpus-per-task",
+        "gres",
+        "mem",
+        "mem-per-cpu",
+        "exclude",
+        "licenses",
+        "mincpus",
+        "nodelist",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "partition",
+        "sockets-per-node",
+        "reservation",
+        "switches",
+        "thread-spec",
+        "threads-per-core",
+        "tmp",
+    }
+)
 _DENIED: Final = "Access/permission denied"
 _ON: Final[Mapping[str, bool]] = {"yes": True, "1": True, "no": False, "0": False}
-_INSTEAD: Final[Mapping[str, Sequence[str]]] = {"mem": ("mem-per-cpu", "mem-per-gpu"),
-                                                "mem-per-cpu": ("mem", "mem-per-gpu")}  # fmt: skip
+_INSTEAD: Final[Mapping[str, Sequence[str]]] = {
+    "mem": ("mem-per-cpu", "mem-per-gpu"),
+    "mem-per-cpu": ("mem", "mem-per-gpu"),
+}
 
 
 class _Change(NamedTuple):

@@ -93,13 +93,11 @@ class Term:
         self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = 0.0
-        self._tidying = CheckpointCleanup(
-            own.now, federation.ledger, federation.is_ready, self.clock()
-        )
-        self._transitions = TransitionLog(federation.ledger)
-        history, links = edges.history, self._links.by_site
+        history, links, ledger = edges.history, self._links.by_site, federation.ledger
+        self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
+        self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
-        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), followers)
+        self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(

@@ -23,6 +23,7 @@ from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
+from federator.faults.slurmctld import SimulatedAccounts
 from federator.model import event
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
@@ -54,11 +55,11 @@ def _scancel_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(
-        self: FaultyDriver, missing: Collection[Missing]
+        self: SimulatedAccounts, missing: Collection[Missing]
     ) -> Mapping[AttemptId, AttemptReport]:
         return {}
 
-    monkeypatch.setattr(FaultyDriver, "accounted", nothing)
+    monkeypatch.setattr(SimulatedAccounts, "ends_of", nothing)
 
 
 def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,15 @@ def everywhere(act: Callable[[str], None]) -> None:
 
 def reserve(site: str, name: str, *words: str, nodes: str = "") -> None:
     at(
-        site, "scontrol", "create", "reservation", f"reservationname={name}", "users=root",
-        f"nodes={nodes or f'{site}-g[1-8]'}", *words,
-    )  # fmt: skip
+        site,
+        "scontrol",
+        "create",
+        "reservation",
+        f"reservationname={name}",
+        "users=root",
+        f"nodes={nodes or f'{site}-g[1-8]'}",
+        *words,
+    )
 
 
 def listed(running: Running, site: str) -> dict[str, Any]:

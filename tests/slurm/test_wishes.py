@@ -24,9 +24,16 @@ def reserved(testbed: object) -> Iterator[None]:
     """At each site a reservation of node g8 for vision1."""
     for site in SITES:
         at(
-            site, "scontrol", "create", "reservation", f"reservationname={RESERVED}",
-            "users=vision1", "starttime=now", "duration=60", f"nodes={site}-g8",
-        )  # fmt: skip
+            site,
+            "scontrol",
+            "create",
+            "reservation",
+            f"reservationname={RESERVED}",
+            "users=vision1",
+            "starttime=now",
+            "duration=60",
+            f"nodes={site}-g8",
+        )
     yield
     for site in SITES:
         at(site, "scontrol", "delete", f"reservationname={RESERVED}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from federator.faults.checks.evidence import Evidence, Truth
 from federator.model.lifecycle import TERMINAL, WorkloadState
@@ -73,13 +74,14 @@ def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
         "epoch",
         "log_began",
         "next_id",
-        "id_of_key",
+        "keys.id_of",
         "array_tasks",
-        "shrinking",
+        "promised.shrinking",
         "drains",
     ):
-        if getattr(one, name) != getattr(other, name):
-            found[name] = f"{getattr(one, name)} against {getattr(other, name)}"
+        part = attrgetter(name)
+        if part(one) != part(other):
+            found[name] = f"{part(one)} against {part(other)}"
     if list(one.entries) != list(other.entries):
         found["entries"] = f"{list(one.entries)} against {list(other.entries)}"
     for id_, entry in one.entries.items():

@@ -14,10 +14,15 @@ from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
 
-_WITHOUT_NOTICE: Final = frozenset({
-    WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
-    WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
-})  # fmt: skip  # of those too that were to leave, but were not told in time
+_WITHOUT_NOTICE: Final = frozenset(
+    {
+        WorkloadEvent.NODE_FAILED,
+        WorkloadEvent.SITE_PREEMPTED,
+        WorkloadEvent.LIMIT_STRUCK,
+        WorkloadEvent.SITE_REQUEUED,
+        WorkloadEvent.PREEMPTED,
+    }
+)  # of those too that were to leave, but were not told in time
 _BY_THE_SITE: Final = frozenset({WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.SITE_REQUEUED})
 _NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF)
 

@@ -48,6 +48,21 @@ def _one(title: str, about: str, unit: str, expr: str) -> Panel:
     return Panel(title, about, unit, (Query(expr, title.lower()),), "stat", 4)
 
 
+def _times(title: str, about: str, metric: str) -> Panel:
+    halves = Query(_quantile(0.5, metric), "half"), Query(_quantile(0.99, metric), "99 %")
+    return Panel(title, about, "s", halves)
+
+
+def _by_tenant(title: str, about: str, metric: str, unit: str = "short") -> Panel:
+    expr = f'sum by (tenant) ({metric}{{tenant=~"$tenant"}})'
+    return Panel(title, about, unit, (Query(expr, "{{tenant}}"),))
+
+
+def _by_kind(title: str, metric: str) -> Panel:
+    query = Query(f"{_rate(metric, 'kind')} > 0", "{{kind}}")
+    return Panel(title, "By kind, a second.", "ops", (query,))
+
+
 FLEET: Final = Board(
     "federator-fleet",
     "Federator: fleet and queue",
@@ -246,28 +261,13 @@ TENANTS: Final = Board(
                 ),
             ),
         ),
-        Panel(
+        _by_tenant(
             "Part of all use",
             "Over the time that credit counts.",
+            "federator_tenant_usage_ratio",
             "percentunit",
-            (
-                Query(
-                    'sum by (tenant) (federator_tenant_usage_ratio{tenant=~"$tenant"})',
-                    "{{tenant}}",
-                ),
-            ),
         ),
-        Panel(
-            "Pending workloads",
-            "By tenant.",
-            "short",
-            (
-                Query(
-                    'sum by (tenant) (federator_tenant_pending_workloads{tenant=~"$tenant"})',
-                    "{{tenant}}",
-                ),
-            ),
-        ),
+        _by_tenant("Pending workloads", "By tenant.", "federator_tenant_pending_workloads"),
         Panel(
             "Work destroyed",
             "GPUs whose work is lost to evictions, on average.",
@@ -353,33 +353,11 @@ DAEMON: Final = Board(
             "s",
             "time() - max(federator_pass_start_timestamp_seconds)",
         ),
-        Panel(
-            "Turns",
-            "Time of a turn of the loop; commands wait as long.",
-            "s",
-            (
-                Query(_quantile(0.5, "federator_turn_seconds"), "half"),
-                Query(_quantile(0.99, "federator_turn_seconds"), "99 %"),
-            ),
+        _times(
+            "Turns", "Time of a turn of the loop; commands wait as long.", "federator_turn_seconds"
         ),
-        Panel(
-            "Commits",
-            "Time of a durable append to the log.",
-            "s",
-            (
-                Query(_quantile(0.5, "federator_log_commit_seconds"), "half"),
-                Query(_quantile(0.99, "federator_log_commit_seconds"), "99 %"),
-            ),
-        ),
-        Panel(
-            "Passes",
-            "Time of a scheduling pass.",
-            "s",
-            (
-                Query(_quantile(0.5, "federator_pass_seconds"), "half"),
-                Query(_quantile(0.99, "federator_pass_seconds"), "99 %"),
-            ),
-        ),
+        _times("Commits", "Time of a durable append to the log.", "federator_log_commit_seconds"),
+        _times("Passes", "Time of a scheduling pass.", "federator_pass_seconds"),
         Panel(
             "Passes and rounds",
             "A second.",
@@ -389,18 +367,8 @@ DAEMON: Final = Board(
                 Query("sum(rate(federator_pass_rounds_total[$__rate_interval]))", "rounds"),
             ),
         ),
-        Panel(
-            "Observations",
-            "By kind, a second.",
-            "ops",
-            (Query(f"{_rate('federator_observations_total', 'kind')} > 0", "{{kind}}"),),
-        ),
-        Panel(
-            "Records",
-            "By kind, a second.",
-            "ops",
-            (Query(f"{_rate('federator_log_records_total', 'kind')} > 0", "{{kind}}"),),
-        ),
+        _by_kind("Observations", "federator_observations_total"),
+        _by_kind("Records", "federator_log_records_total"),
         Panel(
             "CPU",
             "Cores that the daemon uses.",

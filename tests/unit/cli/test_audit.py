@@ -47,9 +47,13 @@ def test_lines_are_chosen_by_time_user_and_act(folder: Path) -> None:
     assert shown(folder, "--act", "award").count("\n") == 1
     (line,) = json.loads(shown(folder, "--who", "root", "--json"))["lines"]
     assert line == {
-        "n": 1, "at_s": 100.0, "act": "drain", "by": "root", "on": "alpine",
+        "n": 1,
+        "at_s": 100.0,
+        "act": "drain",
+        "by": "root",
+        "on": "alpine",
         "why": {"reason": "new fans"},
-    }  # fmt: skip
+    }
 
 
 def test_a_sound_audit_says_where_it_ends_and_that_may_be_expected_later(folder: Path) -> None:

@@ -78,8 +78,13 @@ LISTED = NodesReply(
                     at_s=0.0,
                     nodes=(
                         NodeRow(
-                            name=f"{site}-g1", state="idle", partitions=("gpu",), cpus=64,
-                            mem_mib=512_000, gpu_type="a100", gpus=8,
+                            name=f"{site}-g1",
+                            state="idle",
+                            partitions=("gpu",),
+                            cpus=64,
+                            mem_mib=512_000,
+                            gpu_type="a100",
+                            gpus=8,
                         ),
                     ),
                     partitions=(PartitionRow(name="gpu"),),
@@ -88,7 +93,7 @@ LISTED = NodesReply(
         )
         for site in ("alpine", "cedar")
     )
-)  # fmt: skip
+)
 Lines = Callable[[str], list[str]]
 
 
@@ -195,9 +200,17 @@ def test_simple_slurm_reads_the_table_as_csv(lines: Lines) -> None:
     form = '"%i","%j","%t","%M","%L","%D","%C","%m","%b","%R"'
     header, *rows = csv.reader(lines(f"squeue --me -o '{form}'"))
     assert header == [
-        "JOBID", "NAME", "ST", "TIME", "TIME_LEFT", "NODES", "CPUS", "MIN_MEMORY",
-        "TRES_PER_NODE", "NODELIST(REASON)",
-    ]  # fmt: skip
+        "JOBID",
+        "NAME",
+        "ST",
+        "TIME",
+        "TIME_LEFT",
+        "NODES",
+        "CPUS",
+        "MIN_MEMORY",
+        "TRES_PER_NODE",
+        "NODELIST(REASON)",
+    ]
     assert rows[0][0:3] + rows[0][-2:] == [str(ID), "train", "R", "gres/gpu:8", "n[1-2]"]
     assert all(len(row) == len(header) for row in rows)
 

@@ -101,7 +101,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
         ("gpu-types", ["a100\talpine"]),
         ("nodes", ["g1\talpine"]),
     ],
-)  # fmt: skip
+)
 def test_words_that_no_shell_expands_are_told_once(
     kind: str, lines: list[str], asked: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:

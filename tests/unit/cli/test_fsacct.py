@@ -41,17 +41,36 @@ MADE = AccountingAttempt(
     state="COMPLETED",
 )
 FIRST = AccountingAttempt(
-    attempt=1, site="boreal", site_job_id=3, partition="gpu", node_list="b1", nodes=1, cpus=8,
-    started_at_s=NOW_S - 200, ended_at_s=NOW_S - 150, state="NODE_FAIL", reason="FedNodeFail b1",
-)  # fmt: skip
+    attempt=1,
+    site="boreal",
+    site_job_id=3,
+    partition="gpu",
+    node_list="b1",
+    nodes=1,
+    cpus=8,
+    started_at_s=NOW_S - 200,
+    ended_at_s=NOW_S - 150,
+    state="NODE_FAIL",
+    reason="FedNodeFail b1",
+)
 
 
 def row(**changes: Any) -> AccountingRow:
     base: dict[str, Any] = {
-        "id": ID, "name": "train", "user": "ada", "tenant": "vision", "state": "COMPLETED",
-        "submitted_at_s": NOW_S - 300, "eligible_at_s": NOW_S - 300, "over_at_s": NOW_S - 20,
-        "asked_nodes": 2, "asked_cpus": 16, "asked_gpus": 16, "time_limit_s": 3600.0, "last": MADE,
-    }  # fmt: skip
+        "id": ID,
+        "name": "train",
+        "user": "ada",
+        "tenant": "vision",
+        "state": "COMPLETED",
+        "submitted_at_s": NOW_S - 300,
+        "eligible_at_s": NOW_S - 300,
+        "over_at_s": NOW_S - 20,
+        "asked_nodes": 2,
+        "asked_cpus": 16,
+        "asked_gpus": 16,
+        "time_limit_s": 3600.0,
+        "last": MADE,
+    }
     return AccountingRow(**{**base, **changes})
 
 
@@ -158,15 +177,33 @@ def test_values_are_written_as_sacct_writes_them(run: Run) -> None:
 @pytest.mark.parametrize(
     ("changes", "start", "end", "state", "nodes"),
     [
-        ({"state": "PENDING", "over_at_s": 0.0, "last": None}, "Unknown", "Unknown", "PENDING",
-         "None assigned"),
-        ({"state": "CANCELLED", "last": None}, "None", "2026-11-18T11:06:20", "CANCELLED",
-         "None assigned"),
-        ({"state": "RUNNING", "over_at_s": 0.0,
-          "last": AccountingAttempt(attempt=1, started_at_s=NOW_S - 60, node_list="a1")},
-         "2026-11-18T11:05:40", "Unknown", "RUNNING", "a1"),
+        (
+            {"state": "PENDING", "over_at_s": 0.0, "last": None},
+            "Unknown",
+            "Unknown",
+            "PENDING",
+            "None assigned",
+        ),
+        (
+            {"state": "CANCELLED", "last": None},
+            "None",
+            "2026-11-18T11:06:20",
+            "CANCELLED",
+            "None assigned",
+        ),
+        (
+            {
+                "state": "RUNNING",
+                "over_at_s": 0.0,
+                "last": AccountingAttempt(attempt=1, started_at_s=NOW_S - 60, node_list="a1"),
+            },
+            "2026-11-18T11:05:40",
+            "Unknown",
+            "RUNNING",
+            "a1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_yet_is_unknown_and_what_never_was_is_none(
     run: Run, changes: dict[str, Any], start: str, end: str, state: str, nodes: str
 ) -> None:

@@ -183,11 +183,15 @@ def test_json_has_the_figures_and_the_advice(run: Run) -> None:
         (MeasuredUse(cpu_s=50_000.0, mem_mib=40_000.0), "COMPLETED", 4000.0, []),
         (MeasuredUse(), "TIMEOUT", 3600.0, ["--time above 01:00:00: it was ended by its limit"]),
         (MeasuredUse(), "OUT_OF_MEMORY", 3600.0, ["--mem=64G: its memory was not enough"]),
-        (MeasuredUse(mem_mib=65_000.0), "FAILED", 3600.0,
-         ["--mem=40G: hardly any memory was left"]),
+        (
+            MeasuredUse(mem_mib=65_000.0),
+            "FAILED",
+            3600.0,
+            ["--mem=40G: hardly any memory was left"],
+        ),
         (MeasuredUse(), "COMPLETED", float("inf"), []),
     ],
-)  # fmt: skip
+)
 def test_advice(use: MeasuredUse, state: str, limit_s: float, hints: list[str]) -> None:
     made = attempt(use)
     job = row(made, state=state, limit_s=limit_s)

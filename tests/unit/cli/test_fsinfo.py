@@ -195,9 +195,19 @@ def test_the_plain_table_can_be_of_some_sites_and_partitions(run: Run) -> None:
 def test_partitions_and_states_have_rows_as_with_sinfo(run: Run) -> None:
     done = run(["-l"])
     assert done.words[1] == [
-        "PARTITION", "CLUSTER", "AVAIL", "TIMELIMIT", "JOB_SIZE", "ROOT", "OVERSUBS", "GROUPS",
-        "NODES", "STATE", "RESERVATION", "NODELIST",
-    ]  # fmt: skip
+        "PARTITION",
+        "CLUSTER",
+        "AVAIL",
+        "TIMELIMIT",
+        "JOB_SIZE",
+        "ROOT",
+        "OVERSUBS",
+        "GROUPS",
+        "NODES",
+        "STATE",
+        "RESERVATION",
+        "NODELIST",
+    ]
     rows = [(w[0], w[1], w[2], w[3], w[8], w[9], *w[10:]) for w in done.words[2:]]
     assert rows == [
         ("gpu*", "alpine", "up", "1-00:00:00", "1", "draining", "a6"),
@@ -261,8 +271,14 @@ def test_a_node_in_two_partitions_counts_once_where_none_is_shown(run: Run) -> N
     [
         ("%F/%C", ["3/4/2/9/88/368/184/640"]),  # as Open OnDemand asks: the fleet in a row
         ("%P", ["gpu*", "cpu", "bare"]),
-        ("%R|%l|%L|%s", ["gpu|1-00:00:00|n/a|1-infinite", "cpu|infinite|1:00:00|1-4",
-                         "bare|infinite|n/a|1-infinite"]),
+        (
+            "%R|%l|%L|%s",
+            [
+                "gpu|1-00:00:00|n/a|1-infinite",
+                "cpu|infinite|1:00:00|1-4",
+                "bare|infinite|n/a|1-infinite",
+            ],
+        ),
         ("%G %D", ["gpu:a100:8 7", "(null) 1", "gpu:h100:8,nic:2 1"]),
         ("%f %A", ["nvlink 3/3", "(null) 0/1"]),
         ("%c %m", ["64+ 512000"]),
@@ -271,7 +287,7 @@ def test_a_node_in_two_partitions_counts_once_where_none_is_shown(run: Run) -> N
         ("%E|%D", ["none|6", "fan broken|2", "gone|1"]),
         ("%5P|%.8R", ["gpu* |     gpu", "cpu  |     cpu", "bare |    bare"]),
     ],
-)  # fmt: skip
+)
 def test_columns_by_letter_show_what_sinfo_would(run: Run, text: str, lines: list[str]) -> None:
     assert sorted(run(["-h", "-o", text]).lines) == sorted(lines)
 

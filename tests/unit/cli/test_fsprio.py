@@ -19,17 +19,35 @@ HEAD = "JOBID PARTITION ACCOUNT PRIORITY QUOTA AGE FAIRSHARE NICE CREDIT RANK"
 
 def row(number: int, position: int, **changes: Any) -> QueueRow:
     rank: dict[str, Any] = {
-        "policy": "mast", "ranked_at_s": 0.0, "priority": 2, "tenant_priority": 2,
-        "within_quota": True, "credit": 30.5, "position": position, "of": 3, "waited_s": 7200.0,
-        "age_term": 2.0, "fair_share_term": 30.0, "nice_term": 0.5, "non_preemptible_term": 1.0,
-        "age_cap_h": 168.0, "usage_share_frac": 0.25,
-    }  # fmt: skip
+        "policy": "mast",
+        "ranked_at_s": 0.0,
+        "priority": 2,
+        "tenant_priority": 2,
+        "within_quota": True,
+        "credit": 30.5,
+        "position": position,
+        "of": 3,
+        "waited_s": 7200.0,
+        "age_term": 2.0,
+        "fair_share_term": 30.0,
+        "nice_term": 0.5,
+        "non_preemptible_term": 1.0,
+        "age_cap_h": 168.0,
+        "usage_share_frac": 0.25,
+    }
     rank |= {name: changes.pop(name) for name in set(changes) & set(rank)}
     base: dict[str, Any] = {
-        "id": ID + number, "name": "train", "user": "ada", "tenant": "vision", "priority": 2,
-        "state": "PENDING", "attempt": 0, "submitted_at_s": 0.0, "rank": QueueRank(**rank),
+        "id": ID + number,
+        "name": "train",
+        "user": "ada",
+        "tenant": "vision",
+        "priority": 2,
+        "state": "PENDING",
+        "attempt": 0,
+        "submitted_at_s": 0.0,
+        "rank": QueueRank(**rank),
         "details": JobDetails(partitions=("gpu", "big")),
-    }  # fmt: skip
+    }
     return QueueRow(**{**base, **changes})
 
 
@@ -90,8 +108,13 @@ def test_long_has_every_term_of_sprio_and_of_the_federation(run: Run) -> None:
     head, line = run("-l", row(1, 1)).splitlines()
     shown = dict(zip(head.split(), line.split(), strict=False))
     assert [shown[name] for name in ("USER", "SITE", "ASSOC", "JOBSIZE", "QOS", "TRES")] == [
-        "ada", "0", "0", "0", "0", "0",
-    ]  # fmt: skip
+        "ada",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+    ]
     assert shown["NOPREEMPT"] == "-1.00"
 
 
@@ -101,8 +124,15 @@ def test_norm_shows_parts_of_one(run: Run) -> None:
 
 
 def test_a_policy_without_quota_and_credit_shows_neither(run: Run) -> None:
-    unranked = QueueRank(policy="global-fifo", by_quota=False, ranked_at_s=0.0, priority=3,
-                         tenant_priority=3, position=1, of=1)  # fmt: skip
+    unranked = QueueRank(
+        policy="global-fifo",
+        by_quota=False,
+        ranked_at_s=0.0,
+        priority=3,
+        tenant_priority=3,
+        position=1,
+        of=1,
+    )
     assert (
         run("-h -o %g|%k|%F|%f|%a", row(1, 1, rank=unranked))
         == "n/a|0.00|0.00|0.0000000|0.0000000\n"

@@ -15,12 +15,19 @@ from federator.wire.replies import Reply
 
 def tenant(name: str, **changes: Any) -> TenantRow:
     base: dict[str, Any] = {
-        "name": name, "priority": 3, "users": ("ada",), "quota": {"gpus": 30, "cpus": None},
-        "limit": {"gpus": 64, "cpus": None}, "used": {"gpus": 8, "cpus": 9},
-        "used_own": {"gpus": 8, "cpus": 9}, "borrowed": {"gpus": 2, "cpus": 0},
-        "lent": {"gpus": 0, "cpus": 0}, "average_gpus": 4.25, "usage_share_frac": 0.25,
+        "name": name,
+        "priority": 3,
+        "users": ("ada",),
+        "quota": {"gpus": 30, "cpus": None},
+        "limit": {"gpus": 64, "cpus": None},
+        "used": {"gpus": 8, "cpus": 9},
+        "used_own": {"gpus": 8, "cpus": 9},
+        "borrowed": {"gpus": 2, "cpus": 0},
+        "lent": {"gpus": 0, "cpus": 0},
+        "average_gpus": 4.25,
+        "usage_share_frac": 0.25,
         "fair_share_term": 18.0,
-    }  # fmt: skip
+    }
     return TenantRow(**{**base, **changes})
 
 
@@ -84,9 +91,12 @@ def test_users_and_accounts_are_chosen_as_with_sshare(
 ) -> None:
     assert run(f"-P -n -o user,account {words}") == "".join(
         f"{user}|{line}\n"
-        for user, line in zip(users, (text.split("|")[1] for text in
-                              run(f"-P -h -o user,account {words}").splitlines()), strict=True)
-    )  # fmt: skip
+        for user, line in zip(
+            users,
+            (text.split("|")[1] for text in run(f"-P -h -o user,account {words}").splitlines()),
+            strict=True,
+        )
+    )
 
 
 def test_long_says_how_quota_and_use_compare(run: Run) -> None:
@@ -107,11 +117,14 @@ def test_a_policy_without_fair_share_shows_none(run: Run) -> None:
     ("words", "said"),
     [
         ("-o account,foo", 'Invalid field requested: "foo"'),
-        ("-m", "--partition cannot be honoured: accounts of the federation have no partitions; "
-         "leave it out"),
+        (
+            "-m",
+            "--partition cannot be honoured: accounts of the federation have no partitions; "
+            "leave it out",
+        ),
         ("--json", "--json cannot be honoured: use federator tenants --json"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line(run: Run, words: str, said: str) -> None:
     assert run(words) == f"fsshare: error: {said}\n"
 

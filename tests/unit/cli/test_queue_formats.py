@@ -243,13 +243,29 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(
 def test_the_long_view_is_squeues_and_the_site(ask: Ask) -> None:
     _, (_, header, line), _ = ask(["-l"], row())
     assert header.split() == [
-        "JOBID", "PARTITION", "NAME", "USER", "STATE", "TIME", "TIME_LIMI", "NODES", "CLUSTER",
+        "JOBID",
+        "PARTITION",
+        "NAME",
+        "USER",
+        "STATE",
+        "TIME",
+        "TIME_LIMI",
+        "NODES",
+        "CLUSTER",
         "NODELIST(REASON)",
-    ]  # fmt: skip
+    ]
     assert line.split() == [
-        "4294967296", "gpu", "train", "ada", "RUNNING", "1:02:05", "1-00:00:00", "2", "alpine",
+        "4294967296",
+        "gpu",
+        "train",
+        "ada",
+        "RUNNING",
+        "1:02:05",
+        "1-00:00:00",
+        "2",
+        "alpine",
         "n[1-2]",
-    ]  # fmt: skip
+    ]
 
 
 def test_start_shows_when_and_where_waiting_jobs_could_start(ask: Ask) -> None:

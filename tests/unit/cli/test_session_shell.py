@@ -141,9 +141,13 @@ def test_a_shell_opens_on_the_first_node_on_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("login", "host", "port"),
-    [("cedar", "cedar", None), ("cedar:2222", "cedar", "2222"), ("[fd00::1]:22", "fd00::1", "22"),
-     ("[fd00::1]", "fd00::1", None)],
-)  # fmt: skip
+    [
+        ("cedar", "cedar", None),
+        ("cedar:2222", "cedar", "2222"),
+        ("[fd00::1]:22", "fd00::1", "22"),
+        ("[fd00::1]", "fd00::1", None),
+    ],
+)
 def test_ssh_is_given_host_and_port(login: str, host: str, port: str | None) -> None:
     reply = SessionReply(id=1, state="RUNNING", silence_s=0.0, site="s", login=login)
     argv = argv_of(reply, "true", terminal=False)

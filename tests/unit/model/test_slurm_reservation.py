@@ -29,9 +29,14 @@ def test_a_reservation_that_is_over_has_no_occurrence() -> None:
 
 @pytest.mark.parametrize(
     ("flag", "in_s"),
-    [("HOURLY", HOUR_S), ("DAILY", DAY_S), ("WEEKDAY", DAY_S), ("WEEKEND", DAY_S),
-     ("WEEKLY", 7 * DAY_S)],
-)  # fmt: skip
+    [
+        ("HOURLY", HOUR_S),
+        ("DAILY", DAY_S),
+        ("WEEKDAY", DAY_S),
+        ("WEEKEND", DAY_S),
+        ("WEEKLY", 7 * DAY_S),
+    ],
+)
 def test_until_slurm_names_the_next_one_it_comes_as_early_as_it_can(flag: str, in_s: float) -> None:
     start_s, end_s = reservation(flag).occurrence(4_600.0) or (0.0, 0.0)
     assert (start_s, end_s) == (1_000.0 + in_s, 4_600.0 + in_s)

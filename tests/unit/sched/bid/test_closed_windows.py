@@ -26,14 +26,22 @@ DAY_S = 86_400.0
 
 
 def window(
-    *nodes: str, begins_in_s: float = HOUR_S, lasts_s: float = HOUR_S, again_s: float = 0.0,
-    name: str = "maint", cpus: int = 0,
-) -> SiteWindow:  # fmt: skip
+    *nodes: str,
+    begins_in_s: float = HOUR_S,
+    lasts_s: float = HOUR_S,
+    again_s: float = 0.0,
+    name: str = "maint",
+    cpus: int = 0,
+) -> SiteWindow:
     starts_at_s = NOW_S + begins_in_s
     return SiteWindow(
-        name=name, starts_at_s=starts_at_s, ends_at_s=starts_at_s + lasts_s, nodes=nodes,
-        again_s=again_s, cpus=dict.fromkeys(nodes, cpus) if cpus else {},
-    )  # fmt: skip
+        name=name,
+        starts_at_s=starts_at_s,
+        ends_at_s=starts_at_s + lasts_s,
+        nodes=nodes,
+        again_s=again_s,
+        cpus=dict.fromkeys(nodes, cpus) if cpus else {},
+    )
 
 
 def site(
@@ -43,9 +51,10 @@ def site(
     used = {name: share for job in running for name, share in job.nodes.items()}
     built = [
         replace(n, gpus_alloc=used[n.name].gpus, cpus_alloc=used[n.name].cpus)
-        if n.name in used else n
+        if n.name in used
+        else n
         for n in rack("a", nodes)
-    ]  # fmt: skip
+    ]
     ordered = tuple(sorted(windows, key=lambda w: w.starts_at_s))
     scheduler.update(built, (), running=running, windows=ordered)
     return scheduler
@@ -53,9 +62,12 @@ def site(
 
 def asks(limit_s: float, nodes: int = 1, id_: int = 1, preempt_gpus: float = 0.0) -> BidRequest:
     return bid_request(
-        id=WorkloadId(id_), jobs=(gang(nodes),), time_limit_s=limit_s, priority=1,
+        id=WorkloadId(id_),
+        jobs=(gang(nodes),),
+        time_limit_s=limit_s,
+        priority=1,
         preempt_gpus=preempt_gpus,
-    )  # fmt: skip
+    )
 
 
 def answers(scheduler: SiteScheduler, *asked: BidRequest, at_s: float = NOW_S) -> list[SiteAnswer]:
@@ -143,9 +155,14 @@ def test_overlapping_ones_close_all_their_nodes() -> None:
 
 def test_a_gang_waits_until_the_last_of_them_is_over() -> None:
     other = RunningJob(
-        id=9, tenant="t", priority=1, preemptible=False, started_at_s=0.0,
-        nodes={"a3": NodeShare(gpus=8, cpus=64)}, ends_by_s=NOW_S + 600.0,
-    )  # fmt: skip
+        id=9,
+        tenant="t",
+        priority=1,
+        preemptible=False,
+        started_at_s=0.0,
+        nodes={"a3": NodeShare(gpus=8, cpus=64)},
+        ends_by_s=NOW_S + 600.0,
+    )
     scheduler = site(window("a1"), window("a2", lasts_s=3 * HOUR_S), nodes=3, running=(other,))
     (answer,) = answers(scheduler, asks(2 * HOUR_S, nodes=3))
     assert answer.refusal is not None
@@ -154,9 +171,14 @@ def test_a_gang_waits_until_the_last_of_them_is_over() -> None:
 
 def test_a_predicted_start_is_not_shortly_before_a_window_that_it_would_run_into() -> None:
     other = RunningJob(
-        id=9, tenant="t", priority=1, preemptible=False, started_at_s=0.0,
-        nodes={"a1": NodeShare(gpus=8, cpus=64)}, ends_by_s=NOW_S + 1.5 * HOUR_S,
-    )  # fmt: skip
+        id=9,
+        tenant="t",
+        priority=1,
+        preemptible=False,
+        started_at_s=0.0,
+        nodes={"a1": NodeShare(gpus=8, cpus=64)},
+        ends_by_s=NOW_S + 1.5 * HOUR_S,
+    )
     scheduler = site(window("a2", begins_in_s=2 * HOUR_S), nodes=2, running=(other,))
     (answer,) = answers(scheduler, asks(HOUR_S, nodes=2))
     assert answer.refusal is not None
@@ -166,9 +188,14 @@ def test_a_predicted_start_is_not_shortly_before_a_window_that_it_would_run_into
 
 def test_what_never_ends_between_two_occurrences_has_no_start() -> None:
     busy = RunningJob(
-        id=9, tenant="t", priority=1, preemptible=False, started_at_s=0.0,
-        nodes={"a2": NodeShare(gpus=8, cpus=64)}, ends_by_s=NOW_S + 600.0,
-    )  # fmt: skip
+        id=9,
+        tenant="t",
+        priority=1,
+        preemptible=False,
+        started_at_s=0.0,
+        nodes={"a2": NodeShare(gpus=8, cpus=64)},
+        ends_by_s=NOW_S + 600.0,
+    )
     daily = window("a1", "a2", again_s=DAY_S)
     (answer,) = answers(site(daily, running=(busy,)), asks(DAY_S - HOUR_S + 60, nodes=2))
     assert answer.refusal is not None
@@ -180,9 +207,14 @@ def test_what_never_ends_between_two_occurrences_has_no_start() -> None:
 
 def test_nobody_is_evicted_on_nodes_that_are_about_to_close() -> None:
     victim = RunningJob(
-        id=9, tenant="t", priority=7, preemptible=True, started_at_s=0.0,
-        nodes={"a1": NodeShare(gpus=8, cpus=64)}, ends_by_s=NOW_S + 600.0,
-    )  # fmt: skip
+        id=9,
+        tenant="t",
+        priority=7,
+        preemptible=True,
+        started_at_s=0.0,
+        nodes={"a1": NodeShare(gpus=8, cpus=64)},
+        ends_by_s=NOW_S + 600.0,
+    )
     scheduler = site(window("a1"), nodes=1, running=(victim,))
     scheduler.rank({WorkloadId(9): VictimTerms(priority=7)})
     short, long = asks(600.0, preempt_gpus=8.0), asks(2 * HOUR_S, id_=2, preempt_gpus=8.0)

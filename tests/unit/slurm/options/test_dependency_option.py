@@ -34,7 +34,7 @@ def of(kind: DependencyKind, job: int, task: int | None = None, minutes: int = 0
         ("singleton,afterok:7", [Condition(kind=K.SINGLETON), of(K.AFTER_OK, 7)], False),
         ("afterok:7:7", [of(K.AFTER_OK, 7)], False),
     ],
-)  # fmt: skip
+)
 def test_a_dependency_is_read_as_sbatch_reads_it(
     text: str, conditions: list[Condition], any_of: bool
 ) -> None:
