@@ -6,6 +6,7 @@ Each runs a small pipeline at alpine, as a user's on a login node would: ``tests
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -26,13 +27,23 @@ WANTED = PROGRAMS / "requirements.txt"
 RUN = """
 cd "$1" && shift
 federator shims "$PWD/bin" >&2
-PATH=$PWD/bin:$PWD/packages/bin:$PATH PYTHONPATH=$PWD/packages exec "$@"
+packages=${PWD%/*}/packages
+PATH=$PWD/bin:$packages/bin:$PATH PYTHONPATH=$packages exec "$@"
 """
 
 
 @pytest.fixture(scope="module")
-def packages(testbed: StateDir) -> Path:
-    """The clients and all that they need, for the Python of alpine; fetched once."""
+def shared_packages(testbed: StateDir) -> Iterator[Path]:
+    """The clients and all that they need, in a folder that the sites of a region share."""
+    fetched, folder = _fetched(testbed), testbed.shared(REGION) / USER / "packages"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(fetched, folder, copy_function=os.link)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def _fetched(testbed: StateDir) -> Path:
+    """The folder into which they are fetched once, for the Python of alpine."""
     site = layout.site("alpine")
     if f"{sys.version_info[0]}.{sys.version_info[1]}" != site.python:
         pytest.skip(f"the clients are fetched by Python {site.python} alone, which alpine has")
@@ -78,11 +89,10 @@ class Client:
 
 
 @pytest.fixture
-def client(federation: Running, packages: Path, testbed: StateDir) -> Iterator[Client]:
-    folder = testbed.shared(REGION) / USER / "clients"
+def client(federation: Running, shared_packages: Path) -> Iterator[Client]:
+    folder = shared_packages.with_name("clients")
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(PROGRAMS, folder)
-    shutil.copytree(packages, folder / "packages")
     folder.chmod(0o777)
     yield Client(folder)
     shutil.rmtree(folder)
@@ -119,6 +129,7 @@ SNAKEMAKE = (
     *("snakemake", "--executor", "slurm", "--jobs", "3", "--latency-wait", "5"),
     *("--default-resources", "slurm_account=vision", "slurm_partition=fed"),
     *("--seconds-between-status-checks", "5"),
+    *("--slurm-init-seconds-before-status-checks", "5"),  # by itself it looks after 40 s
 )
 
 

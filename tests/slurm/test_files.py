@@ -208,20 +208,23 @@ def test_a_users_own_file_is_neither_renamed_nor_written_over(testbed: StateDir,
     assert testbed
 
 
-@pytest.mark.parametrize(("gpu", "region"), [("a100", "west"), ("h100", "east")])
 def test_an_empty_checkpoint_folder_goes_when_its_workload_has_ended_and_no_other(
-    federation: Running, testbed: StateDir, gpu: str, region: str
+    federation: Running, testbed: StateDir
 ) -> None:
     saves = '#!/bin/sh\ndate >"$FED_CHECKPOINT_DIR/state"\n'
-    asked = [f"--gres=gpu:{gpu}:1", "--time=5"]
-    empty = federation.submit("#!/bin/sh\nls -d $FED_CHECKPOINT_DIR/.fed\n", *asked)
-    saved = federation.submit(saves, *asked)
-    made = testbed.shared(region) / USER / "checkpoints"
-    rows = federation.await_end(empty, saved)
+    empty, saved = [], []
+    for gpu, region in (("a100", "west"), ("h100", "east")):
+        asked, made = [f"--gres=gpu:{gpu}:1", "--time=5"], testbed.shared(region) / USER
+        looks = federation.submit("#!/bin/sh\nls -d $FED_CHECKPOINT_DIR/.fed\n", *asked)
+        empty.append((looks, made / "checkpoints" / str(looks)))
+        keeps = federation.submit(saves, *asked)
+        saved.append((keeps, made / "checkpoints" / str(keeps)))
+    rows = federation.await_end(*(id_ for id_, _ in empty + saved))
     assert {row["state"] for row in rows} == {"COMPLETED"}
-    within(150, lambda: not (made / str(empty)).exists())
-    assert (made / str(saved) / "state").exists()
-    shutil.rmtree(made / str(saved))
+    within(150, lambda: not any(folder.exists() for _, folder in empty))
+    for _, folder in saved:
+        assert (folder / "state").exists()
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("site", ["alpine", "boreal", "cedar"])

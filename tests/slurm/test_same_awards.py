@@ -34,11 +34,10 @@ SHAPES = (
     ("--gres=gpu:8", "--nodes=4"),
     ("--gres=gpu:2", "--nodes=1", "--cpus-per-task=4"),
 )
-LASTING = (
-    "#!/bin/sh\nsleep 90\n"  # beyond the last submission, on a slow machine too: what of an end
-)
-# and a submission came first, that were on their way together, is not in the log
-BETWEEN_S = 2.0  # two submissions; every site has been swept meanwhile
+# Jobs last beyond the last submission, on a slow machine too: what of an end and a submission came
+# first, that were on their way together, is not in the log.
+LASTING = "#!/bin/sh\nsleep 60\n"
+EVERY_S = 2.0  # a submission; every site has been swept meanwhile
 
 
 @pytest.fixture
@@ -60,8 +59,9 @@ def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running)
     sites = tuple(empty_site(fleet, name) for name in config.sites)
     ids = []
     for k in range(18):
+        began_s = time.monotonic()
         ids.append(fleet.submit(LASTING, "--time=5", *SHAPES[k % len(SHAPES)]))
-        time.sleep(BETWEEN_S)
+        time.sleep(max(EVERY_S / 2, EVERY_S - (time.monotonic() - began_s)))
     fleet.await_end(*ids, timeout_s=480)
     fleet.stop()
     with closing(SqliteStore(fleet.folder / "queue.db")) as store:

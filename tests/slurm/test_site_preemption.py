@@ -7,7 +7,7 @@ if the site preempted it, since what it runs for itself matters more to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -21,6 +21,7 @@ from tests.slurm.federation import (
     at,
     federation_jobs,
     starts,
+    until,
     within,
 )
 
@@ -31,7 +32,8 @@ ENDED = {"CANCELLED", "COMPLETED", "FAILED", "PREEMPTED"}
 _NOTES = f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
 WORKS = f"{_NOTES}sleep 300\n"
 REQUEUES_ITSELF = (
-    f'{_NOTES}sleep 2\n[ "$FED_ATTEMPT" = 1 ] && scontrol requeue "$SLURM_JOB_ID"\nsleep 300\n'
+    f"{_NOTES}{until('requeue')}"
+    '[ "$FED_ATTEMPT" = 1 ] && scontrol requeue "$SLURM_JOB_ID"\nsleep 300\n'
 )
 
 
@@ -49,14 +51,14 @@ def local_work_first(site: str, mode: str) -> Iterator[None]:
 
 
 @contextmanager
-def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
-    """A workload that runs at a site; there is room at every other site then."""
+def running_at(site: str, federation: Running, *scripts: str) -> Iterator[list[Row]]:
+    """Workloads that run at a site; there is room at every other site then."""
     with federation.only_room_at(site):
-        id_ = federation.submit(script, *GANG)
-        row = federation.await_state(id_, "RUNNING")
-        assert (row["site"], row["attempt"]) == (site, 1)
-        within(60, lambda: starts(id_))  # its node's gate has let it
-    yield row
+        ids = [federation.submit(script, *GANG) for script in scripts]
+        rows = [federation.await_state(id_, "RUNNING") for id_ in ids]
+        assert {(row["site"], row["attempt"]) for row in rows} == {(site, 1)}
+        within(60, lambda: len(starts(*ids)) == len(ids))  # their nodes' gates have let them
+    yield rows
 
 
 def again(federation: Running, id_: int) -> Row:
@@ -85,7 +87,7 @@ def states_of(site: str, id_: int, attempt: int) -> list[str]:
 def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
     federation: Running, site: str, mode: str, left: str
 ) -> None:
-    with local_work_first(site, mode), running_at(site, federation, WORKS) as first:
+    with local_work_first(site, mode), running_at(site, federation, WORKS) as (first,):
         id_ = first["id"]
         at(
             site,
@@ -107,22 +109,24 @@ def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
     assert [start[:3] for start in starts(id_)] == [(id_, 1, site), (id_, 2, row["site"])]
 
 
-@pytest.mark.parametrize("how", ["requeue", "requeuehold", "itself"])
 @pytest.mark.parametrize("site", SITES)
 def test_what_is_requeued_at_its_site_is_taken_back_and_runs_once_more(
-    federation: Running, site: str, how: str
+    federation: Running, site: str, go: Callable[..., None]
 ) -> None:
-    """By an admin, or by itself as submitit and Lightning do."""
-    script = REQUEUES_ITSELF if how == "itself" else WORKS
-    with running_at(site, federation, script) as first:
-        id_ = first["id"]
-        if how != "itself":
-            at(site, "scontrol", how, str(first["site_job_id"]))
-        row = again(federation, id_)
-    within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])
-    code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
-    assert code == "FedPreempted" if how == "requeuehold" else code in {None, "FedRequeued"}
-    assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
+    """By an admin, who may hold it, or by itself as submitit and Lightning do."""
+    scripts = {"requeue": WORKS, "requeuehold": WORKS, "itself": REQUEUES_ITSELF}
+    with running_at(site, federation, *scripts.values()) as rows:
+        firsts = dict(zip(scripts, rows, strict=True))
+        go(word="requeue")
+        for how in ("requeue", "requeuehold"):
+            at(site, "scontrol", how, str(firsts[how]["site_job_id"]))
+        seconds = {how: again(federation, first["id"]) for how, first in firsts.items()}
+    for how, row in seconds.items():
+        id_ = row["id"]
+        within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])  # noqa: B023
+        code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
+        assert code == "FedPreempted" if how == "requeuehold" else code in {None, "FedRequeued"}
+        assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
 
 
 @contextmanager
@@ -141,7 +145,7 @@ def test_what_an_admin_moves_to_a_partition_of_others_is_followed_there(
     federation: Running, site: str
 ) -> None:
     """Once it waits again; users of these sites are not allowed to."""
-    with running_at(site, federation, WORKS) as first:
+    with running_at(site, federation, WORKS) as (first,):
         id_, job = first["id"], str(first["site_job_id"])
         move = f"scontrol update jobid={job} partition=local; squeue -ho %P -j {job}"
         with unseen(site):

@@ -4,8 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from psij import Job, JobAttributes, JobExecutor, JobSpec, ResourceSpecV1
+from psij.executors.batch.slurm import SlurmExecutorConfig
 
-executor = JobExecutor.get_instance("slurm")
+config = SlurmExecutorConfig(queue_polling_interval=3)  # s; by itself it looks every 30
+executor = JobExecutor.get_instance("slurm", config=config)
 
 
 def submitted(name, *argv):
