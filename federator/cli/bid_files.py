@@ -109,6 +109,8 @@ class WindowFields(Struct, frozen=True, forbid_unknown_fields=True):
     cpus: dict[str, _Count] = {}
     maintenance: bool = False
     again_s: _Number = 0.0
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
 
 
 class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):

@@ -214,6 +214,9 @@ class Session:
                 if reply.state != "COMPLETED":
                     self._say_over(reply)
                 return
+            if reply is not None and reply.left_s <= 0:  # Slurm is ending it
+                self.say(f"job {self.id} is over: its time limit", always=True)
+                return
             time.sleep(FIRST_POLLS_S)
         self.cancel()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 from federator.config import FederationConfig
@@ -110,8 +111,14 @@ class InteractiveJobs:
             here=bool(entry.site) and caller.via == entry.site,
             reason=main_reason(entry, refusals),
             site_state=entry.site_state,
+            left_s=self._left_s(entry),
             refusals={str(site): refusal for site, refusal in refusals.items()},
         )
+
+    def _left_s(self, entry: WorkloadRecord) -> float:
+        if not entry.started_at_s or entry.state in TERMINAL:
+            return inf
+        return entry.started_at_s + entry.workload.time_limit_s - self._clock()
 
     def _login(self, site: SiteName) -> str:
         """Where users of a site log in: by default where its agent is reached."""

@@ -7,6 +7,7 @@ nothing here may need ``asyncio``, ``dataclasses`` or the plans of bids; see ``r
 from __future__ import annotations
 
 from enum import Enum
+from math import inf
 from typing import Final
 
 import msgspec
@@ -340,6 +341,7 @@ class SessionReply(Message, frozen=True, kw_only=True, tag="session_is"):
     here: bool = False  # the call came from that site
     reason: Reason | None = None
     site_state: str = ""  # Slurm's last word
+    left_s: float = inf  # of its time limit, while it runs
     # By site, of the last pass that tried it.
     refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
 

@@ -56,6 +56,12 @@ def test_its_name_tells_the_version_of_the_package(built: Path) -> None:
     assert built.name == f"federator-{__version__}-py3-none-any.whl"
 
 
+def test_a_package_index_would_accept_it(built: Path) -> None:
+    wheel.check(built)
+    metadata = wheel.contents(built)[f"federator-{__version__}.dist-info/METADATA"].decode()
+    assert "\nLicense-Expression: BSD-3-Clause\n" in metadata
+
+
 @pytest.mark.parametrize("name", TREES)
 def test_every_file_that_a_site_is_given_is_in_it(built: Path, name: str) -> None:
     asked = subprocess.run(

@@ -39,9 +39,9 @@ if not pid:
 def size(rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 size(33, 111)
-seen, shown, until = b"", b"", time.monotonic() + 60
+seen, shown, until = b"", b"", time.monotonic() + 40
 while time.monotonic() < until:
-    if acts and re.search(acts[0][0].encode(), seen):
+    if acts and re.search(acts[0][0].encode(), seen, re.S):
         _, kind, what = acts.pop(0)
         seen = b""
         size(*what) if kind == "size" else os.write(fd, what.encode())
@@ -51,6 +51,8 @@ while time.monotonic() < until:
         except OSError:
             break
         seen, shown = seen + part, shown + part
+else:
+    os.kill(pid, 9)
 print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()]))
 """
 
@@ -86,6 +88,16 @@ def window(
     return status, shown
 
 
+def begun(federation: Running, name: str, state: str) -> Row:
+    """The live job of a name, once it is in a state."""
+
+    def look() -> list[Row]:
+        return [r for r in federation.rows() if (r["name"], r["state"]) == (name, state)]
+
+    (row,) = within(30, look)
+    return row
+
+
 def ended(federation: Running) -> Row:
     """The last job, once it is over."""
     (*_, row) = federation.rows()
@@ -116,7 +128,7 @@ def test_a_command_runs_on_a_node_of_any_site_with_its_input_output_and_status(
     )
     assert done.stdout == f"hello at {node} as {user}\n"
     assert done.exit_status == 7
-    assert done.stderr.splitlines()[0] == "no"
+    assert "no" in done.stderr.splitlines()
     row = ended(federation)
     assert (row["state"], row["site"], row["user"]) == ("COMPLETED", there, user)
 
@@ -159,9 +171,9 @@ def test_a_terminal_has_the_size_of_the_window_and_its_control_c(
         here,
         f"fsrun --pty {GPU[there]} env PS1='ready> ' bash --norc --noprofile -i",
         ("ready> ", "type", "stty size; tty\r"),
-        ("33 111.*dev/pts(?s:.*)ready> ", "size", (50, 160)),
+        ("33 111.*dev/pts.*ready> ", "size", (50, 160)),
         ("", "type", "stty size; echo slee'ps'; sleep 60\r"),
-        ("50 160(?s:.*)sleeps", "type", "\x03"),
+        ("50 160.*sleeps", "type", "\x03"),
         ("ready> ", "type", "echo $TERM; exit 5\r"),
         user="nlp1",
     )
@@ -208,8 +220,7 @@ def test_a_command_that_is_killed_leaves_nothing(federation: Running, state: str
         shell("cedar", "fsalloc --no-shell -w cedar-g3 --gres=gpu:h100:8")
     start = f"fsrun -w cedar-g3 {GPU['cedar']} sleep 300 >/dev/null 2>&1 & echo $!"
     pid = shell("alpine", start).stdout.strip()
-    (*_, row) = federation.rows()
-    federation.await_state(row["id"], state)
+    row = begun(federation, "sleep", state)
     at("alpine", "kill", "-KILL", pid)
     gone = federation.await_end(row["id"], timeout_s=4 * SILENCE_S)[0]
     assert gone["state"] == "CANCELLED"
@@ -236,8 +247,7 @@ def test_a_job_that_is_cancelled_ends_its_command_and_says_so(federation: Runnin
 def test_a_session_goes_on_while_the_daemon_is_away(federation: Running) -> None:
     began = f"fsrun {GPU['cedar']} sh -c 'sleep 12; echo well' >~/well 2>&1; echo $? >>~/well"
     shell("alpine", f"({began}) >/dev/null 2>&1 & true")
-    within(20, lambda: federation.rows()[-1]["state"] == "RUNNING")
-    id_ = federation.rows()[-1]["id"]
+    id_ = begun(federation, "sh", "RUNNING")["id"]
     federation.kill()
     federation.start()
     within(30, lambda: "0" in shell("alpine", "cat ~/well").stdout.splitlines())
@@ -246,7 +256,7 @@ def test_a_session_goes_on_while_the_daemon_is_away(federation: Running) -> None
 
 
 def test_one_that_stays_is_used_from_anywhere_by_its_user_alone(federation: Running) -> None:
-    kept = shell("cedar", f"fsalloc --no-shell {GPU['boreal']}")
+    kept = shell("cedar", f"fsalloc --no-shell -w boreal-g1 {GPU['boreal']}")
     assert kept.exit_status == 0, kept.stderr
     row = federation.rows()[-1]
     time.sleep(2 * SILENCE_S)  # nobody asks about it

@@ -49,7 +49,7 @@ def test_one_submission_runs_wherever_its_account_partition_and_type_have_other_
     }
     for site, id_ in ids.items():
         row = running.await_state(id_, "RUNNING")
-        assert (row["site"], row["partition"], row["account"]) == (site, "train", "vision")
+        assert (row["site"], row["tenant"]) == (site, "vision")
         job = str(row["site_job_id"])
         shown = at(site, "squeue", "--noheader", f"--jobs={job}", "--format=%a %P %b").split()
         assert shown[:2] == [ACCOUNTS[site], "fed"]

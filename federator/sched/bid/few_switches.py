@@ -17,7 +17,8 @@ def under_few_switches(
     """The nodes as chosen, if they are under few enough switches; else others, or why not.
 
     Those switches are tried that have most of what the job wants, beginning with those above nodes
-    that it names. That finds nodes whenever there are some, but for a job that counts features.
+    that it names. For a job of so many nodes alike that finds nodes whenever there are some; one
+    with totals over so many nodes, or that counts features, may wait in vain until it gives up.
 
     Args:
         job: with ``switches``.

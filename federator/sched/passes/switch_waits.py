@@ -42,10 +42,13 @@ class SwitchWaits:
 
     def give_up(self, turn: Transaction) -> None:
         """Record what has waited long enough; to be called while no pass is open."""
-        for id_ in [id_ for id_, until_s in self._until_s.items() if until_s <= turn.now_s]:
-            del self._until_s[id_]
+        for id_, until_s in list(self._until_s.items()):
             entry = turn.ledger.entries.get(id_)
-            if entry is not None and entry.state in _WAITS:
+            waits = entry is not None and entry.state in _WAITS
+            if waits and until_s > turn.now_s:
+                continue
+            del self._until_s[id_]
+            if entry is not None and waits:
                 jobs = tuple(replace(job, switches=0) for job in entry.workload.jobs)
                 turn.record(Amended(at_s=turn.now_s, workloads=(id_,), jobs=jobs))
 

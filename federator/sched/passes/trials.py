@@ -57,5 +57,5 @@ class Trials:
             if trial.round.over(turn.now_s):
                 del self._open[pass_id]
                 answers, winner = trial.answers(self._ledger, self._sites, guests())
-                told = AnswerTested(client=trial.client, answers=answers, winner=winner)
-                turn.commands.append(told)
+                reply = AnswerTested(client=trial.client, answers=answers, winner=winner)
+                turn.commands.append(reply)

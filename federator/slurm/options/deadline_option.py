@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from federator.errors import InvalidRequest
 from federator.slurm.options import quantities
 
+_WITHIN_S: Final = 1.0
 _LEAST_S: Final = 60.0  # of a job without a limit of its own
 TOO_LATE: Final = (
     "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)"
@@ -47,8 +48,9 @@ def deadline(
     takes_s = _LEAST_S if given is None else quantities.time_limit_s(given)
     if isinf(takes_s) and given is not None:
         raise InvalidRequest(TOO_LATE)
-    found = Deadline(at_s, at_s - ceil(takes_s / 60) * 60)  # Slurm counts in minutes
-    if found.starts_by_s < begin_at_s:
+    # Slurm counts limits in minutes and times in seconds: it may start within the last one.
+    found = Deadline(at_s, at_s - ceil(takes_s / 60) * 60 + _WITHIN_S)
+    if found.starts_by_s <= begin_at_s:
         raise InvalidRequest(TOO_LATE)
     return found
 

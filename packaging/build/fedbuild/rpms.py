@@ -6,6 +6,7 @@ distribution that packages are for. Libraries are fetched on the host.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -129,3 +130,13 @@ def _inputs(packages: list[PackageContents]) -> Iterator[ArchivedFile]:
             path=f"{folder}/SOURCES/{rpm_contents.source_name(package)}",
             data=rpm_contents.source(package),
         )
+
+
+def main() -> None:
+    """Build all packages into the folder that the command line names."""
+    made = make(Path(sys.argv[1]), StateDir.default(), print)
+    print(*made.lint, *made.paths, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from federator.cli.bid import bid
 from federator.cli.bid_files import read_request, read_snapshot
 from federator.errors import FederatorError, InvalidRequest
+from federator.model.window import SiteWindow
 
 SNAPSHOT = """
 {"site": "alpine", "now_s": 1000,
@@ -274,3 +276,21 @@ def test_whatever_stands_in_a_file_is_read_or_refused(
         path.write_text(json.dumps(document | {key: value}))
         with suppress(FederatorError):
             read(path)
+
+
+def test_windows_of_a_live_snapshot_are_read_as_they_are_shown(tmp_path: Path) -> None:
+    window = SiteWindow(
+        name="r1",
+        starts_at_s=0.0,
+        ends_at_s=9_000.0,
+        nodes=("a1",),
+        users=("ada",),
+        accounts=("vision",),
+    )
+    file = tmp_path / "snapshot.json"
+    shown = {**snapshot(), "windows": [msgspec.to_builtins(window)]}
+    names = [node["name"] for node in shown["nodes"]]
+    shown["windows"][0]["nodes"] = names[:1]
+    file.write_text(json.dumps(shown))
+    (read,) = read_snapshot(file).windows
+    assert read == msgspec.structs.replace(window, nodes=(names[0],))

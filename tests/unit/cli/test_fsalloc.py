@@ -236,6 +236,16 @@ def test_a_job_that_is_over_ends_the_command(
     assert capsys.readouterr().err == f"fsrun: job {ID} is over: TIMEOUT\n"
 
 
+def test_a_job_at_its_time_limit_is_left_to_slurm(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ssh("exit 143")
+    federation.states = [how("RUNNING"), how("RUNNING", left_s=-3.0)]
+    assert run_fsrun("sleep", "100") == 143
+    assert capsys.readouterr().err == f"fsrun: job {ID} is over: its time limit\n"
+    assert not federation.was_cancelled
+
+
 def test_one_that_starts_again_elsewhere_is_over_for_its_command(
     federation: Federation,
     ssh: Callable[[str], None],

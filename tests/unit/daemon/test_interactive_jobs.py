@@ -70,6 +70,7 @@ def test_its_user_is_told_where_it_runs() -> None:
     assert (reply.state, reply.site, reply.here) == ("RUNNING", "alpine", True)
     assert (reply.node_names, reply.site_job_id > 0) == (("a1",), True)
     assert reply.silence_s == SILENCE_S
+    assert 1790 < reply.left_s <= 1800
 
 
 def test_another_user_is_told_nothing() -> None:

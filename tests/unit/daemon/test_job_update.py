@@ -105,7 +105,7 @@ def test_an_operator_sets_a_deadline_that_goes_by_the_time_limit_of_now(desk: De
     operate(desk, id_, deadline=f"uts{at_s}")
     update(desk, id_, timelimit="20")
     w = desk.federation.entry(id_).workload
-    assert (w.deadline_at_s, w.starts_by_s) == (at_s, at_s - 1_200)
+    assert (w.deadline_at_s, w.starts_by_s) == (at_s, at_s - 1_199)
     desk.federation.restart()
     desk.federation.compact()
     operate(desk, id_, deadline="")

@@ -4,55 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from importlib import metadata
 
 import pytest
-from fedbuild import package_contents, rpm_contents
+from fedbuild import libraries, package_contents, rpm_contents
 from fedbuild.deb_contents import platform_of
 from fedbuild.package_contents import PackageContents, Platform, Sources
-from packaging.requirements import Requirement
 
 from federator.testbed import images
 from federator.testbed.layout import SITES
 
 
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-INSTALLED = {normal(found.name) for found in metadata.distributions()}
-
-
-def needed_by(name: str, extra: str, python: str) -> set[str]:
-    """All that a distribution needs under ``python``, with one extra of it or none.
-
-    The first release of that Python: what any release of it may need is needed.
-    """
-    marked = {
-        "extra": extra,
-        "platform_machine": "x86_64",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "linux",
-    }
-    found: set[str] = set()
-    for wanted in map(Requirement, metadata.requires(name) or ()):
-        if wanted.marker is None or wanted.marker.evaluate(marked):
-            found.add(normal(wanted.name))
-            # What another Python needs is not installed here, and cannot be looked into.
-            if normal(wanted.name) in INSTALLED:
-                for inner in wanted.extras or {""}:
-                    found |= needed_by(wanted.name, inner, python)
-    return found
-
-
 def needed_anywhere(extra: str = "") -> set[str]:
     """What the project needs under the Python of one release of Debian at least."""
-    return set().union(*(needed_by("federator", extra, site.python) for site in SITES))
+    return set(libraries.needed([extra])) - {libraries.PROJECT}
 
 
-def names(libraries: Iterable[str]) -> set[str]:
-    return {normal(name) for name in libraries}
+def names(found: Iterable[str]) -> set[str]:
+    return set(map(libraries.normal, found))
 
 
 PLATFORMS = {**{site.suite: platform_of(site) for site in SITES}, "el": rpm_contents.PLATFORM}
@@ -76,7 +44,7 @@ def test_the_daemons_host_brings_what_the_extra_needs_beside_it() -> None:
 def test_the_daemon_reaches_redis_under_the_python_of_every_release() -> None:
     """redis 8 imports async_timeout before Python 3.11.3; bookworm has 3.11.2."""
     (bookworm,) = [site for site in SITES if site.suite == "bookworm"]
-    assert "async-timeout" in needed_by("redis", "", bookworm.python)
+    assert "async-timeout" in libraries.needed(["daemon"], [bookworm.python])["redis"]
     assert "async-timeout" in package_contents.DAEMON_LIBRARIES
 
 

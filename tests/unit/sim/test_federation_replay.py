@@ -78,6 +78,8 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> 
 NOT_SET = {
     "name",
     "enable_user_top",
+    "interactive.max_s",
+    "interactive.silence_s",
 }  # an option of its own; what users may do, who here do nothing
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 

@@ -82,11 +82,12 @@ def test_who_is_not_root_goes_by_the_engine(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_command_that_takes_too_long_is_ended_with_its_children(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    argv = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    own = f"sleep 60.{os.getpid()}"  # not of another run on this machine
+    argv = ["sh", "-c", f"{own} & echo $!; wait"]
     monkeypatch.setattr(inside, "_cheapest_argv", lambda *_: (argv, None))
     with pytest.raises(SiteUnavailable, match="did not end"):
         inside.execute(SITES[0], ["sleep", "60"], timeout_s=0.3)  # it would wait for the pipe
-    left = subprocess.run(["pgrep", "-f", "^sleep 60$"], capture_output=True, check=False)
+    left = subprocess.run(["pgrep", "-f", f"^{own}$"], capture_output=True, check=False)
     assert left.stdout == b""
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from math import inf
+from pathlib import Path
 
 import pytest
 
+from federator.cli.slurm_time import parsed_time
 from federator.errors import InvalidRequest
 from federator.slurm.options.deadline_option import NO_DEADLINE, Deadline, deadline, earliest
+from federator.slurm.options.options import parse_words
 
 AT_S = 1_798_704_000.0
+NOW_S = AT_S - 7_200.0
 AT = f"uts{AT_S:.0f}"
 
 
@@ -27,7 +32,7 @@ AT = f"uts{AT_S:.0f}"
 def test_it_starts_so_early_that_it_can_end_by_then(
     limit: str | None, time_min: str | None, takes_s: float
 ) -> None:
-    assert deadline(AT, limit, time_min, 0.0) == Deadline(AT_S, AT_S - takes_s)
+    assert deadline(AT, limit, time_min, 0.0) == Deadline(AT_S, AT_S - takes_s + 1.0)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,25 @@ def test_without_one_a_job_starts_whenever_it_can() -> None:
 
 def test_of_a_het_job_the_earliest_counts() -> None:
     assert earliest((Deadline(9.0, 7.0), Deadline(12.0, 2.0), NO_DEADLINE)) == Deadline(9.0, 2.0)
+
+
+RECORDED = json.loads((Path(__file__).parent / "wished_values.json").read_text())
+ANSWERS = [(words, takers) for kind, words, takers, _ in RECORDED if kind == "deadline"]
+
+
+@pytest.mark.parametrize(("words", "takers"), ANSWERS)
+def test_what_26_05_takes_is_taken(words: list[str], takers: list[str]) -> None:
+    """22.05 takes more, and ends it later; see ``test_license_option`` for the recording."""
+    options, _ = parse_words(words)
+    given = {option.name: option.value or "" for option in options}
+
+    def unix(name: str) -> str:
+        return f"uts{parsed_time(given[name], NOW_S, to_come=True):.0f}"
+
+    try:
+        begin_at_s = float(unix("begin")[3:]) if "begin" in given else 0.0
+        found = deadline(unix("deadline"), given.get("time"), given.get("time-min"), begin_at_s)
+        taken = found.starts_by_s > NOW_S
+    except InvalidRequest:
+        taken = False
+    assert taken == ("26.05" in takers)

@@ -541,7 +541,7 @@ def test_a_gres_that_sbatch_would_not_read_is_refused_in_its_words(text: str) ->
 
 def test_a_deadline_is_read_beside_the_time_limit() -> None:
     asked = read("-t 10 --deadline=uts1798704000").deadline
-    assert asked == (1_798_704_000.0, 1_798_703_400.0)
+    assert asked == (1_798_704_000.0, 1_798_703_401.0)
 
 
 def test_a_hold_and_the_latest_begin_time_hold_for_the_whole_workload() -> None:
