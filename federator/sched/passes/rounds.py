@@ -39,7 +39,7 @@ from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import PassSummary, Round, asked_of
 from federator.sched.passes.site_view import SiteView
-from federator.sched.passes.switch_waits import SwitchWaits
+from federator.sched.passes.timed_wishes import SwitchWaits, reservation_begins_s
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.queue.borrowing import borrowers_must_be_preemptible
@@ -404,9 +404,10 @@ class Rounds:
     def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
         """Site or node that failed the workload is tried again in a while, not at the next pass.
 
-        So is one that gives up its wish for few switches.
+        So is one that gives up its wish for few switches, and one whose reservation begins.
         """
-        self._due_s = min(self._due_s, self._switch_waits.note(entry, turn.now_s))
+        wished_s = self._switch_waits.note(entry, turn.now_s)
+        self._due_s = min(self._due_s, wished_s, reservation_begins_s(entry, turn.now_s))
         if not entry.avoid_until_s and not entry.bad_nodes:
             return
         ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
