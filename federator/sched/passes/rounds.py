@@ -27,7 +27,7 @@ from federator.sched.passes.pass_memory import PassMemory
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import PassSummary, Round, RoundSeries
 from federator.sched.passes.site_view import SiteView
-from federator.sched.passes.switch_waits import SwitchWaits
+from federator.sched.passes.timed_wishes import SwitchWaits, reservation_begins_s
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trials import Trials
 from federator.sched.queue.policy import Policy
@@ -230,8 +230,9 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
-            again_s = _retry_s(entry, turn.now_s), self._switch_waits.note(entry, turn.now_s)
-            self._due_s = min(self._due_s, *again_s)
+            wished_s = self._switch_waits.note(entry, turn.now_s)
+            begins_s = reservation_begins_s(entry, turn.now_s)
+            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s), wished_s, begins_s)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}

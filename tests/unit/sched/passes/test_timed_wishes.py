@@ -6,8 +6,9 @@ from dataclasses import replace
 from math import inf
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.reason import ReasonCode
-from federator.model.workload import Job
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import Job, SiteName
+from federator.sched.passes.timed_wishes import reservation_begins_s
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -65,3 +66,20 @@ def test_a_job_that_was_cancelled_meanwhile_is_left_alone() -> None:
     f.cancel(id_)
     f.run_for(600.0)
     assert f.entry(id_).workload.jobs[0].switches == 1
+
+
+def test_a_job_is_due_when_its_reservation_begins() -> None:
+    f = two_racks()
+    id_ = f.submit(draft(together(3, inf)))
+    entry = f.entry(id_)
+    waits = (
+        Reason(code=ReasonCode.RESERVATION, detail=name, from_s=from_s)
+        for name, from_s in (("r1", 5_000.0), ("r2", 4_000.0), ("r3", 0.0))
+    )
+    entry.refusals = {
+        SiteName(f"s{k}"): Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        for k, reason in enumerate(waits)
+    }
+    assert reservation_begins_s(entry, 3_000.0) == 4_001.0
+    assert reservation_begins_s(entry, 4_500.0) == 5_001.0
+    assert reservation_begins_s(entry, 6_000.0) == inf

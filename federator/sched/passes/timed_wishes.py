@@ -1,4 +1,6 @@
-"""Lets jobs with ``--switches`` start under more switches when they have waited long enough.
+"""Says when jobs are due again that wait for time alone: for few switches, or a reservation.
+
+Jobs with ``--switches`` start under more switches when they have waited long enough.
 
 As in slurmctld the wait begins when a job could start but for the number of switches, and it is
 over for good. A daemon that comes after begins it anew.
@@ -17,6 +19,7 @@ from federator.model.workload import WorkloadId
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import WorkloadRecord
 
+_CLOCKS_APART_S = 1.0  # those of sites and daemon
 _WAITS = (WorkloadState.PENDING, WorkloadState.INELIGIBLE, WorkloadState.HELD)
 
 
@@ -51,6 +54,17 @@ class SwitchWaits:
             if entry is not None and waits:
                 jobs = tuple(replace(job, switches=0) for job in entry.workload.jobs)
                 turn.record(Amended(at_s=turn.now_s, workloads=(id_,), jobs=jobs))
+
+
+def reservation_begins_s(entry: WorkloadRecord, now_s: float) -> float:
+    """When the first reservation begins for which sites have said that a job waits; inf: none."""
+    begins = (
+        reason.from_s + _CLOCKS_APART_S
+        for refusal in entry.refusals.values()
+        for reason in refusal.reasons
+        if reason.code is ReasonCode.RESERVATION and reason.from_s + _CLOCKS_APART_S > now_s
+    )
+    return min(begins, default=inf)
 
 
 def _is_too_spread(entry: WorkloadRecord) -> bool:
