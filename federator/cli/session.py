@@ -41,6 +41,7 @@ POLL_S: Final = 1.0  # while it waits longer
 QUICK_S: Final = 5.0  # within which it usually starts
 EXPLAINED_S: Final = 2.0  # who waits longer is told why
 RENEW_S: Final = 15.0  # between two questions while it runs, or less by ``silence_s``
+ANSWER_S: Final = 10.0  # that a question may take; the command may have ended meanwhile
 SETTLES_S: Final = 1.0  # a job that was told to end does so
 ENDING_S: Final = 3.0  # for the command, once its job is over
 SSH_FAILED: Final = 255
@@ -285,7 +286,7 @@ def session_of(id_: int, *, attach: bool) -> SessionReply:
     Raises:
         FederatorError: it is another's, or nobody answers.
     """
-    reply = call(SessionCall(id=id_, attach=attach))
+    reply = call(SessionCall(id=id_, attach=attach), ANSWER_S)
     if isinstance(reply, ErrorReply):
         raise refused(reply)
     if not isinstance(reply, SessionReply):
@@ -339,11 +340,6 @@ def over_text(reply: SessionReply) -> str:
     why = f" ({reason_text(reply.reason)})" if reply.reason is not None else ""
     has_ended = reply.state not in _RUNS | _WAITS | {"CANCELLING"}
     return f"{(reply.site_state if has_ended else '') or reply.state}{why}"
-
-
-def leave(status: int) -> NoReturn:
-    """End the process."""
-    sys.exit(status)
 
 
 def inside_a_job(environment: Mapping[str, str]) -> bool:

@@ -51,7 +51,7 @@ class Federation:
         self.calls: list[Call] = []
         self.refusal: ErrorReply | None = None
 
-    def call(self, message: Call) -> Reply:
+    def call(self, message: Call, _timeout_s: float = 30.0) -> Reply:
         self.calls.append(message)
         match message:
             case SubmitCall():
