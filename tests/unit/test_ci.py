@@ -1,0 +1,30 @@
+"""The public CI runs every tier of ./test, and may write nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from federator.testbed.layout import REPOSITORY
+
+# fast is a part of unit, all is all of them, and bench asserts nothing.
+ELSEWHERE = {"fast", "all", "bench"}
+
+
+def workflow() -> dict[str, Any]:
+    text = (REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_every_tier_runs() -> None:
+    usage = (REPOSITORY / "test").read_text(encoding="utf-8")
+    (tiers,) = re.findall(r"usage: \./test \[([a-z |]+)\]", usage)
+    run = set(workflow()["jobs"]["ubuntu"]["strategy"]["matrix"]["tier"])
+    assert run == set(tiers.split(" | ")) - ELSEWHERE
+
+
+def test_it_may_only_read() -> None:
+    assert workflow()["permissions"] == {"contents": "read"}
