@@ -303,6 +303,10 @@ def test_whatever_happens_every_workload_ends_once_faults_stop(
     stop_faults(f)
     # Without its quota work that may not be evicted waits for as long as the admin means it to.
     f.reload(rules, (OWNER,) if evicting else ())
+    if evicting:
+        live = {i: e for i, e in f.federation.ledger.entries.items() if e.state not in TERMINAL}
+        firm = [i for i, e in live.items() if not e.workload.preemptible]
+        f.cancel(*(i for i in firm if live[i].workload.tenant != OWNER.name))
     f.run_until_all_end()
 
 
