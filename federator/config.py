@@ -182,7 +182,8 @@ class FederationConfig(Strict):
                 if here not in names:
                     message = f"unknown {word} '{brief(here)}'; {one_of(here, names)}"
                     yield (*at, kind, here), message
-        for keys, message in site.names.mistakes():
+        unlisted = {"partitions": site.partitions, "gpu_types": tuple(self.gpus)}
+        for keys, message in site.names.mistakes(unlisted):
             yield (*at, *keys), message
 
     def _parent_mistakes(self) -> Iterator[Mistake]:

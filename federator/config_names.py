@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
@@ -13,6 +13,7 @@ from federator.config_services import Strict
 from federator.config_tenants import TenantKey, checked_name
 from federator.model.site_names import SiteNames
 
+_FEATURE: Final = re.compile(r"[A-Za-z0-9_.:=/-]{1,128}", re.ASCII)
 _THERE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+/-]{0,127}", re.ASCII)
 
 
@@ -22,8 +23,15 @@ def _name_there(name: str) -> str:
     return name
 
 
+def _feature(name: str) -> str:
+    if not _FEATURE.fullmatch(name):
+        raise ValueError("expected a feature, as --constraint names it")
+    return name
+
+
 _Here = Annotated[str, AfterValidator(checked_name)]
 _There = Annotated[str, AfterValidator(_name_there)]
+_Feature = Annotated[str, AfterValidator(_feature)]
 
 
 class NamesConfig(Strict):
@@ -33,7 +41,7 @@ class NamesConfig(Strict):
     qos: dict[_Here, _There] = Field(default={})
     partitions: dict[_Here, _There] = Field(default={})
     gpu_types: dict[_Here, _There] = Field(default={})
-    features: dict[_There, _There] = Field(default={})
+    features: dict[_Feature, _There] = Field(default={})
 
     @property
     def there(self) -> SiteNames:
@@ -46,13 +54,19 @@ class NamesConfig(Strict):
             features=self.features,
         )
 
-    def mistakes(self) -> Iterator[tuple[tuple[str, ...], str]]:
+    def mistakes(
+        self, known: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
         """What cannot be undone: two of the federation's names for one of the site's.
 
         Several tenants may have one account: what is told back of jobs goes by attempt.
+
+        Args:
+            known: all names of the federation, by kind; those not listed here are the site's, too.
         """
         for kind in ("qos", "partitions", "gpu_types", "features"):
-            names: dict[str, str] = getattr(self, kind)
+            listed: dict[str, str] = getattr(self, kind)
+            names = {name: name for name in known.get(kind, ()) if name not in listed} | listed
             for there, times in Counter(names.values()).items():
                 if times > 1:
                     both = [here for here, name in names.items() if name == there]

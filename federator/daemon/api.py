@@ -146,9 +146,8 @@ class Api:
         user = call.user[:MAX_NAME]  # a site may write anything; no account has a longer name
         log.debug("call", user=user, site=origin, call=type(call.call).__name__)
         if user == call.user and self._config.speaks_for(origin, user):
-            roles = self.roles
-            roles.when_known(
-                user, lambda: self._take(call.call, roles.caller(user, origin), answer)
+            self.roles.when_known(
+                user, lambda: self._take(call.call, self.roles.caller(user, origin), answer)
             )
             return
         message = f"site {origin} may not speak for {user}: sites.{origin}.users says for whom"
@@ -165,10 +164,9 @@ class Api:
             named, meant = call.user, call.call
             self.roles.when_known(named, lambda: self._take(meant, self._page_user(named), answer))
             return
-        roles = self.roles
-        roles.when_known(
+        self.roles.when_known(
             user,
-            lambda: self._take(call, roles.caller(user, None)._replace(speaks=speaks), answer),
+            lambda: self._take(call, self.roles.caller(user, None)._replace(speaks=speaks), answer),
         )
 
     def _page_user(self, user: str) -> Caller:

@@ -19,7 +19,7 @@ from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
-from federator.daemon.group_lookup import GroupLookup
+from federator.daemon.group_lookup import GroupLookup, UserGroups
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.measuring import Measuring
@@ -121,7 +121,7 @@ class Term:
         """The desk for calls; it answers as long as this daemon leads."""
         taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
-        api.roles = Roles(self._own.now, look_up=GroupLookup())
+        api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note

@@ -55,6 +55,7 @@ _WITH_GPU_TYPES: Final = frozenset(
     }
 )
 _FEATURE: Final = re.compile(r"(?<![*A-Za-z0-9_.:=/-])[A-Za-z0-9_.:=/-]+", re.ASCII)
+_GPU_GRES: Final = re.compile(r"(gres[:/])?gpu:")
 _GPU_TYPE: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
@@ -156,9 +157,10 @@ class RenamingDriver(SlurmDriver):
         sign, name = ("-", account[1:]) if account.startswith("-") else ("", account)
         accounts = self._calls.accounts
         tenants = [tenant for tenant, there in accounts.items() if there == name]
-        if not tenants and name in accounts:  # another account than the tenant of this name has
-            tenants = [f"={name}"]
-        yield from (f"{sign}{tenant}" for tenant in tenants or [name])
+        if name not in accounts:
+            tenants.append(name)
+        # Without any it is another account than the tenant of this name has.
+        yield from (f"{sign}{tenant}" for tenant in tenants or [f"={name}"])
 
     def _holder(self, holder: Holder) -> Holder:
         account = self._back.accounts.get(holder.account, holder.account)
@@ -206,10 +208,10 @@ def _gres(part: str, option: str, types: Mapping[str, str]) -> str:
     if option.startswith("gpus"):
         head, rest = "", part
     else:
-        name, colon, rest = part.partition(":")
-        if name not in ("gpu", "gres/gpu") or not colon:
+        kind = _GPU_GRES.match(part)
+        if kind is None:
             return part
-        head = f"{name}:"
+        head, rest = kind[0], part[kind.end() :]
     found = _GPU_TYPE.match(rest)
     if found is None:
         return part

@@ -126,6 +126,13 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
         ),
         (
             "    partitions: [gpu, cpu]\n",
+            "    partitions: [gpu, cpu]\n    names: {partitions: {gpu: cpu}}\n",
+            14,
+            "sites.alpine.names.partitions.gpu",
+            "cpu is called 'cpu', too",
+        ),
+        (
+            "    partitions: [gpu, cpu]\n",
             "    partitions: [gpu, cpu]\n    names: {gpu_types: {a100: 'a b'}}\n",
             14,
             "sites.alpine.names.gpu_types.a100",

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from federator.config import FederationConfig
-from federator.daemon.group_lookup import TakeGroups
-from federator.daemon.roles import GROUPS_FRESH_S, Roles
+from federator.daemon.group_lookup import AGAIN_S, GROUPS_FRESH_S, TakeGroups, UserGroups
+from federator.daemon.roles import Roles
 from federator.faults.clock import VirtualClock
 from federator.model.eligibility import Hold
 from federator.model.event import Submitted
@@ -48,7 +48,7 @@ def config(**changes: Any) -> FederationConfig:
 
 def desk_of(config: FederationConfig) -> Desk:
     desk = Desk(config=config)
-    desk.api.roles = Roles(config, groups_of=lambda user: GROUPS.get(user, frozenset()))
+    desk.api.roles = Roles(config, UserGroups(lambda user: GROUPS.get(user, frozenset())))
     return desk
 
 
@@ -135,13 +135,13 @@ def test_a_user_s_groups_are_asked_for_once_a_minute() -> None:
         asked.append(user)
         return GROUPS["eve"]
 
-    roles = Roles(config(), groups_of=groups_of, clock=clock)
+    roles = Roles(config(), UserGroups(groups_of, clock))
     for _ in range(3):
         assert roles.caller("eve", None).operator
     clock.advance(GROUPS_FRESH_S)
     roles.caller("eve", None)
     assert asked == ["eve", "eve"]
-    Roles(CONFIG, groups_of=groups_of).caller("eve", None)  # no group is named
+    Roles(CONFIG, UserGroups(groups_of)).caller("eve", None)  # no group is named
     assert len(asked) == 2
 
 
@@ -155,7 +155,7 @@ def test_calls_wait_for_one_look_up_and_who_is_not_known_keeps_his_groups() -> N
         asked.append(user)
         answers.append(take)
 
-    roles = Roles(config(), clock=clock, look_up=look_up)
+    roles = Roles(config(), UserGroups(clock=clock, look_up=look_up))
     for k in range(3):
         roles.when_known("eve", partial(calls.append, k))
     assert (asked, calls) == (["eve"], [])
@@ -167,7 +167,10 @@ def test_calls_wait_for_one_look_up_and_who_is_not_known_keeps_his_groups() -> N
     roles.when_known("eve", partial(calls.append, 4))
     answers.pop()(None)  # the directory does not answer
     assert calls[-1] == 4
-    assert roles.caller("eve", None).operator
+    assert roles.by(config()).caller("eve", None).operator  # after a reload, too
+    clock.advance(AGAIN_S)
+    roles.when_known("eve", partial(calls.append, 5))
+    assert (calls[-1], len(answers)) == (4, 1)  # it is soon asked again
 
 
 # ---- the map of a site ----

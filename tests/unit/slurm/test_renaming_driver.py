@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.base import Holder, Sweep
@@ -57,6 +58,8 @@ def test_an_attempt_is_submitted_by_the_names_of_its_site() -> None:
         ("--gres=gpu:a100:8", "--gres=gpu:nvidia_a100_80gb_pcie:8"),
         ("--gres=gpu:a100", "--gres=gpu:nvidia_a100_80gb_pcie"),
         ("--gres=gpu:8", "--gres=gpu:8"),
+        ("--gres=gres:gpu:a100:2", "--gres=gres:gpu:nvidia_a100_80gb_pcie:2"),
+        ("--gres=gres/gpu:a100:2", "--gres=gres/gpu:nvidia_a100_80gb_pcie:2"),
         ("--gres=a100:1,gpu:a100:1", "--gres=a100:1,gpu:nvidia_a100_80gb_pcie:1"),
         ("--gpus-per-node=a100:4", "--gpus-per-node=nvidia_a100_80gb_pcie:4"),
         ("--gpus=h100:2", "--gpus=h100:2"),
@@ -131,9 +134,20 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     (window,) = asyncio.run(driver(monkeypatch, {}).sweep()).windows
-    assert window.accounts == ("vision", "nlp", "=vision", "-bio")
+    assert window.accounts == ("vision", "vis-grp", "nlp", "=vision", "-bio")
     assert window.admits("ada", "vision")  # whose account is vis-grp; not by the account vision
     assert not window.admits("ada", "bio")
+
+
+def test_a_shared_account_of_a_reservation_admits_the_tenant_of_its_name_too() -> None:
+    shared = RenamingDriver(
+        "boreal",
+        cast("SlurmClient", Client()),
+        SiteNames(accounts={"vision": "nlp"}),
+        AccountingNames(Dbd({})),
+    )
+    window = shared._window(replaced(KEPT, accounts=("nlp",)))
+    assert [window.admits("ada", tenant) for tenant in ("vision", "nlp", "bio")] == [1, 1, 0]
 
 
 def test_names_that_slurm_does_not_know_are_told_with_their_keys(
