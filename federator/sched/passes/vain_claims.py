@@ -11,7 +11,6 @@ from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger
 
 AGAIN_S: Final = 60.0  # a shape is tried again after this time
-SOON_S: Final = 5.0  # and after this one, if somebody was starting then who may be evicted later
 
 
 _Shape = tuple[int, int, frozenset[SiteName]]
@@ -30,12 +29,14 @@ class VainClaims:
         self._ledger = ledger
         self._terms = terms
         self._until_s: dict[_Shape, float] = {}
+        self._hopeful: set[_Shape] = set()  # of them; some were starting who may be evicted by then
         self._now_s = 0.0  # of the last pass
 
     def begin_pass(self, now_s: float) -> None:
         """Forget those that are to be tried again."""
         self._now_s = now_s
         self._until_s = {key: at_s for key, at_s in self._until_s.items() if at_s > now_s}
+        self._hopeful &= self._until_s.keys()
 
     def has(self, number: int, priority: int, home: frozenset[SiteName]) -> bool:
         """Tell whether nobody's eviction helped a shape when it was last tried."""
@@ -45,13 +46,14 @@ class VainClaims:
         """One was tried for a workload of this shape."""
         tenancy = self._ledger.tenancy
         home = tenancy.home(tenancy.row(self._ledger.entries[ranked.id].workload.tenant))
-        again_s = SOON_S if self._some_start(ranked.priority) else AGAIN_S
-        self._until_s[number, ranked.priority, home] = self._now_s + again_s
+        shape = number, ranked.priority, home
+        self._until_s[shape] = self._now_s + AGAIN_S
+        if self._some_start(ranked.priority):
+            self._hopeful.add(shape)
 
     def next_try_s(self) -> float | None:
-        """Unix time at which a shape is tried again soon; None: none is."""
-        soon_s = self._now_s + SOON_S
-        return min((s for s in self._until_s.values() if s <= soon_s), default=None)
+        """Unix time by which there may be victims for a shape that had none; None: for none."""
+        return min((self._until_s[shape] for shape in self._hopeful), default=None)
 
     def _some_start(self, priority: int) -> bool:
         """Tell whether somebody of a lower priority starts, who was no victim when it was tried."""
