@@ -17,7 +17,7 @@ from tests.slurm.guests import preemption, resumed, saver, steps_of
 pytestmark = pytest.mark.slurm
 
 GRACE_S = 15.0
-LEAVE_S = 120.0
+LEAVE_S = 75.0  # of which the daemon may be away some, and GRACE_S are for leaving
 NODE = ("-N1", "--gres=gpu:8")
 ALIVE = {"PENDING", "RUNNING", "COMPLETING", "SUSPENDED"}
 

@@ -17,7 +17,7 @@ from tests.slurm.federation import Running, within
 pytestmark = pytest.mark.slurm
 
 RUNS = 8
-RUN_S = 90
+RUN_S = 60
 ONE_GPU = ("-N1", "--gres=gpu:h100:1")
 GANG = (f"-N{layout.GPU_NODES.count}", f"--gres=gpu:h100:{layout.GPU_NODES.gpus}")
 PREDICTED = "predicted to start in"
