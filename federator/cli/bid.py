@@ -52,6 +52,7 @@ def answer_of(snapshot: Snapshot, request: BidRequest) -> SiteAnswer:
         local=snapshot.local,
         windows=snapshot.windows,
     )
+    scheduler.count_licenses(snapshot.licenses)
     (answer,) = scheduler.bid([request], snapshot.now_s)
     return answer
 

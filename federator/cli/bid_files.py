@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from federator.cli.json_file import brief, read_json
 from federator.errors import InvalidRequest
 from federator.model.gres import gres_of
+from federator.model.license import SiteLicense
 from federator.model.plan import BidRequest
 from federator.model.site import (
     START_UP_S,
@@ -113,6 +114,14 @@ class WindowFields(Struct, frozen=True, forbid_unknown_fields=True):
     accounts: tuple[str, ...] = ()
 
 
+class LicenseFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``licenses``."""
+
+    name: str
+    total: _Count
+    free: _Count
+
+
 class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
     """All of snapshot.json."""
 
@@ -123,6 +132,7 @@ class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
     local: list[LocalFields] = []
     switches: dict[str, str] = {}
     windows: list[WindowFields] = []
+    licenses: list[LicenseFields] = []
 
 
 class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +152,8 @@ class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
     cpus_per_node: _Count = 1
     mem_mib_per_node: _Count = 0
     gres: _Gres = ()
+    licenses: _Gres = ()
+    switches: _Count = 0
     partition: str | None = None
 
 
@@ -217,6 +229,7 @@ def read_snapshot(path: Path) -> Snapshot:
             SiteWindow(**_values(window))
             for window in sorted(fields.windows, key=lambda window: window.starts_at_s)
         ),
+        licenses=tuple(SiteLicense(**_values(each)) for each in fields.licenses),
     )
 
 
@@ -304,6 +317,8 @@ def _job(file: _File, k: int, name: str, job: WantedFields, knows_memory: bool) 
             cpus_per_node=job.cpus_per_node,
             mem_mib_per_node=job.mem_mib_per_node,
             gres=gres_of(job.gres),
+            licenses=tuple(sorted(job.licenses)),
+            switches=job.switches,
             gpu_types=job.gpu_types,
             features=job.features,
             exclusive=job.exclusive,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from federator.model.gres import Gres
 
@@ -28,3 +29,8 @@ def totals(licenses: Iterable[SiteLicense]) -> dict[str, int]:
 def free(licenses: Iterable[SiteLicense]) -> dict[str, int]:
     """Those that a job could have now, by name."""
     return {each.name: each.free for each in licenses}
+
+
+def left_of(licenses: Iterable[SiteLicense], amounts: Mapping[str, int]) -> tuple[SiteLicense, ...]:
+    """The same licences, of which so many are left."""
+    return tuple(replace(each, free=max(0, amounts.get(each.name, 0))) for each in licenses)

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.gres import Gres, plus, positive
+from federator.model.license import SiteLicense
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, SiteName
 
@@ -161,6 +162,7 @@ class Snapshot:
     local: tuple[LocalJob, ...] = ()
     switches: dict[str, str] = field(default_factory=dict)  # the switch above each switch
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had, by start
+    licenses: tuple[SiteLicense, ...] = ()  # by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

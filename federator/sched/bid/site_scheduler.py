@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from federator.model.gres import covers, plus, positive
-from federator.model.license import SiteLicense, free, totals
+from federator.model.license import SiteLicense, free, left_of, totals
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -363,6 +363,7 @@ class SiteScheduler:
             local=tuple(job for job in local if job.nodes),
             switches=self._fabric.parents,
             windows=self.windows,
+            licenses=left_of(self.licenses, self._room.licenses),
         )
 
     def _endings_by(self, predicted: Mapping[WorkloadId, float]) -> list[Ending]:

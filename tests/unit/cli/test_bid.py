@@ -294,3 +294,12 @@ def test_windows_of_a_live_snapshot_are_read_as_they_are_shown(tmp_path: Path) -
     file.write_text(json.dumps(shown))
     (read,) = read_snapshot(file).windows
     assert read == msgspec.structs.replace(window, nodes=(names[0],))
+
+
+def test_licences_and_switches_are_asked_for(desk: Desk) -> None:
+    site = {**snapshot(), "licenses": [{"name": "matlab", "total": 4, "free": 1}]}
+    wanted = {**gpus(1), "jobs": [{"nodes": 1, "licenses": [["matlab", 1]], "switches": 1}]}
+    assert "bid" in desk.answer(site, wanted)
+    wanted["jobs"][0]["licenses"] = [["matlab", 2]]
+    (reason,) = desk.answer(site, wanted)["refusal"]["reasons"]
+    assert (reason["code"], reason["needed"], reason["free"]) == ("Licenses", 2, 1)

@@ -9,7 +9,7 @@ from federator.model.plan import Bid
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare, RunningJob
 from federator.model.site_message import SiteAnswer
-from federator.model.workload import Job, WorkloadId
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.passes.bid_validation import plan_contradiction
 from tests.fakes.build import attempt, bid_request, gang, rack
@@ -64,6 +64,7 @@ def test_what_is_held_for_a_launch_is_gone_until_slurm_counts_it() -> None:
     (answer,) = answers(scheduler, asking(3))
     scheduler.hold(attempt(), bid_of(answer).jobs)
     assert answers(scheduler, asking(2))[0].bid is None
+    assert scheduler.snapshot(SiteName("s"), 0.0).licenses == licensed(1)
     scheduler.update(rack("a", 4), {attempt()})
     scheduler.count_licenses(licensed(1))
     assert answers(scheduler, asking(2))[0].bid is None
