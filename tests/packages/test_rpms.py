@@ -167,11 +167,13 @@ def test_an_upgrade_keeps_configuration_and_erasing_leaves_what_is_the_admins(
         host.sh("echo key > /etc/federator/keys/alpine; echo x > /etc/federator/federation.yaml")
         host.sh("install -D /dev/null /var/lib/federator/daemon/queue.db")
         host.sh(f"test -d {LIBRARIES}/asyncssh/__pycache__")
+        host.run("systemctl", "enable", "federator-daemon.service", "fed-watch.timer")
         host.run(*RPM, "--upgrade", f"/packages/{later.name}")
         assert host.run("cat", SETTINGS).strip() == "FEDERATOR_OPTIONS=--verbose"
         assert host.run("cat", f"{SETTINGS}.rpmnew").strip() == "FEDERATOR_OPTIONS=--new"
         host.sh(f"test ! -e {LIBRARIES}/asyncssh")
         host.sh(f"ls {LIBRARIES}/__pycache__/later.*.pyc {LIBRARIES}/msgspec/__pycache__")
+        host.run("systemctl", "is-enabled", "federator-daemon.service", "fed-watch.timer")
         assert host.run(*RPM, "--erase", *PACKAGES).split("\n")[:-1] == [
             f"warning: {SETTINGS} saved as {SETTINGS}.rpmsave"
         ]
