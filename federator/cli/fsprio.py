@@ -142,7 +142,8 @@ def _quota(job: RankedJob) -> str:
 
 def _age_frac(job: RankedJob) -> float:
     """The age term as a part of the most that it can be."""
-    return min(1.0, job.rank.waited_s / 3600.0 / job.rank.age_cap_h) if job.rank.age_cap_h else 0.0
+    most = job.rank.age_cap_h * job.rank.per_hour_waited
+    return min(1.0, job.rank.age_term / most) if most else 0.0
 
 
 def _share_frac(job: RankedJob) -> float:

@@ -146,6 +146,9 @@ class Session:
         message = SubmitCall(
             submission=submission_of(self._wanted, environment),
             key=os.urandom(16).hex(),
+            federation=next(
+                (o.value or "" for o in self._wanted.options if o.name == "clusters"), ""
+            ),
             interactive=True,
             watched=self._watched,
         )
@@ -245,26 +248,32 @@ class Session:
         except OSError as error:
             raise SiteUnavailable(f"cannot run {argv[0]}: {error.strerror}") from error
 
+        told: list[int] = []
+
         def pass_on(number: int, _frame: FrameType | None) -> None:
+            told.append(number)
             if not sys.stdin.isatty():  # from a terminal the command has it already
                 process.send_signal(number)
 
         signal.signal(signal.SIGINT, pass_on)
-        pause_s = min(RENEW_S, reply.silence_s / 4 if reply.silence_s else RENEW_S)
         try:
-            status = self._attend(process, reply, pause_s)
+            status = self._attend(process, reply)
         finally:
             _end(process)
         if status == SSH_FAILED and argv[0] == "ssh":
+            if told:  # ssh takes a signal for an error of its own
+                return 128 + told[-1]
             self.say(f"ssh to {reply.login} ended with 255: the command did, or the way broke")
         return 128 - status if status < 0 else status
 
-    def _attend(self, process: subprocess.Popen[bytes], was: SessionReply, pause_s: float) -> int:
+    def _attend(self, process: subprocess.Popen[bytes], was: SessionReply) -> int:
         """Wait for the end of the command, or of its job: then it has a moment left."""
+        silence_s = was.silence_s
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(pause_s)
+                return process.wait(min(RENEW_S, silence_s / 4) if silence_s else RENEW_S)
             now = self._seen(attach=not self._watched)
+            silence_s = silence_s if now is None else now.silence_s
             if now is None or (now.state in _RUNS and now.attempt == was.attempt):
                 continue
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -27,9 +27,10 @@ READY_TRIES: Final = 100  # each 0.1 s, for the file of variables to be seen at 
 _NOT_KEPT: Final = (
     "_|SHLVL|PWD|OLDPWD|SHELL|TERM|HOSTNAME|ENVIRONMENT|SSH_[A-Z_]+|SLURM_TASK_PID|SLURM_PROCID|"
     "SLURM_LOCALID|SLURM_NODEID|SLURM_GTIDS|SLURMD_[A-Z_]+|SLURM_TOPOLOGY_ADDR[A-Z_]*|"
-    "SLURM_CPU_BIND[A-Z_]*|SLURM_STEP[A-Z_]*|SLURM_SUBMIT_HOST"
+    "SLURM_CPU_BIND[A-Z_]*|SLURM_STEP[A-Z_]*|SLURM_SUBMIT_HOST|"
+    "UID|EUID|PPID|GROUPS|SHELLOPTS|BASHOPTS|BASH_[A-Z_]+"
 )
-"""Of the batch step, or of the terminal: not the job's."""
+"""Of the batch step, or of the terminal: not the job's; or what bash lets nobody set."""
 
 HOLD: Final = f"""\
 #!/bin/sh

@@ -7,7 +7,8 @@ name of its user.
 
 Nothing of this is in the log: after a restart, or when another daemon takes over, every session has
 the whole time again. While the site from which it was last asked about is away it has, too: a
-command there may live, and cannot be heard.
+command there may live, and cannot be heard. Of a session of an earlier term nobody knows which site
+that is; it has the whole time until each has been there once.
 """
 
 from __future__ import annotations
@@ -36,10 +37,15 @@ LOOKS: Final = 4  # in the time of silence: so much later at most it is found
 
 @dataclass(slots=True)
 class _Heard:
-    """When a session was last asked about, and from where; "" on the daemon's host."""
+    """When a session was last asked about, and from where; "" on the daemon's host.
+
+    ``silence_s``: as its command was told last. ``earlier``: in an earlier term, from somewhere.
+    """
 
     at_s: float
     via: str = ""
+    silence_s: float = 0.0
+    earlier: bool = False
 
 
 class Unheard(NamedTuple):
@@ -65,8 +71,9 @@ class InteractiveJobs:
         self._clock = clock
         self._config = config
         self._next_look_s = 0.0
+        self._not_met = set(config.sites)  # in this term
         self._heard = {
-            entry.workload.id: _Heard(clock())
+            entry.workload.id: _Heard(clock(), earlier=True)
             for entry in federation.ledger.entries.values()
             if entry.workload.watched and entry.state not in TERMINAL
         }
@@ -93,7 +100,8 @@ class InteractiveJobs:
             return ErrorReply(message=message, kind=ErrorKind.DENIED)
         heard = self._heard.get(entry.workload.id)
         if heard is not None and not call.attach:
-            heard.at_s, heard.via = self._clock(), caller.via
+            silence_s = self._config.policy.interactive.silence_s
+            self._heard[entry.workload.id] = _Heard(self._clock(), caller.via, silence_s)
         return self._reply(entry, caller)
 
     def _reply(self, entry: WorkloadRecord, caller: Caller) -> SessionReply:
@@ -137,23 +145,30 @@ class InteractiveJobs:
         if not self._heard or now_s < self._next_look_s:
             return Unheard()
         silence_s = self._config.policy.interactive.silence_s
+        self._not_met -= {name for name in self._not_met if self._is_up(name)}
         over = [id_ for id_ in self._heard if self._is_over(id_)]
         for id_ in over:
             del self._heard[id_]
         cancels = []
         for id_, heard in self._heard.items():
-            if heard.via and not self._is_up(SiteName(heard.via)):
+            if self._may_be_unheard(heard):
                 heard.at_s = now_s
-            elif now_s - heard.at_s >= silence_s:
+            elif now_s - heard.at_s >= max(silence_s, heard.silence_s):
                 heard.at_s = now_s  # asked again only if this one comes to nothing
                 user = self._federation.ledger.entries[id_].workload.user
                 cancels.append(CancelAsked(client=NO_CLIENT, ids=(id_,), by=user))
         self._next_look_s = now_s + silence_s / LOOKS if self._heard else 0.0
         return Unheard(tuple(cancels), self._next_look_s)
 
+    def _may_be_unheard(self, heard: _Heard) -> bool:
+        """Tell whether its command may live at a site that is away."""
+        if heard.earlier:
+            return bool(self._not_met & self._config.sites.keys())
+        return bool(heard.via) and not self._is_up(SiteName(heard.via))
+
     def _is_over(self, id_: WorkloadId) -> bool:
         entry = self._federation.ledger.entries.get(id_)
-        return entry is None or entry.state in TERMINAL
+        return entry is None or entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING
 
     def _is_up(self, name: SiteName) -> bool:
         site = self._federation.sites.get(name)

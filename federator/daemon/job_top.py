@@ -127,7 +127,7 @@ def _more_of_others(
 
 def _credit(entry: WorkloadRecord, weights: CreditWeights, now_s: float) -> float:
     """The credit that it has by its age; what is the same for all of a kind is left out."""
-    return weights.age_term(max(0.0, now_s - entry.queued_since_s))
+    return weights.age_term(max(0.0, now_s - entry.ranks_since_s))
 
 
 def _steps(beyond: float, weights: CreditWeights) -> int:

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
-from federator.daemon.submissions import BEYOND_POLICY, account_of
+from federator.daemon.submissions import BEYOND_POLICY, account_of, check_interactive
 from federator.errors import InvalidRequest
 from federator.model.eligibility import Dependency, DependencyKind, Hold
 from federator.model.event import Amended, Draft
@@ -158,6 +158,8 @@ def _update(
     if not new.components:
         raise InvalidRequest(f"job {workload.id} was adopted, and its options are not known")
     asked = interpret(new)
+    if workload.interactive:
+        check_interactive(asker.config, asked)
     if fields.keys() & {"account", "priority"}:
         event = _ranked_anew(event, workload, asked, ledger, asker.config)
     tenant = event.tenant or workload.tenant

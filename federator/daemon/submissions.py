@@ -30,7 +30,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
     priority = config.tenants[tenant].priority
     _check_tenant(config, tenant, asked)
     if call.interactive:
-        _check_interactive(config, asked)
+        check_interactive(config, asked)
     return Draft(
         name=asked.name,
         user=user,
@@ -61,7 +61,8 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
     )
 
 
-def _check_interactive(config: FederationConfig, asked: Interpreted) -> None:
+def check_interactive(config: FederationConfig, asked: Interpreted) -> None:
+    """Raises: InvalidRequest: it is more than an interactive job may be."""
     most_s = config.policy.interactive.max_s
     if asked.array_indices or len(asked.jobs) > 1:
         raise InvalidRequest("an interactive job is one job: no array, no het job")

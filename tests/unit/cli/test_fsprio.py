@@ -32,6 +32,7 @@ def row(number: int, position: int, **changes: Any) -> QueueRow:
         "fair_share_term": 30.0,
         "nice_term": 0.5,
         "non_preemptible_term": 1.0,
+        "per_hour_waited": 1.0,
         "age_cap_h": 168.0,
         "usage_share_frac": 0.25,
     }

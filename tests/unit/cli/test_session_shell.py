@@ -112,6 +112,25 @@ def test_the_jobs_variables_are_those_of_the_command(site: dict[str, str]) -> No
     assert not file.exists()
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_variables_that_bash_lets_nobody_set_stop_nothing(site: dict[str, str]) -> None:
+    """Where sh is bash, exporting one of them ended the script before its command."""
+    process = held(
+        {**site, "UID": "0", "SHELLOPTS": "x", "BASHOPTS": "x", "PPID": "1", "MINE": "m"}
+    )
+    script = step_script(REPLY, CommandPlace.LOGIN, ["sh", "-c", 'echo "$MINE"'], ends=False)
+    done = subprocess.run(
+        ["sh", "-c", script],
+        executable=shutil.which("bash"),
+        env=site,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == (b"m\n", b"")
+    end(process, signal.SIGTERM)
+
+
 def here() -> SessionReply:
     return SessionReply(
         id=42, state="RUNNING", silence_s=60.0, attempt=1, site="cedar", site_job_id=7, here=True

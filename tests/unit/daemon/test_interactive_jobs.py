@@ -12,6 +12,7 @@ from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
 from federator.wire.client_protocol import (
     CancelCall,
+    ControlCall,
     ErrorKind,
     ErrorReply,
     SessionCall,
@@ -136,6 +137,50 @@ def test_the_next_daemon_gives_it_the_whole_time_again() -> None:
     desk.api.sessions = InteractiveJobs(CONFIG, desk.federation.federation, clock)
     assert wait(desk, SILENCE_S - 20) == []
     assert wait(desk, 60) == [id_]
+
+
+def test_after_a_restart_a_command_at_a_site_that_is_away_has_time() -> None:
+    """Whose it was nobody knows any more: until each site has been there, silence says nothing."""
+    desk = Desk()
+    id_ = begun(desk)
+    seen(desk, id_)
+    desk.federation.site_down("alpine")
+    clock = desk.federation.clock
+    desk.api.sessions = InteractiveJobs(CONFIG, desk.federation.federation, clock)
+    assert wait(desk, 5 * SILENCE_S) == []
+    desk.federation.site_up("alpine")
+    desk.federation.run_for(1.0)
+    assert wait(desk, SILENCE_S / 2) == []
+    assert wait(desk, SILENCE_S) == [id_]
+
+
+def test_one_that_is_being_cancelled_is_not_cancelled_again() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    desk.federation.run_until(lambda: desk.federation.state(id_) is WorkloadState.RUNNING)
+    desk.federation.site_down("alpine")
+    assert wait(desk, 2 * SILENCE_S) == [id_]
+    assert desk.federation.state(id_) is WorkloadState.CANCELLING
+    assert wait(desk, 5 * SILENCE_S) == []
+
+
+def test_a_reload_that_shortens_the_silence_waits_for_commands_that_know_the_old_one() -> None:
+    desk = Desk()
+    id_ = begun(desk)
+    seen(desk, id_)
+    policy = CONFIG.policy.model_dump() | {"interactive": {"silence_s": 10.0}}
+    file = CONFIG.model_dump(mode="json", exclude_unset=True) | {"policy": policy}
+    desk.api.sessions.reconfigure(FederationConfig.model_validate(file))
+    assert wait(desk, SILENCE_S / 2) == []
+    assert seen(desk, id_).silence_s == 10.0
+    assert wait(desk, 30) == [id_]
+
+
+def test_its_time_limit_cannot_be_changed_beyond_the_longest() -> None:
+    desk = Desk()
+    id_ = begun(desk, watched=False)
+    week = ControlCall(verb="update", ids=(str(id_),), fields={"timelimit": "7-00:00:00"})
+    assert "may last 480 min at most" in desk.refusal(week)
 
 
 def test_one_that_is_over_is_not_looked_for_any_more() -> None:
