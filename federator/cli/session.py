@@ -248,10 +248,10 @@ class Session:
         except OSError as error:
             raise SiteUnavailable(f"cannot run {argv[0]}: {error.strerror}") from error
 
-        told: list[int] = []
+        numbers: list[int] = []
 
         def pass_on(number: int, _frame: FrameType | None) -> None:
-            told.append(number)
+            numbers.append(number)
             if not sys.stdin.isatty():  # from a terminal the command has it already
                 process.send_signal(number)
 
@@ -261,8 +261,8 @@ class Session:
         finally:
             _end(process)
         if status == SSH_FAILED and argv[0] == "ssh":
-            if told:  # ssh takes a signal for an error of its own
-                return 128 + told[-1]
+            if numbers:  # ssh takes a signal for an error of its own
+                return 128 + numbers[-1]
             self.say(f"ssh to {reply.login} ended with 255: the command did, or the way broke")
         return 128 - status if status < 0 else status
 
