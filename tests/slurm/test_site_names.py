@@ -26,7 +26,7 @@ TYPE = "big"  # as the federation calls it
 def running(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     made = Running(Path(tmp_path_factory.mktemp("names")))
     settings = yaml.safe_load(made.config.read_text())
-    settings["gpus"][TYPE] = settings["gpus"]["a100"]
+    settings["gpus"] = {TYPE: settings["gpus"]["a100"]}
     for name, account in ACCOUNTS.items():
         site = settings["sites"][name]
         site["partitions"] = ["train"]
