@@ -35,7 +35,6 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
         ReasonCode.LICENSES,
-        ReasonCode.SWITCHES,
     }
 )
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
