@@ -33,6 +33,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
 )
+from federator.sched.passes.adoption import _submitted
 from federator.sched.passes.pending_reconciliation import TELLS_WITHIN_S, PendingReconciliation
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback, sent
@@ -227,6 +228,36 @@ def test_without_its_submission_only_what_has_completed_is_adopted() -> None:
     another = ending(trimmed, COMPLETED, site_job_id=102)  # its own end is not told
     assert show(f, another) is None
     assert show(f, ending(trimmed, COMPLETED)) is WorkloadState.COMPLETED
+
+
+@pytest.mark.parametrize("site", ["", "alpine:"])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_runs_on_nodes_or_in_a_reservation_that_its_user_named_is_adopted_and_runs_once(
+    site: str, known: bool
+) -> None:
+    f, told = lost()
+    assert told.workload is not None
+    (job,) = told.workload.jobs
+    (plan,) = told.jobs
+    job = replace(
+        job, nodelist=tuple(site + name for name in plan.nodes), reservation=(site + "r1",)
+    )
+    workload = replace(told.workload, jobs=(replace(job, exclude=("baker:b1", site + "a4")),))
+    told = replace(told, workload=workload, jobs=(replace(plan, reservation="r1"),))
+    if known:  # the log has lost its end only
+        f.federation.ledger.apply(_submitted(workload, "mine"))
+    assert show(f, told) is WorkloadState.RUNNING
+    assert not [c for c in f.commands if isinstance(c, Note) and c.event == "attempt_not_adopted"]
+    assert not launched(f)
+
+
+def test_a_plan_on_other_nodes_than_were_named_is_not_adopted() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    (job,) = told.workload.jobs
+    for named in ("a4", "alpine:a4", "baker:a1"):
+        workload = replace(told.workload, jobs=(replace(job, nodelist=(named,)),))
+        assert show(f, replace(told, workload=workload)) is None
 
 
 def test_words_that_do_not_fit_each_other_change_nothing() -> None:
