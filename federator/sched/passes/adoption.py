@@ -224,6 +224,8 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         project=workload.project,
         datasets=workload.datasets,
         elastic=workload.elastic,
+        deadline_at_s=workload.deadline_at_s,
+        starts_by_s=workload.starts_by_s,
     )
     array_id = None if array is None else array.array_id
     return Submitted(
