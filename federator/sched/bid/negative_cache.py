@@ -35,7 +35,6 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
         ReasonCode.LICENSES,
-        ReasonCode.SWITCHES,
     }
 )
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
@@ -61,6 +60,7 @@ class _Profile(NamedTuple):
     gres: Gres
     licenses: Licenses
     within: frozenset[str]  # empty: any nodes
+    reservation: tuple[str, ...]  # its nodes are not those of others
     switches: int  # 0: any number
 
     def implies(self, other: _Profile) -> bool:
@@ -74,6 +74,7 @@ class _Profile(NamedTuple):
             and self.avoid <= other.avoid
             and (not self.switches or self.switches >= other.switches > 0)
             and (not self.within or self.within >= other.within > frozenset())
+            and self.reservation == other.reservation
             and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
@@ -113,6 +114,7 @@ def _profile(job: Job) -> _Profile:
         gres=job.gres,
         licenses=job.licenses,
         within=frozenset(job.within),
+        reservation=job.reservation,
         switches=job.switches,
     )
 

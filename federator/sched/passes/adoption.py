@@ -16,6 +16,7 @@ from federator.model.eligibility import NO_DEPENDENCY, Hold
 from federator.model.event import Amended, Awarded, Draft, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import Note, Remembered, SendTo
+from federator.model.node_names import jobs_at
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.site_message import CancelOrder
@@ -75,7 +76,7 @@ def _taken_in(
     workload = remembered.workload
     if workload is None:  # its order is gone; but what waits here must not run twice
         workload = entry.workload if entry is not None else None
-    elif not _accepted(turn, remembered, workload, entry):
+    elif not _accepted(turn, site, remembered, workload, entry):
         workload = None
     if workload is None:
         return None
@@ -123,11 +124,15 @@ def _let_into_queue(turn: Transaction, entry: WorkloadRecord) -> None:
 
 
 def _accepted(
-    turn: Transaction, remembered: Remembered, workload: Workload, entry: WorkloadRecord | None
+    turn: Transaction,
+    site: SiteName,
+    remembered: Remembered,
+    workload: Workload,
+    entry: WorkloadRecord | None,
 ) -> bool:
     if entry is None and not (_has_submission(remembered, workload) and _is_free(turn, workload)):
         return False
-    return _schema_ok(remembered, workload) and _values_ok(turn, remembered, workload)
+    return _schema_ok(remembered, workload) and _values_ok(turn, site, remembered, workload)
 
 
 def _schema_ok(remembered: Remembered, workload: Workload) -> bool:
@@ -143,15 +148,20 @@ def _schema_ok(remembered: Remembered, workload: Workload) -> bool:
     )
 
 
-def _values_ok(turn: Transaction, remembered: Remembered, workload: Workload) -> bool:
-    """Whether its numbers can be charged, ranked and stored, in this run and the next."""
+def _values_ok(
+    turn: Transaction, site: SiteName, remembered: Remembered, workload: Workload
+) -> bool:
+    """Whether its numbers can be charged, ranked and stored, in this run and the next.
+
+    The plan has the site's own names of what the user may have named ``SITE:NAME``.
+    """
     return (
         turn.ledger.tenancy.is_configured(workload.tenant)
         and HIGHEST_PRIORITY <= workload.priority <= LOWEST_PRIORITY
         and 0 <= remembered.priority <= LOWEST_PRIORITY
         and all(map(isfinite, (remembered.credit, workload.submitted_at_s, workload.signal_lead_s)))
         and 0 < workload.time_limit_s <= inf
-        and not plan_contradiction(workload.jobs, remembered.jobs)
+        and not plan_contradiction(jobs_at(workload.jobs, site), remembered.jobs)
     )
 
 
@@ -214,6 +224,8 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         project=workload.project,
         datasets=workload.datasets,
         elastic=workload.elastic,
+        deadline_at_s=workload.deadline_at_s,
+        starts_by_s=workload.starts_by_s,
     )
     array_id = None if array is None else array.array_id
     return Submitted(

@@ -102,7 +102,6 @@ class Claims:
             if not self._is_within_quota(claim):
                 self.end(turn, claim, ReasonCode.LIMIT)
         self.take_in_changes()
-        self.vain.begin_pass(turn.now_s)
         self._asked = {id_: g for id_, g in self._asked.items() if id_ in self._ledger.claims}
 
     def claimants(self) -> Iterator[tuple[tuple[int, float, float, int], Ranked]]:

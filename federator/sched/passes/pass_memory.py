@@ -68,6 +68,7 @@ class PassMemory:
         claims = self.claims
         if claims is not None:
             claims.take_in_changes()
+            claims.vain.begin_pass(turn.now_s)  # else a time that is over would be due for ever
         if not (budget or self._ledger.claims or self._ledger.tenancy.has_objectives):
             claims = None
         if claims is not None and self.terms is not None:

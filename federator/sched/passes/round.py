@@ -100,9 +100,11 @@ class RoundSeries:
 
 
 def _speaks_of_later(refusal: Refusal) -> bool:
-    if refusal.starts_in_s is not None:
-        return True
-    return any(reason.code is ReasonCode.RESERVED for reason in refusal.reasons)
+    """Whether room may be kept for it; one that a reservation gives room needs no other."""
+    codes = {reason.code for reason in refusal.reasons}
+    if ReasonCode.RESERVATION in codes:
+        return False
+    return refusal.starts_in_s is not None or ReasonCode.RESERVED in codes
 
 
 def for_site(

@@ -185,7 +185,8 @@ class Rounds:
         assert self.last_pass is not None
         if not window:
             self._pass, self.last_pass.ended_s = None, turn.now_s
-            self._due_s = min(self._due_s, self.memory.next_claim_s(turn.now_s))
+            claim_s, wish_s = self.memory.next_claim_s(turn.now_s), self._switch_waits.next_s()
+            self._due_s = min(self._due_s, claim_s, wish_s)
             turn.commands.append(Wake(at_s=self._due_s))
             return
         self.last_pass.rounds += 1
@@ -230,9 +231,9 @@ class Rounds:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
             pass_.candidates.blocked(id_)
-            wished_s = self._switch_waits.note(entry, turn.now_s)
+            self._switch_waits.note(entry, turn.now_s)
             begins_s = reservation_begins_s(entry, turn.now_s)
-            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s), wished_s, begins_s)
+            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s), begins_s)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}

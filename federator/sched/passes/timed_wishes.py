@@ -29,19 +29,16 @@ class SwitchWaits:
     def __init__(self) -> None:
         self._until_s: dict[WorkloadId, float] = {}
 
-    def note(self, entry: WorkloadRecord, now_s: float) -> float:
-        """Take in what sites have said of a job in a pass.
-
-        Returns:
-            The Unix time at which a pass is due for it; inf: none is.
-        """
+    def note(self, entry: WorkloadRecord, now_s: float) -> None:
+        """Take in what sites have said of a job in a pass."""
         waits = [job.switch_wait_s for job in entry.workload.jobs if job.switches]
-        if not waits:
-            return inf
         id_ = entry.workload.id
-        if id_ not in self._until_s and _is_too_spread(entry):
+        if waits and id_ not in self._until_s and _is_too_spread(entry):
             self._until_s[id_] = now_s + min(waits)
-        return self._until_s.get(id_, inf)
+
+    def next_s(self) -> float:
+        """Unix time at which a pass is due, whomever it asks about; inf: none is."""
+        return min(self._until_s.values(), default=inf)
 
     def give_up(self, turn: Transaction) -> None:
         """Record what has waited long enough; to be called while no pass is open."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
@@ -74,4 +73,3 @@ def test_a_failure_says_nothing_of_jobs_that_take_more_switches() -> None:
     assert cache.find((under(1, gang(8)),), NOBODY) is not None
     for other in (under(3, gang(8)), gang(8), under(2, gang(7))):
         assert cache.find((other,), NOBODY) is None
-    assert under(0, gang(8)).switch_wait_s < inf

@@ -71,6 +71,14 @@ def test_who_avoids_nodes_proves_nothing_for_who_does_not() -> None:
     assert not answered(avoids, replace(FAILED, avoid=("n2",)))
 
 
+def test_a_reservation_that_is_full_proves_nothing_for_other_jobs_nor_they_for_it() -> None:
+    inside = replace(FAILED, reservation=("r1",))
+    assert answered(inside, replace(inside, nodes=5))
+    assert not answered(inside, FAILED)
+    assert not answered(inside, replace(FAILED, reservation=("r2",)))
+    assert not answered(FAILED, inside)
+
+
 def test_cpus_that_come_in_larger_pieces_are_not_more_of_a_total() -> None:
     """Two nodes with 6 CPUs free hold no 12 in fours, but 12 in sixes."""
     fours = Job(name="t", cpus=12, cpus_per_node=4)

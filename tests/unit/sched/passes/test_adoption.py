@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from math import inf, nan
 from typing import Any
 
@@ -23,7 +23,7 @@ from federator.model.message import (
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Leave, NodeShare, SiteJobState
 from federator.model.site_message import Ask, CancelOrder, Report
-from federator.model.submission import Submission, pack_submission
+from federator.model.submission import NodeRange, Submission, pack_submission
 from federator.model.tenant import Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
@@ -33,6 +33,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
 )
+from federator.sched.passes.adoption import _submitted
 from federator.sched.passes.pending_reconciliation import TELLS_WITHIN_S, PendingReconciliation
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback, sent
@@ -227,6 +228,79 @@ def test_without_its_submission_only_what_has_completed_is_adopted() -> None:
     another = ending(trimmed, COMPLETED, site_job_id=102)  # its own end is not told
     assert show(f, another) is None
     assert show(f, ending(trimmed, COMPLETED)) is WorkloadState.COMPLETED
+
+
+@pytest.mark.parametrize("site", ["", "alpine:"])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_runs_on_nodes_or_in_a_reservation_that_its_user_named_is_adopted_and_runs_once(
+    site: str, known: bool
+) -> None:
+    f, told = lost()
+    assert told.workload is not None
+    (job,) = told.workload.jobs
+    (plan,) = told.jobs
+    job = replace(
+        job, nodelist=tuple(site + name for name in plan.nodes), reservation=(site + "r1",)
+    )
+    workload = replace(told.workload, jobs=(replace(job, exclude=("baker:b1", site + "a4")),))
+    told = replace(told, workload=workload, jobs=(replace(plan, reservation="r1"),))
+    if known:  # the log has lost its end only
+        f.federation.ledger.apply(_submitted(workload, "mine"))
+    assert show(f, told) is WorkloadState.RUNNING
+    assert not [c for c in f.commands if isinstance(c, Note) and c.event == "attempt_not_adopted"]
+    assert not launched(f)
+
+
+def every_field(workload: Workload) -> Workload:
+    """The workload with another value than the default in each field that has one."""
+    return replace(
+        workload,
+        jobs=(*workload.jobs, replace(gang(1), name="more")),
+        asked_priority=5,
+        nice=7,
+        time_limit_s=3600.0,
+        requeue=False,
+        no_preempt=True,
+        continues=True,
+        signal_lead_s=30.0,
+        array=ArrayTask(array_id=workload.id, index=3, max_running=2),
+        optional=True,
+        deadline_at_s=workload.submitted_at_s + 9_000.0,
+        starts_by_s=workload.submitted_at_s + 5_000.0,
+        interactive=True,
+        watched=True,
+        project="p",
+        datasets=("d",),
+        elastic=NodeRange(least=1, most=4),
+    )
+
+
+def test_no_field_of_a_workload_is_forgotten_when_it_is_adopted() -> None:
+    _, told = lost()
+    assert told.workload is not None
+    alone = every_field(told.workload)
+    het = replace(alone, array=None, optional=False, optional_jobs=(1,))
+    for workload in (alone, het):
+        draft_ = _submitted(workload, "mine").draft
+        first = workload.id
+        array_id = None if workload.array is None else workload.array.array_id
+        assert draft_.workloads(first, workload.submitted_at_s, array_id) == (workload,)
+    untested = {
+        field.name
+        for field in fields(Workload)
+        if field.default is not MISSING
+        and all(getattr(w, field.name) == field.default for w in (alone, het))
+    }
+    assert not untested  # give a new field another value above
+
+
+def test_a_plan_on_other_nodes_than_were_named_is_not_adopted() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    (job,) = told.workload.jobs
+    for named in ("a4", "alpine:a4", "baker:a1"):
+        workload = replace(told.workload, jobs=(replace(job, nodelist=(named,)),))
+        assert show(f, replace(told, workload=workload)) is None
 
 
 def test_words_that_do_not_fit_each_other_change_nothing() -> None:

@@ -247,6 +247,21 @@ def test_a_gang_that_comes_while_its_victims_are_being_started_is_tried_again() 
     f.run_until(lambda: owner in f.federation.ledger.claims, limit_s=AGAIN_S + 5.0)
 
 
+def test_a_shape_that_is_to_be_tried_again_while_the_budget_is_spent_causes_no_passes() -> None:
+    """The time at which it was due stayed, and a pass followed the other at one instant."""
+    f = fleet()
+    for _ in range(4):
+        f.submit(of("guest"))
+    f.run_for(30.0)
+    starting = [f.submit(of("guest")) for _ in range(4)]
+    f.run_until(lambda: all(f.state(id_) is not WAITS for id_ in starting), limit_s=10.0)
+    urgent = f.submit(of("urgent", nodes=8))  # it finds too few that may be evicted yet
+    owners = [f.submit(of("owner")) for _ in range(2)]
+    f.run_for(AGAIN_S + 30.0)
+    assert [f.state(id_) for id_ in (urgent, *owners)] == [WAITS, RUNS, RUNS]
+    assert f.federation.eviction_budget(f.clock.now_s)[1] == 0.0
+
+
 def test_who_is_over_quota_has_no_claim() -> None:
     f = fleet(nodes=10)
     guests_on(f, 10)

@@ -49,6 +49,30 @@ def test_the_wait_begins_when_it_could_start_but_for_the_switches() -> None:
     assert f.state(id_) is RUNNING
 
 
+def test_each_of_many_alike_starts_when_its_own_wait_is_over() -> None:
+    """The refusal of the first was taken for theirs, so they were never asked about."""
+    f = Loopback({"alpine": tuple(node for name in "abcdef" for node in rack(name, 1))})
+    ids = [f.submit(draft(together(2, 100.0)))]
+    for _ in range(2):
+        f.run_for(30.0)
+        ids.append(f.submit(draft(together(2, 100.0))))
+    f.run_for(45.0)
+    assert [f.state(id_) for id_ in ids] == [RUNNING, PENDING, PENDING]
+    f.run_for(30.0)
+    assert [f.state(id_) for id_ in ids] == [RUNNING, RUNNING, PENDING]
+    f.run_for(30.0)
+    assert [f.state(id_) for id_ in ids] == [RUNNING] * 3
+
+
+def test_passes_for_others_meanwhile_do_not_put_its_time_off() -> None:
+    f = Loopback({"alpine": tuple(node for name in "abcd" for node in rack(name, 1))})
+    id_ = f.submit(draft(together(2, 100.0)))
+    f.run_for(50.0)
+    f.submit(draft(gang(1)))
+    f.run_for(55.0)
+    assert f.state(id_) is RUNNING
+
+
 def test_without_an_end_it_waits_for_one_switch() -> None:
     f = two_racks()
     id_ = f.submit(draft(together(3, inf)))
