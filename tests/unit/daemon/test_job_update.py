@@ -9,6 +9,7 @@ import pytest
 
 from federator.config_policy import PolicyConfig
 from federator.model.eligibility import Hold
+from federator.model.event import Amended
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.submission import unpack_submission
@@ -201,6 +202,31 @@ def test_a_job_that_no_site_took_is_tried_with_what_it_asks_for_now(desk: Desk) 
     update(desk, id_, qos="right")
     desk.federation.run_for(5.0)
     assert desk.federation.state(id_) is RUNNING
+
+
+def test_switches_that_a_job_has_given_up_are_wanted_again_only_if_they_are_set() -> None:
+    desk = Desk(Loopback({"alpine": (*rack("a", 1), *rack("b", 1))}, tenants=(tenant("vision"),)))
+    f = desk.federation
+    first = desk.submit("ada", "key-000077", switches="1@1", nodes="2", time="10", array="0-1")
+    f.run_for(30.0)
+    desk.ask(ControlCall(verb="hold", ids=(str(first),)))
+    f.run_for(60.0)
+    late = f.entry(WorkloadId(first + 1)).workload
+    again = Amended(
+        at_s=f.clock.now_s,
+        workloads=(late.id,),
+        jobs=tuple(replace(job, switches=1) for job in late.jobs),
+    )
+    f.federation.ledger.apply(again)  # as if its wait were not over yet
+
+    def wanted() -> list[int]:
+        return [f.entry(WorkloadId(first + k)).workload.jobs[0].switches for k in range(2)]
+
+    assert wanted() == [0, 1]
+    update(desk, first, timelimit="5")
+    assert wanted() == [0, 1]
+    update(desk, first, switches="2@1")
+    assert wanted() == [2, 2]
 
 
 # ---- priority, account, throttle ----
