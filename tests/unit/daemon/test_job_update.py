@@ -312,6 +312,18 @@ def test_an_array_goes_to_another_account_as_a_whole_or_not_at_all() -> None:
     assert desk.refusal(call(first, account="nlp")).startswith("AssocGrpSubmitJobsLimit")
 
 
+def test_of_two_arrays_that_go_together_the_second_is_not_split_over_two_accounts() -> None:
+    desk = limited(submit=3)
+    a, b = (waiting(desk, f"key-1000{k}", array="0-1") for k in range(2))
+    single = waiting(desk, "key-10009")
+    ids = tuple(map(str, (a, b, single)))
+    reply = desk.ask(ControlCall(verb="update", ids=ids, fields={"account": "nlp"}))
+    assert isinstance(reply, ControlReply)
+    assert (reply.ids, len(reply.errors)) == ((a, a + 1, single), 2)
+    tenants = [desk.federation.entry(WorkloadId(b + k)).workload.tenant for k in range(2)]
+    assert tenants == ["vision", "vision"]
+
+
 def limited(**limits: float) -> Desk:
     """A desk where nlp takes only so many jobs."""
     sites = {"alpine": rack("a", 2)}
