@@ -108,7 +108,8 @@ def updates_of(
     for entry in map(federation.ledger.entries.__getitem__, ids):
         w = entry.workload
         key = id(w.submission), w.time_limit_s, entry.waits_for.kill, w.tenant, w.asked_priority
-        groups.setdefault((*key, entry.hold), []).append(entry)
+        switches = tuple(job.switches for job in w.jobs)  # some of an array have given theirs up
+        groups.setdefault((*key, entry.hold, switches), []).append(entry)
     return tuple(_update(federation, group, fields, asker) for group in groups.values())
 
 
@@ -195,7 +196,14 @@ def _check_submit_limits(ledger: Ledger, w: Workload, tenant: TenantName, jobs: 
 
 
 def _with_options(event: Amended, change: _Change, w: Workload, asked: Interpreted) -> Amended:
-    """The change as it is recorded: what the options say now."""
+    """The change as it is recorded: what the options say now.
+
+    Few switches that a job has given up, when it had waited long enough, it wants no more.
+    """
+    jobs = asked.jobs
+    if "switches" not in {*change.without, *(option.name for option in change.options)}:
+        pairs = zip(jobs, w.jobs, strict=True)
+        jobs = tuple(new if old.switches else replace(new, switches=0) for new, old in pairs)
     return structs.replace(
         event,
         options=change.options,
@@ -204,7 +212,7 @@ def _with_options(event: Amended, change: _Change, w: Workload, asked: Interpret
         time_limit_s=asked.time_limit_s,
         nice=asked.nice,
         requeue=asked.requeue,
-        jobs=asked.jobs if asked.jobs != w.jobs else None,
+        jobs=jobs if jobs != w.jobs else None,
         deadline_at_s=_changed(asked.deadline.at_s, w.deadline_at_s),
         starts_by_s=_changed(asked.deadline.starts_by_s, w.starts_by_s),
     )

@@ -394,7 +394,8 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             down_since_s=0.0 if site.ready else site.since_s,
             partitions=site.summary,
             drains=drain_rows(federation, name),
-            windows=site.windows,
+            # Not who may use them: among their users are the members of a site's groups.
+            windows=tuple(msgspec.structs.replace(window, users=()) for window in site.windows),
         )
         for name, site in federation.sites.items()
     )

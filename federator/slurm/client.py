@@ -27,7 +27,7 @@ from federator.model.site import AttemptReport, LocalJob, Node, NodeState, SiteJ
 from federator.model.slurm_reservation import SlurmReservation
 from federator.model.window import SiteWindow, windows_of
 from federator.slurm.accounts import SlurmAccounts
-from federator.slurm.group_members import with_members
+from federator.slurm.group_members import GroupMembers
 from federator.slurm.helper_client import HelperClient
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
@@ -134,6 +134,7 @@ class SlurmClient:
         self.helper = HelperClient(runner, self._environment, clock)
         self.accounts = SlurmAccounts(self._run)
         self._shares = Shares(self._run) if layouts else None
+        self._groups = GroupMembers(self._clock)
         self._settings: _Settings | None = None
         self._swept: _Settings | None = None  # that the last sweep shows
         self._others: Reading[LocalJob] | None = None
@@ -304,7 +305,8 @@ class SlurmClient:
         others = await self.others(nodes.records)
         licenses = await self.licenses()
         cpus = {node.name: node.cpus for node in nodes.records if self._concerns(node)}
-        windows = windows_of(map(with_members, settings.reservations.records), cpus, taken_at_s)
+        reservations = await self._groups.named(settings.reservations.records)
+        windows = windows_of(reservations, cpus, taken_at_s)
         shown = _without_closed(nodes.records, settings.partitions.records)
         read = (jobs, nodes, settings, others, licenses)
         return SlurmSweep(

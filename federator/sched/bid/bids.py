@@ -114,7 +114,13 @@ class Bidding:
         found = self._windows.reserved(asked, self._now_s)
         if isinstance(found, Refusal):
             return SiteAnswer(id=asked.id, refusal=found)
-        asked = found
+        answer = self._answer_alike(found)
+        if answer.refusal is None or found is asked:
+            return answer
+        refusal = self._windows.also_closed(asked, self._now_s, answer.refusal)
+        return replace(answer, refusal=refusal)
+
+    def _answer_alike(self, asked: BidRequest) -> SiteAnswer:
         number = self._memory.number_of(asked.jobs)
         shared = self._memory.shared(number)
         if shared is asked.jobs or _names(shared) == _names(asked.jobs):

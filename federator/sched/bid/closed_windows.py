@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import Final
 
+from msgspec import structs
+
 from federator.model.node_names import names_reservation
 from federator.model.plan import BidRequest
-from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.reason import Refusal, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.window import SiteWindow
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.reservation import Ending, Held, all_of
-from federator.sched.bid.reserved_nodes import in_reservation
+from federator.sched.bid.reserved_nodes import closed_by, closing, in_reservation
 
-MOST_NAMED: Final = 3  # windows, in one refusal
 START_TAKES_S: Final = 10.0  # from a bid until Slurm starts the job
 
 
@@ -50,7 +51,8 @@ class ClosedWindows:
 
     def reserved(self, asked: BidRequest, now_s: float) -> BidRequest | Refusal:
         """See ``in_reservation``."""
-        return in_reservation(asked, self._windows, now_s, _over_at_s(now_s, asked))
+        ends_s = _over_at_s(now_s, asked)
+        return in_reservation(asked, self._windows, self._room.by_name, now_s, ends_s)
 
     def fence(self, count: int, *, with_used: bool = False) -> Held:
         """Take away what the first windows close; undo it with ``lift``.
@@ -87,18 +89,14 @@ class ClosedWindows:
 
     def refusal(self, count: int) -> Refusal:
         """The refusal of one that would find room but for the first windows."""
-        reasons = tuple(
-            Reason(
-                code=ReasonCode.SITE_RESERVATION,
-                detail=window.name,
-                needed=len(window.nodes),
-                unit="nodes",
-                from_s=window.starts_at_s,
-                until_s=window.ends_at_s,
-            )
-            for window in self._windows[:count][:MOST_NAMED]
-        )
-        return Refusal(kind=RefusalKind.WAIT, reasons=reasons)
+        return Refusal(kind=RefusalKind.WAIT, reasons=closed_by(self._windows[:count]))
+
+    def also_closed(self, asked: BidRequest, now_s: float, refusal: Refusal) -> Refusal:
+        """A refusal of one that names reservations, with the windows that close nodes to it."""
+        if refusal.kind is not RefusalKind.WAIT or not names_reservation(asked.jobs):
+            return refusal
+        found = closing(asked, self._windows, _over_at_s(now_s, asked))
+        return structs.replace(refusal, reasons=refusal.reasons + closed_by(found))
 
     def _closed(self, count: int) -> dict[str, tuple[FreeNode, int]]:
         """The nodes of the first windows, and of how many CPUs; 0: all of the node."""

@@ -217,6 +217,8 @@ def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> di
 
 
 _ALL_EXCLUDED: Final = "all that would do are excluded"
+_ALL_CLOSED: Final = "all that would do are excluded, or reserved"
+_NONE_RESERVED: Final = "none in the reservation is right"
 
 
 def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitable | Reason:
@@ -235,7 +237,8 @@ def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitabl
         if found is ReasonCode.NO_PARTITION:
             missing = partition
         elif found is ReasonCode.NODES_ASKED:
-            missing = "none in the reservation is right" if job.within else _ALL_EXCLUDED
+            missing = _NONE_RESERVED if job.reservation else _ALL_EXCLUDED
+            missing = _ALL_CLOSED if job.within and not job.reservation else missing
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
         needed, name = job.nodes or 1, job.name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from msgspec import structs
 
@@ -12,6 +13,8 @@ from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.window import SiteWindow
 from federator.model.workload import Job
+
+MOST_NAMED: Final = 3  # windows, in one refusal
 
 
 def not_admitted(
@@ -32,16 +35,22 @@ def not_admitted(
 
 
 def in_reservation(
-    asked: BidRequest, windows: Sequence[SiteWindow], now_s: float, ends_s: float
+    asked: BidRequest,
+    windows: Sequence[SiteWindow],
+    nodes: Collection[str],
+    now_s: float,
+    ends_s: float,
 ) -> BidRequest | Refusal:
     """The request with the nodes that its jobs may have, or why there are none.
 
     Of the reservations that a job names the first is taken that is on. Nodes of which only a part
     is reserved are left aside, and those that another window closes before the job would be over.
+    A job of the request that names none gets no node that any window closes by then.
 
     Args:
         asked: by this site's names.
         windows: of the site.
+        nodes: all that it has.
         now_s: Unix time.
         ends_s: when the request is over for certain, if it starts now.
     """
@@ -57,7 +66,10 @@ def in_reservation(
             key=lambda w: job.reservation.index(w.name),
         )
         if not named:
-            found.append(job)
+            beside = _outside(job, windows, nodes, ends_s)
+            if isinstance(beside, Refusal):
+                return beside
+            found.append(beside)
             continue
         window = next((w for w in named if w.is_on(now_s)), None)
         if window is None:
@@ -68,6 +80,54 @@ def in_reservation(
             return _refusal(RefusalKind.WAIT, ReasonCode.RESERVATION, job, window.name)
         found.append(replace(job, reservation=(window.name,), within=within))
     return structs.replace(asked, jobs=tuple(found))
+
+
+def closing(
+    asked: BidRequest, windows: Sequence[SiteWindow], ends_s: float
+) -> tuple[SiteWindow, ...]:
+    """The windows that close nodes to a request which names reservations, before it is over.
+
+    A shorter one may find room where this finds none.
+    """
+    names = {name for job in asked.jobs for name in job.reservation}
+    inside = {node for window in windows if window.name in names for node in window.nodes}
+    in_part = not all(job.reservation for job in asked.jobs)
+    return tuple(
+        window
+        for window in windows
+        if window.name not in names
+        and window.starts_at_s < ends_s
+        and (in_part or not inside.isdisjoint(window.nodes))
+    )
+
+
+def closed_by(windows: Sequence[SiteWindow]) -> tuple[Reason, ...]:
+    """The reasons of one that finds no room because of these windows."""
+    return tuple(
+        Reason(
+            code=ReasonCode.SITE_RESERVATION,
+            detail=window.name,
+            needed=len(window.nodes),
+            unit="nodes",
+            from_s=window.starts_at_s,
+            until_s=window.ends_at_s,
+        )
+        for window in windows[:MOST_NAMED]
+    )
+
+
+def _outside(
+    job: Job, windows: Iterable[SiteWindow], nodes: Collection[str], ends_s: float
+) -> Job | Refusal:
+    """A job that names no reservation, on the nodes that no window closes."""
+    closing_it = [window for window in windows if window.starts_at_s < ends_s]
+    closed = {name for window in closing_it for name in window.nodes}
+    if closed.isdisjoint(nodes):
+        return job
+    within = tuple(name for name in nodes if name not in closed)
+    if not within:
+        return Refusal(kind=RefusalKind.WAIT, reasons=closed_by(closing_it))
+    return replace(job, within=within)
 
 
 def _open_nodes(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -56,7 +56,10 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
 
 
 class _Moves:
-    """Lets workloads go to another tenant as far as its submit limits go, one after the other."""
+    """Lets workloads go to another tenant as far as its submit limits go, one after the other.
+
+    The tasks of an array go together or not at all.
+    """
 
     def __init__(self, ledger: Ledger, asked: ControlAsked) -> None:
         self._ledger = ledger
@@ -66,6 +69,12 @@ class _Moves:
             if change.tenant is not None
             for id_ in change.workloads
         }
+        self._tasks = Counter(
+            _array(entry, self._to[id_])
+            for id_ in asked.ids
+            if id_ in self._to and not _refusal(entry := ledger.entries[id_], asked)
+        )
+        self._said: dict[_Array, ControlRefusal | None] = {}
         self._came: Counter[Member] = Counter()
         self._came_to: Counter[TenantName] = Counter()
 
@@ -74,13 +83,34 @@ class _Moves:
         own, to = entry.workload, self._to.get(entry.workload.id)
         if to is None or to == own.tenant:
             return None
-        before = self._came[to, own.user]
-        others = self._came_to[to] - before
-        if submit_refusal(self._ledger, to, own.user, before + 1, others=others, leaves=own.tenant):
+        array = _array(entry, to)
+        if array not in self._said:
+            self._said[array] = self._refusal_of(array, self._tasks[array], own.user)
+        return self._said[array]
+
+    def _refusal_of(self, array: _Array, tasks: int, user: str) -> ControlRefusal | None:
+        before = self._came[array.to, user]
+        others = self._came_to[array.to] - before
+        if submit_refusal(
+            self._ledger, array.to, user, before + tasks, others=others, leaves=array.tenant
+        ):
             return ControlRefusal.BEYOND_POLICY
-        self._came[to, own.user] += 1
-        self._came_to[to] += 1
+        self._came[array.to, user] += tasks
+        self._came_to[array.to] += tasks
         return None
+
+
+class _Array(NamedTuple):
+    """The tasks of an array that go from one tenant to another; or one workload that is none."""
+
+    id: WorkloadId
+    tenant: TenantName
+    to: TenantName
+
+
+def _array(entry: WorkloadRecord, to: TenantName) -> _Array:
+    w = entry.workload
+    return _Array(w.id if w.array is None else w.array.array_id, w.tenant, to)
 
 
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:

@@ -9,6 +9,7 @@ import pytest
 
 from federator.config_policy import PolicyConfig
 from federator.model.eligibility import Hold
+from federator.model.event import Amended
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.submission import unpack_submission
@@ -203,6 +204,31 @@ def test_a_job_that_no_site_took_is_tried_with_what_it_asks_for_now(desk: Desk) 
     assert desk.federation.state(id_) is RUNNING
 
 
+def test_switches_that_a_job_has_given_up_are_wanted_again_only_if_they_are_set() -> None:
+    desk = Desk(Loopback({"alpine": (*rack("a", 1), *rack("b", 1))}, tenants=(tenant("vision"),)))
+    f = desk.federation
+    first = desk.submit("ada", "key-000077", switches="1@1", nodes="2", time="10", array="0-1")
+    f.run_for(30.0)
+    desk.ask(ControlCall(verb="hold", ids=(str(first),)))
+    f.run_for(60.0)
+    late = f.entry(WorkloadId(first + 1)).workload
+    again = Amended(
+        at_s=f.clock.now_s,
+        workloads=(late.id,),
+        jobs=tuple(replace(job, switches=1) for job in late.jobs),
+    )
+    f.federation.ledger.apply(again)  # as if its wait were not over yet
+
+    def wanted() -> list[int]:
+        return [f.entry(WorkloadId(first + k)).workload.jobs[0].switches for k in range(2)]
+
+    assert wanted() == [0, 1]
+    update(desk, first, timelimit="5")
+    assert wanted() == [0, 1]
+    update(desk, first, switches="2@1")
+    assert wanted() == [2, 2]
+
+
 # ---- priority, account, throttle ----
 
 
@@ -284,6 +310,18 @@ def test_an_array_goes_to_another_account_as_a_whole_or_not_at_all() -> None:
     desk = limited(submit=2)
     first = waiting(desk, array="0-2")
     assert desk.refusal(call(first, account="nlp")).startswith("AssocGrpSubmitJobsLimit")
+
+
+def test_of_two_arrays_that_go_together_the_second_is_not_split_over_two_accounts() -> None:
+    desk = limited(submit=3)
+    a, b = (waiting(desk, f"key-1000{k}", array="0-1") for k in range(2))
+    single = waiting(desk, "key-10009")
+    ids = tuple(map(str, (a, b, single)))
+    reply = desk.ask(ControlCall(verb="update", ids=ids, fields={"account": "nlp"}))
+    assert isinstance(reply, ControlReply)
+    assert (reply.ids, len(reply.errors)) == ((a, a + 1, single), 2)
+    tenants = [desk.federation.entry(WorkloadId(b + k)).workload.tenant for k in range(2)]
+    assert tenants == ["vision", "vision"]
 
 
 def limited(**limits: float) -> Desk:

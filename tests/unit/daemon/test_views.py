@@ -11,6 +11,7 @@ from federator.daemon.views import queue_rows, site_rows
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option, Submission, pack_submission
+from federator.model.window import SiteWindow
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.wire.client_protocol import QueueCall, QueueRow
 from tests.fakes.build import draft, gang, rack
@@ -149,6 +150,23 @@ def test_a_site_shows_since_when_it_is_down() -> None:
     f.site_down("alpine")
     (down,) = site_rows(f.federation, regions)
     assert (down.up, down.down_since_s) == (False, f.clock.now_s)
+
+
+def test_users_do_not_see_who_may_use_a_reservation() -> None:
+    """Its site names members for groups, and who is in a group is not for all to know."""
+    f = federation()
+    kept = SiteWindow(
+        name="r1",
+        starts_at_s=0.0,
+        ends_at_s=9.0,
+        nodes=("a1",),
+        users=("ada",),
+        accounts=("vision",),
+    )
+    f.federation.sites[SiteName("alpine")].windows = (kept,)
+    (row_,) = site_rows(f.federation, {SiteName("alpine"): "west"})
+    (shown,) = row_.windows
+    assert (shown.name, shown.users, shown.accounts) == ("r1", (), ("vision",))
 
 
 def test_files_are_shown_where_they_are_asked_for() -> None:

@@ -11,6 +11,7 @@ from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site_message import SiteAnswer
 from federator.model.window import SiteWindow
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.negative_cache import of_hardware
 from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import bid_request, gang, rack
 
@@ -131,6 +132,48 @@ def test_nodes_that_another_window_will_close_are_left_aside() -> None:
     kind, reason = refused(answer(asking("r1", nodes=2), own, maintenance))
     assert (kind, reason.code) == (RefusalKind.WAIT, ReasonCode.RESOURCES)
     assert nodes_of(answer(asking("r1", nodes=2), own, maintenance, time_limit_s=60.0))
+
+
+def test_a_refusal_that_is_due_to_another_window_says_so_and_holds_for_no_shorter_job() -> None:
+    own = window("r1", "a1", "a2")
+    maintenance = window("m", "a2", starts_at_s=1_200.0, users=("root",))
+    elsewhere = window("r3", "a3", users=("root",))
+    refusal = answer(asking("r1", nodes=2), own, maintenance, elsewhere).refusal
+    assert refusal is not None
+    told = [(reason.code, reason.detail) for reason in refusal.reasons[1:]]
+    assert told == [(ReasonCode.SITE_RESERVATION, "m")]
+    assert not of_hardware(refusal)
+    refusal = answer(asking("r1", nodes=3), own, elsewhere).refusal
+    assert refusal is not None
+    assert of_hardware(refusal)
+
+
+def test_a_job_beside_one_in_a_reservation_stays_out_of_all_windows() -> None:
+    own = window("r1", "a3")
+    now, later = window("m", "a1", users=("root",)), window("n", "a2", starts_at_s=1_200.0)
+    beside = replace(gang(1), name="beside", exclude=("a9",))
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(rack("a", 4), (), windows=(own, now, later))
+    jobs = (asking("r1"), beside)
+    request = bid_request(id=WorkloadId(1), jobs=jobs, time_limit_s=600.0)
+    (found,) = scheduler.bid([request], NOW_S)
+    assert found.bid is not None
+    assert [set(plan.nodes) for plan in found.bid.jobs] == [{"a3"}, {"a4"}]
+    for other in (replace(beside, nodes=2), replace(beside, exclude=("a4",))):
+        (found,) = scheduler.bid([structs.replace(request, jobs=(jobs[0], other))], NOW_S)
+        assert found.refusal is not None
+        assert found.refusal.kind is RefusalKind.WAIT
+        assert not of_hardware(found.refusal)
+
+
+def test_it_waits_while_windows_close_all_nodes_beside_the_reservation() -> None:
+    windows = (window("r1", "a1"), window("m", "a2", "a3", "a4", users=("root",)))
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(rack("a", 4), (), windows=windows)
+    jobs = (asking("r1"), replace(gang(1), name="beside"))
+    (found,) = scheduler.bid([bid_request(id=WorkloadId(1), jobs=jobs, time_limit_s=600.0)], NOW_S)
+    kind, reason = refused(found)
+    assert (kind, reason.code) == (RefusalKind.WAIT, ReasonCode.SITE_RESERVATION)
 
 
 def test_nodes_of_which_a_part_is_reserved_are_left_aside() -> None:
