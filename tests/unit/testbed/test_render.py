@@ -190,7 +190,7 @@ def test_federation_yaml_lists_the_given_sites_with_their_ports() -> None:
             "key": "keys/cedar",
             "known_hosts": "keys/known_hosts",
         },
-        "login": "federator-cedar",
+        "login": SITES[2].container,
         "partitions": ["fed"],
         "poll_interval_s": 0.5,
     }
