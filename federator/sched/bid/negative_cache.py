@@ -43,6 +43,27 @@ KEPT = 512  # failures: each is held against every new question
 ASKED_KEPT = 8_192  # questions whose answer is known
 
 
+class _Wishes(NamedTuple):
+    """What few jobs ask for."""
+
+    licenses: Licenses
+    within: frozenset[str]  # empty: any nodes
+    reservation: tuple[str, ...]  # its nodes are not those of others
+    switches: int  # 0: any number
+
+    def imply(self, other: _Wishes) -> bool:
+        """As of ``_Profile``."""
+        return (
+            (not self.switches or self.switches >= other.switches > 0)
+            and (not self.within or self.within >= other.within > frozenset())
+            and self.reservation == other.reservation
+            and (not self.licenses or covers(dict(other.licenses), self.licenses))
+        )
+
+
+_NO_WISHES: Final = _Wishes((), frozenset(), (), 0)
+
+
 class _Profile(NamedTuple):
     """One job, as far as it decides whether one failure implies another."""
 
@@ -58,10 +79,7 @@ class _Profile(NamedTuple):
     cpus_together: int  # of a total they come in whole ones of so many; else 0
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
     gres: Gres
-    licenses: Licenses
-    within: frozenset[str]  # empty: any nodes
-    reservation: tuple[str, ...]  # its nodes are not those of others
-    switches: int  # 0: any number
+    wishes: _Wishes  # of most jobs the same object
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -72,17 +90,20 @@ class _Profile(NamedTuple):
             and self.features <= other.features
             and (not self.constraint or self.constraint == other.constraint)
             and self.avoid <= other.avoid
-            and (not self.switches or self.switches >= other.switches > 0)
-            and (not self.within or self.within >= other.within > frozenset())
-            and self.reservation == other.reservation
             and self.nodelist <= other.nodelist
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
             and (not self.gres or covers(dict(other.gres), self.gres))
-            and (not self.licenses or covers(dict(other.licenses), self.licenses))
+            and (self.wishes is other.wishes or self.wishes.imply(other.wishes))
             and (not self.cpus_together or other.least[2] % self.cpus_together == 0)
         )
+
+
+def _wishes(job: Job) -> _Wishes:
+    if not (job.licenses or job.within or job.reservation or job.switches):
+        return _NO_WISHES
+    return _Wishes(job.licenses, frozenset(job.within), job.reservation, job.switches)
 
 
 def _profile(job: Job) -> _Profile:
@@ -112,10 +133,7 @@ def _profile(job: Job) -> _Profile:
             job.nvlink if job.total_gpus else False,
         ),
         gres=job.gres,
-        licenses=job.licenses,
-        within=frozenset(job.within),
-        reservation=job.reservation,
-        switches=job.switches,
+        wishes=_wishes(job),
     )
 
 
