@@ -127,6 +127,7 @@ class Session:
         self.program = program
         self._wanted = wanted
         self._watched = watched
+        self._immediate_s = wanted.immediate_s  # read before anything is queued
         self._is_quiet = any(option.name == "quiet" for option in wanted.options)
         self.id = 0
         self._is_over = False  # and that has been said
@@ -175,7 +176,7 @@ class Session:
         Raises:
             InvalidRequest: it has ended, or has not started in the time given.
         """
-        began_s, limit_s = time.monotonic(), self._wanted.immediate_s
+        began_s, limit_s = time.monotonic(), self._immediate_s
         if self.program is FSALLOC:
             self.say(f"Pending job allocation {self.id}")
         said = False

@@ -321,6 +321,8 @@ def test_a_command_is_needed(federation: Federation, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "fsrun: error: No command given to execute.\n"
     assert run_fsrun("--nonsense") == 1
     assert 'Try "fsrun --help"' in capsys.readouterr().err
+    assert run_fsrun("--immediate=soon", "true") == 1
+    assert "--immediate=soon: expected a number of seconds" in capsys.readouterr().err
     assert federation.calls == []
 
 
