@@ -25,8 +25,11 @@ if _IS_SIDE:
     os.environ["FEDERATOR_TESTBED_DIR"] = str(Path(usual).resolve() / "side" / _WORKER)
 
 
-settings.register_profile("federator", deadline=None)  # no test judges by wall time
-settings.load_profile("federator")
+# A run judges the change, not the draw: examples follow from the test's own text. Others are
+# looked for by ``./test explore``. No test judges by wall time.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
 # Of each tier the longest files, longest first: none of them is begun when all else is over.
