@@ -182,6 +182,36 @@ def test_every_claimant_starts_by_the_time_that_it_was_told_at_first(
     event(f"claims kept {min(kept, 3)}")
 
 
+def test_claims_of_one_moment_are_served_in_the_order_in_which_they_were_made() -> None:
+    """The gang's claim comes first, the lower number was in its way: it had not been told of it."""
+
+    def one(at_s: int, tenant: str, nodes: int, gpus: int, duration_s: float) -> Arrival:
+        wanted = replace(draft(gang(nodes, gpus)), tenant=TenantName(tenant))
+        wanted = replace(wanted, time_limit_s=float("inf"))
+        return Arrival(at_s=float(at_s), draft=wanted, duration_s=duration_s)
+
+    scenario = Scenario(
+        sites=tuple(
+            SimulatedSite(name=SiteName(name), nodes=tuple(rack(name[0], size)))
+            for name, size in (("alpine", 2), ("cedar", 4))
+        ),
+        tenants=TENANTS,
+        arrivals=(
+            one(0, "guest", 3, 8, 9e3),  # 24 windows of the budget
+            one(0, "guest", 1, 8, 4e4),
+            one(0, "guest", 1, 8, 4e4),
+            one(1, "guest", 1, 1, 9e2),
+            one(100, "owner", 1, 8, 4e4),
+            one(101, "owner", 1, 1, 9e2),
+            one(101, "other", 4, 8, 9e2),
+        ),
+    )
+    lived = Lived(scenario, rules(1.0))
+    small, large = [e for e in lived.log if isinstance(e, Claimed)][::-1][:2]
+    assert (small.since_s, small.workload < large.workload) == (large.since_s, True)
+    assert sum(life.claims_broken for life in lived.lives) == 0
+
+
 @MANY
 @given(scenarios(), budgets)
 def test_whoever_made_others_leave_starts_where_they_were_or_has_found_room_sooner(

@@ -17,8 +17,11 @@ from federator.sched.state.rules import Rules
 
 
 def in_order(ledger: Ledger) -> list[Claimed]:
-    """The claims, first to be served first."""
-    return sorted(ledger.claims.values(), key=lambda c: (c.priority, c.since_s, c.workload))
+    """The claims, first to be served first; of one moment, in the order in which they were made.
+
+    Whoever came before was promised a start without those after it.
+    """
+    return sorted(ledger.claims.values(), key=_place)  # stable; they are kept in that order
 
 
 class ClaimBudget:
@@ -184,9 +187,18 @@ class ClaimBudget:
 
     def _ahead_of(self, claim: Claimed) -> list[Claimed]:
         """The claims that are served before one, which may be new."""
-        place = (claim.priority, claim.since_s, claim.workload)
-        order = [c for c in in_order(self._ledger) if c.workload != claim.workload]
-        return [c for c in order if (c.priority, c.since_s, c.workload) < place]
+        place, is_before = _place(claim), True
+        ahead = []
+        for each in in_order(self._ledger):
+            if each.workload == claim.workload:
+                is_before = False
+            elif _place(each) < place or (_place(each) == place and is_before):
+                ahead.append(each)
+        return ahead
+
+
+def _place(claim: Claimed) -> tuple[int, float]:
+    return claim.priority, claim.since_s
 
 
 def _windows(by_claim: Sequence[Sequence[Going]], tokens_gpus: float, whole_gpus: float) -> int:

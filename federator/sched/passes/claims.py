@@ -106,8 +106,8 @@ class Claims:
 
     def claimants(self) -> Iterator[tuple[tuple[int, float, float, int], Ranked]]:
         """Those who have a claim, before all others of their priority, with their rank's key."""
-        for claim in self._ledger.claims.values():
-            key = (claim.priority, float("-inf"), claim.since_s, int(claim.workload))
+        for place, claim in enumerate(in_order(self._ledger)):
+            key = (claim.priority, float("-inf"), claim.since_s, place)
             yield key, Ranked(claim.workload, claim.priority, within_quota=True)
 
     def is_worth_asking(self, claim: Claimed) -> bool:
