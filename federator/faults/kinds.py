@@ -127,6 +127,11 @@ class FaultKind(Enum):
     CLIENT_CANCELS_TWICE = "a client cancels twice"
     CLIENT_REUSES_KEY = "a client submits something else with a key that was used"
     CLIENT_CANCELS_TASK = "a client cancels one task of an array"
+    CLIENT_NAMES_NODE = "a client asks for a node of one site"
+    CLIENT_EXCLUDES_NODE = "a client will not have a node"
+    CLIENT_SETS_DEADLINE = "a client sets a deadline"
+    CLIENT_CHAINS = "a client has a job wait for another"
+    CLIENT_RELEASES = "a client submits on hold, and releases it later"
 
 
 AT_POINT: dict[FaultKind, tuple[str, str]] = {

@@ -15,8 +15,8 @@ from federator.config import FederationConfig
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError
 from federator.faults.checks.end_checks import differences
-from federator.faults.checks.evidence import Size
 from federator.faults.checks.model import Model
+from federator.faults.client_scripts import client_scripts
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster
 from federator.faults.daemon_host import DaemonHost, Ways
@@ -25,7 +25,7 @@ from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
 from federator.faults.planner_host import PlannerHost
 from federator.faults.process import Process, outside
-from federator.faults.simulated_users import ClientScript, Door, SimulatedUser
+from federator.faults.simulated_users import Door, JobBoard, SimulatedUser
 from federator.faults.site_host import SiteHost
 from federator.faults.spell import SbatchOutcome
 from federator.faults.user_code import SAVED, Script
@@ -35,7 +35,6 @@ from federator.model.workload import AttemptId, SiteName
 from federator.sched.state.ledger import Ledger
 from federator.store.replaying import replay_log
 
-USERS: Final = ("ada", "bob", "eve")
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
@@ -121,17 +120,17 @@ class World:
         self.clocks: dict[str, Clock] = {}
         for name in names:
             self.sites[name] = self._site(name, folder)
-            self.model.log.sizes[name] = Size.of(self.sites[name].cluster.nodes())
+            self.model.log.nodes[name] = self.sites[name].cluster.nodes()
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self.planners = [
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
         ]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
-        self.users = [
-            SimulatedUser(wish, doors, self.model.answers, Random(rng.random()), self.strike)
-            for wish in client_scripts(rng)
-        ]
+        scripts = client_scripts(rng, {n: site.cluster.nodes() for n, site in self.sites.items()})
+        self.model.wishes.scripts = {f"{each.user}:{each.key}": each for each in scripts}
+        board = JobBoard(doors=doors, checks=self.model.answers, struck=self.strike, clock=clock)
+        self.users = [SimulatedUser(each, board, Random(rng.random())) for each in scripts]
 
     # ---- parts ----
 
@@ -367,37 +366,3 @@ def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
         for tenant in config.tenants.values()
         if tenant.limit.gpus is not None
     }
-
-
-_PLAIN: Final = ((1, 4), (1, 8), (2, 8))
-_HET: Final = (
-    ((1, 4), (1, 0)),
-    ((1, 8), (1, 4)),
-    ((1, 8), (1, 0), (1, 0)),
-    ((1, 4), (1, 8), (1, 0)),
-)
-_ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
-
-
-def client_scripts(rng: Random) -> list[ClientScript]:
-    """The scripts of the users of one history."""
-    return [_client_script(rng, number) for number in range(rng.choice((6, 8, 11)))]
-
-
-def _client_script(rng: Random, number: int) -> ClientScript:
-    kind = rng.choice(("plain", "plain", "plain", "het", "array"))
-    parts = rng.choice(_HET) if kind == "het" else (rng.choice(_PLAIN),)
-    return ClientScript(
-        number=number,
-        at_s=rng.uniform(0.0, 55.0),
-        user=rng.choice(USERS),
-        parts=parts,
-        array=rng.choice(_ARRAYS) if kind == "array" else "",
-        time_limit_s=rng.choice((20, 90, 180)),
-        cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
-        cancels_one_task=rng.random() < 0.5,
-        loses_answer=rng.random() < 0.2,
-        asks_again=rng.random() < 0.1,
-        reuses_key=rng.random() < 0.1,
-        cancels_twice=rng.random() < 0.4,
-    )

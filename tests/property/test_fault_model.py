@@ -30,7 +30,10 @@ from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId
 from federator.sched.passes import admission
 from federator.sched.passes.held import Holding
+from federator.sched.state import eligibility
 from federator.sched.state.holdings import Holdings
+from federator.slurm.options import interpret
+from federator.slurm.options.node_options import NodeWish
 from federator.wire.agent_protocol import LaunchOrder
 
 SEEDS = range(12)
@@ -106,6 +109,24 @@ def _what_is_held_stays_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Holding, "try_again", lambda *_: None)
 
 
+def _holds_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eligibility, "may_not_start", lambda _: False)
+
+
+def _any_end_meets_a_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = eligibility._judged
+
+    def lenient(*args: Any) -> tuple[bool, bool, float]:
+        met, failed, again_s = judged(*args)
+        return met or failed, False, again_s
+
+    monkeypatch.setattr(eligibility, "_judged", lenient)
+
+
+def _nodes_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpret, "node_wish", lambda *_: NodeWish())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
     """One that is planted, and what the model says of it."""
@@ -163,6 +184,24 @@ PLANTED = {
         plant=_what_is_held_stays_held,
         said="never ended: HELD",
         menu=(FaultKind.SBATCH_REFUSES_USERS,),
+    ),
+    "what is on hold may start": Bug(
+        plant=_holds_are_forgotten,
+        said="may not start yet, and is awarded",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
+    ),
+    "any end meets a dependency": Bug(
+        plant=_any_end_meets_a_dependency,
+        said=", and runs",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
+    ),
+    "nodes that users name are not heard": Bug(
+        plant=_nodes_are_not_heard,
+        said="is to have",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
     ),
 }
 

@@ -19,6 +19,7 @@ class AnswerChecks:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._id_of_key: dict[str, int] = {}
+        self._refused: set[str] = set()
 
     def acknowledged(self, key: str, id_: int) -> None:
         self._evidence.tell(f"client {key}: it is {id_}")
@@ -27,6 +28,18 @@ class AnswerChecks:
         if known != id_:
             self._evidence.break_(f"key {key} was {known}, and is {id_} now")
         self._evidence.truth(WorkloadId(id_)).acked = key
+
+    def refused(self, key: str, *, may_be_late: bool) -> None:
+        """A client was told that it is not queued, and gave up: its deadline is too near."""
+        self._evidence.tell(f"client {key}: it is refused")
+        self._refused.add(key)
+        if not may_be_late:
+            self._evidence.break_(f"key {key} was refused, and asks for nothing that cannot be")
+
+    def release_asked(self, id_: int, tasks: int) -> None:
+        """A client releases what it had submitted on hold."""
+        for k in range(max(1, tasks)):
+            self._evidence.truth(WorkloadId(id_ + k)).release_asked = True
 
     def key_reused(self, key: str, id_: int) -> None:
         """Another submission with the same key was taken for the first one."""
@@ -54,3 +67,5 @@ class AnswerChecks:
             ids = array.tasks if array is not None else (WorkloadId(id_),)
             if ledger.keys.id_of.get(key) != id_ or not all(i in ledger.entries for i in ids):
                 self._evidence.break_(f"key {key} was acknowledged as {id_}, and is lost")
+        for key in self._refused & ledger.keys.id_of.keys():
+            self._evidence.break_(f"key {key} was refused, and is {ledger.keys.id_of[key]}")

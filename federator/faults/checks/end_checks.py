@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 
 from federator.faults.checks.evidence import Evidence, Truth
+from federator.faults.checks.wish_checks import WishChecks
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.site import SiteJobState
 from federator.sched.state.ledger import Ledger
 
 
-def check_end(evidence: Evidence, ledger: Ledger) -> None:
+def check_end(evidence: Evidence, wishes: WishChecks, ledger: Ledger) -> None:
     """Compare how the last daemon's workloads ended with what is certain."""
     for id_, entry in ledger.entries.items():
         if entry.state not in TERMINAL:
@@ -21,7 +22,13 @@ def check_end(evidence: Evidence, ledger: Ledger) -> None:
         truth = evidence.truth(id_)
         if truth.maimed and entry.state is WorkloadState.CANCELLED:
             continue  # of components' ends the worst counts
+        if entry.state is WorkloadState.CANCELLED and wishes.never_starts(truth):
+            evidence.counts["never satisfied"] += 1
+            continue
         wrong = _disagreement(entry.state, truth)
+        if entry.site_state == SiteJobState.DEADLINE.value:
+            evidence.counts["too late"] += 1
+            wrong = _ends_too_late(truth)
         if wrong:
             evidence.break_(f"{id_} is {entry.state.value}, but {wrong}")
     for id_, truth in evidence.truths.items():
@@ -48,6 +55,13 @@ def _disagreement(state: WorkloadState, truth: Truth) -> str:
     if state is WorkloadState.TIMEOUT and how is not SiteJobState.TIMEOUT:
         return f"its last run ended {how.value if how else 'never'}"
     return ""
+
+
+def _ends_too_late(truth: Truth) -> str:
+    """The evidence against an end since its deadline could not be kept; "" if there is none."""
+    if truth.script is None or not truth.script.deadline_s:
+        return "it has no deadline"
+    return "its user code completed" if truth.completed and not truth.unrecorded else ""
 
 
 def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from federator.faults.client_scripts import ClientScript
 from federator.faults.user_code import CodeRun
 from federator.model.lifecycle import WorkloadState
 from federator.model.site import Node, SiteJobState
@@ -67,6 +68,13 @@ class Truth:
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
     given_up: set[AttemptId] = field(default_factory=set)  # with their site: they do not count
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
+    script: ClientScript | None = None  # by which it was submitted
+    waits_for: tuple[WorkloadId, ...] = ()  # of its script's chain: all tasks of an array
+    release_asked: bool = False  # of one that was submitted on hold
+
+    def may_run_at(self, site: str) -> bool:
+        """Whether it asks for no node of another site."""
+        return self.script is None or self.script.site in ("", site)
 
     @property
     def counted(self) -> list[CodeRun]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from federator.faults.checks.evidence import Array, Evidence, Size
+from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.process import later
 from federator.model.event import (
     Awarded,
@@ -20,6 +21,7 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
 from federator.model.reason import ReasonCode
+from federator.model.site import Node
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.drains import DrainedSites
 from federator.sched.state.eligibility import may_not_start
@@ -32,12 +34,14 @@ class LogChecks:
 
     Args:
         evidence: of this history.
+        wishes: checks them at each submission and award.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, wishes: WishChecks) -> None:
         self._evidence = evidence
+        self._wishes = wishes
         self._drains = DrainedSites()
-        self.sizes: dict[str, Size] = {}  # of the sites
+        self.nodes: dict[str, Sequence[Node]] = {}  # of each site
         self.lends = False  # nobody is evicted, and who is over quota is lent GPUs by a forecast
         self.most_saves = 0  # at a time; 0: any number
         self._saving: set[WorkloadId] = set()  # told to make room for others
@@ -53,6 +57,7 @@ class LogChecks:
                 self._evidence.tell(f"log: {event.attempt} awarded to {event.site}")
                 self._goes_where_it_may(event)
                 self._is_lent_by_a_plan(event)
+                self._wishes.awarded(event)
             elif isinstance(event, Planned):
                 self._plans[event.plan.made_at_s] = event
             elif isinstance(event, DrainRecord):
@@ -65,6 +70,7 @@ class LogChecks:
                     self._held(event.workload)
             elif isinstance(event, Submitted):
                 self._submitted(event)
+                self._wishes.submitted(event)
 
     def _goes_where_it_may(self, event: Awarded) -> None:
         nodes = [name for plan in event.jobs for name in plan.nodes]
@@ -137,9 +143,11 @@ class LogChecks:
     def _held(self, id_: WorkloadId) -> None:
         self._evidence.counts["held"] += 1
         truth = self._evidence.truth(id_)
-        for site, size in self.sizes.items():
+        excluded = truth.script.exclude if truth.script is not None else ""
+        for site, nodes in self.nodes.items():
+            size = Size.of([node for node in nodes if node.name != excluded])
             fits = truth.needs is None or size.holds(truth.needs)
-            if fits and site not in truth.refused_at:
+            if fits and truth.may_run_at(site) and site not in truth.refused_at:
                 self._evidence.break_(f"{id_} is held, and {site} has not refused it")
 
     def _saves(self, event: Changed) -> None:
@@ -162,5 +170,7 @@ class LogChecks:
         truth = self._evidence.truth(id_)
         if truth.state in TERMINAL:
             self._evidence.break_(f"{id_} has ended, {truth.state.value}, and is {event.value}")
+        elif event is WorkloadEvent.AWARDED and truth.state is WorkloadState.INELIGIBLE:
+            self._evidence.break_(f"{id_} may not start yet, and is awarded")
         elif (truth.state, event) in TRANSITIONS:
             truth.state = TRANSITIONS[truth.state, event].to

@@ -12,6 +12,7 @@ from federator.faults.checks.end_checks import check_end
 from federator.faults.checks.evidence import Evidence
 from federator.faults.checks.log_checks import LogChecks
 from federator.faults.checks.run_checks import RunChecks
+from federator.faults.checks.wish_checks import WishChecks
 from federator.sched.state.ledger import Ledger
 
 
@@ -31,11 +32,12 @@ class Model:
         gpu_limits: Mapping[frozenset[str], float],
     ) -> None:
         self.evidence = evidence = Evidence(tell, clock)
-        self.runs = RunChecks(evidence, gpu_limits)
+        self.wishes = WishChecks(evidence)
+        self.runs = RunChecks(evidence, gpu_limits, self.wishes)
         self.answers = AnswerChecks(evidence)
-        self.log = LogChecks(evidence)
+        self.log = LogChecks(evidence, self.wishes)
 
     def check_end(self, ledger: Ledger) -> None:
         """Everything has ended, once, as Slurm and clients know it."""
         self.answers.check_acknowledged(ledger)
-        check_end(self.evidence, ledger)
+        check_end(self.evidence, self.wishes, ledger)

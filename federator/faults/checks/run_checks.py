@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.faults.checks.evidence import Evidence
+from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
@@ -21,10 +22,17 @@ class RunChecks:
     Args:
         evidence: of this history.
         gpu_limits: GPUs that these users may hold together, at all sites.
+        wishes: checks them at each start.
     """
 
-    def __init__(self, evidence: Evidence, gpu_limits: Mapping[frozenset[str], float]) -> None:
+    def __init__(
+        self,
+        evidence: Evidence,
+        gpu_limits: Mapping[frozenset[str], float],
+        wishes: WishChecks,
+    ) -> None:
         self._evidence = evidence
+        self._wishes = wishes
         self._gpu_limits = gpu_limits
         self._live: list[CodeRun] = []
         self.submissions: Counter[AttemptId] = Counter()
@@ -67,6 +75,7 @@ class RunChecks:
             self._evidence.break_(f"{id_} has completed, and runs again at {run.site}")
         if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
             self._evidence.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
+        self._wishes.began(id_)
         truth.runs.append(run)
         self._live.append(run)
         self._check_limits()

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from federator.faults.client_scripts import USERS
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.kinds import FaultKind
 from federator.faults.spell import SbatchOutcome
-from federator.faults.world import USERS
 
 
 def _slurmctld_down(scene: FaultScene) -> None:

@@ -7,6 +7,7 @@ import pytest
 from federator.daemon.own_config import new_federation
 from federator.faults.checks.end_checks import check_end, differences
 from federator.faults.checks.evidence import Evidence, Truth
+from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
 from federator.faults.world import SITES, config_of
 from federator.model.event import Changed, Submitted
@@ -48,14 +49,14 @@ def ran(ended: SiteJobState | None, exit_code: int = 0) -> Truth:
 def test_a_cancelled_workload_was_cancelled_by_somebody(truth: Truth, wrong: list[str]) -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
     evidence.truths[ID] = truth
-    check_end(evidence, ledger(WorkloadEvent.CANCEL_ASKED))
+    check_end(evidence, WishChecks(evidence), ledger(WorkloadEvent.CANCEL_ASKED))
     assert evidence.broken == wrong
 
 
 def test_what_has_not_ended_or_still_runs_is_noticed() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
     evidence.truths[ID] = ran(None)
-    check_end(evidence, ledger())
+    check_end(evidence, WishChecks(evidence), ledger())
     assert evidence.broken == [f"{ID} never ended: PENDING", f"{ID} still runs"]
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federator.faults.checks.evidence import Evidence, Size
 from federator.faults.checks.log_checks import LogChecks
+from federator.faults.checks.wish_checks import WishChecks
+from federator.faults.client_scripts import ClientScript
 from federator.model.event import Awarded, Changed, Planned, encode_event
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
@@ -14,6 +18,7 @@ from federator.model.workload import WorkloadId
 from tests.fakes.build import attempt, plan_on, rack
 
 ID = WorkloadId(4739357696)
+PLAIN = ClientScript(number=0, at_s=0.0, user="ada", parts=((1, 8),), time_limit_s=90)
 
 
 def changed(event: WorkloadEvent) -> bytes:
@@ -22,7 +27,7 @@ def changed(event: WorkloadEvent) -> bytes:
 
 def test_what_has_ended_does_not_end_again() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence)
+    log = LogChecks(evidence, WishChecks(evidence))
     log.logged([changed(WorkloadEvent.CANCEL_ASKED)])
     assert evidence.broken == []
     log.logged([changed(WorkloadEvent.CANCEL_ASKED)])
@@ -31,8 +36,8 @@ def test_what_has_ended_does_not_end_again() -> None:
 
 def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence)
-    log.sizes = {"alpine": Size.of(rack("a", 4)), "baker": Size.of(rack("b", 1))}
+    log = LogChecks(evidence, WishChecks(evidence))
+    log.nodes = {"alpine": rack("a", 4), "baker": rack("b", 1)}
     evidence.truth(ID).needs = Size(with_gpus=2, nodes=2)
     log.logged([changed(WorkloadEvent.HELD)])
     assert evidence.broken == [f"{ID} is held, and alpine has not refused it"]
@@ -42,9 +47,25 @@ def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
     assert evidence.broken == []
 
 
+def test_what_is_held_was_refused_where_its_owner_lets_it_run() -> None:
+    evidence = Evidence(lambda _: None, lambda: 0.0)
+    log = LogChecks(evidence, WishChecks(evidence))
+    log.nodes = {"alpine": rack("a", 2), "baker": rack("b", 2), "cedar": rack("c", 2)}
+    truth = evidence.truth(ID)
+    truth.needs = Size(with_gpus=2, nodes=2)
+    truth.script = replace(PLAIN, site="baker", nodelist="b1")
+    log.logged([changed(WorkloadEvent.HELD)])
+    assert evidence.broken == [f"{ID} is held, and baker has not refused it"]
+    evidence.broken.clear()
+    truth.script = replace(PLAIN, exclude="c2")
+    truth.refused_at.update(("alpine", "baker"))
+    log.logged([changed(WorkloadEvent.HELD)])
+    assert evidence.broken == []
+
+
 def test_no_more_save_for_others_at_a_time_than_may() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence)
+    log = LogChecks(evidence, WishChecks(evidence))
     log.most_saves = 2
     told = Reason(code=ReasonCode.PREEMPTED, detail="9")
     ids = [WorkloadId(k) for k in (1, 2, 3)]
@@ -99,7 +120,7 @@ def lent(at_s: float, planned_at_s: float | None, *, within_quota: bool = False)
 )
 def test_who_is_over_quota_is_lent_gpus_by_the_plan_in_force(award: bytes, words: str) -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence)
+    log = LogChecks(evidence, WishChecks(evidence))
     log.lends = True
     log.logged([planned(990.0), planned(1010.0), award])
     assert len(evidence.broken) == bool(words)

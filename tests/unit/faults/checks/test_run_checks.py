@@ -6,6 +6,7 @@ import pytest
 
 from federator.faults.checks.evidence import Array, Evidence
 from federator.faults.checks.run_checks import CANCELS_WITHIN_S, RunChecks
+from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
@@ -18,7 +19,8 @@ class Watched:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.evidence = Evidence(lambda _: None, lambda: self.now_s)
-        self.checks = RunChecks(self.evidence, {frozenset({"ada", "bob"}): 8.0})
+        limits = {frozenset({"ada", "bob"}): 8.0}
+        self.checks = RunChecks(self.evidence, limits, WishChecks(self.evidence))
 
     def starts(self, which: AttemptId, user: str = "ada", gpus: int = 4) -> CodeRun:
         run = CodeRun("alpine", which, 7, user, gpus, self.now_s)
