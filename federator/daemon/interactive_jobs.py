@@ -6,9 +6,10 @@ workload that has not been asked about for ``policy.interactive.silence_s`` is c
 name of its user.
 
 Nothing of this is in the log: after a restart, or when another daemon takes over, every session has
-the whole time again. While the site from which it was last asked about is away it has, too: a
-command there may live, and cannot be heard. Of a session of an earlier term nobody knows which site
-that is; it has the whole time until each has been there once.
+the whole time again; likewise after the daemon stood still, or its clock was set. While the site
+from which it was last asked about is away it has, too: a command there may live, and cannot be
+heard. Of a session of an earlier term nobody knows which site that is; it has the whole time until
+each has been there once.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, SessionCall, S
 
 NO_CLIENT: Final = 0  # the answer to the core's act is for nobody
 LOOKS: Final = 4  # in the time of silence: so much later at most it is found
+LEAP_S: Final = 60.0  # between two looks, at least: nobody could be heard meanwhile
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class InteractiveJobs:
         self._clock = clock
         self._config = config
         self._next_look_s = 0.0
+        self._came_by_at_s = clock()  # the daemon's loop, to look
         self._not_met = set(config.sites)  # in this term
         self._heard = {
             entry.workload.id: _Heard(clock(), earlier=True)
@@ -142,9 +145,10 @@ class InteractiveJobs:
 
     def unheard(self, now_s: float) -> Unheard:
         """The sessions that are to end, if it is time to look."""
+        silence_s = self._config.policy.interactive.silence_s
+        self._take_in_a_leap(now_s, max(LEAP_S, silence_s / LOOKS * 2))
         if not self._heard or now_s < self._next_look_s:
             return Unheard()
-        silence_s = self._config.policy.interactive.silence_s
         self._not_met -= {name for name in self._not_met if self._is_up(name)}
         over = [id_ for id_ in self._heard if self._is_over(id_)]
         for id_ in over:
@@ -159,6 +163,17 @@ class InteractiveJobs:
                 cancels.append(CancelAsked(client=NO_CLIENT, ids=(id_,), by=user))
         self._next_look_s = now_s + silence_s / LOOKS if self._heard else 0.0
         return Unheard(tuple(cancels), self._next_look_s)
+
+    def _take_in_a_leap(self, now_s: float, most_s: float) -> None:
+        """Give every session the whole time again if nobody could be heard, or the clock was set.
+
+        While there are sessions, this comes by a few times within the time of silence.
+        """
+        since_s, self._came_by_at_s = now_s - self._came_by_at_s, now_s
+        if not 0 <= since_s <= most_s and self._heard:
+            for heard in self._heard.values():
+                heard.at_s = now_s
+            self._next_look_s = 0.0
 
     def _may_be_unheard(self, heard: _Heard) -> bool:
         """Tell whether its command may live at a site that is away."""

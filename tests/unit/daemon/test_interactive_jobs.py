@@ -154,6 +154,18 @@ def test_after_a_restart_a_command_at_a_site_that_is_away_has_time() -> None:
     assert wait(desk, SILENCE_S) == [id_]
 
 
+@pytest.mark.parametrize("leaps_s", [600.0, -600.0])
+def test_after_a_leap_of_the_clock_it_has_the_whole_time_again(leaps_s: float) -> None:
+    """The daemon stood still and heard nobody, or its clock was set."""
+    desk = Desk()
+    id_ = begun(desk)
+    assert wait(desk, 60.0) == []
+    desk.federation.clock.now_s += leaps_s
+    assert look(desk) == []
+    assert wait(desk, SILENCE_S - 10.0) == []
+    assert wait(desk, SILENCE_S / 4 + 10.0) == [id_]
+
+
 def test_one_that_is_being_cancelled_is_not_cancelled_again() -> None:
     desk = Desk()
     id_ = begun(desk)
