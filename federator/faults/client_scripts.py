@@ -22,7 +22,7 @@ _HET: Final = (
 )
 _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 _KINDS: Final = ("afterok", "afterany", "afternotok", "after")
-_WISHES: Final = ("", "", "", "hold", "chain", "chain", "node", "exclude", "deadline")
+_WISHES: Final = ("", "", "", "hold", "chain", "chain", "node", "exclude", "deadline", "session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ class ClientScript:
     deadline_s: float = 0.0  # later than its latest start; 0: it has no deadline
     waits_for: Chain | None = None
     released_after_s: float | None = None  # submitted on hold; None: it was not
+    terminal_s: float = 0.0  # its command waits at a terminal, then dies; 0: it is no session
     cancel_after_s: float | None = None
     cancels_one_task: bool = False  # of an array, not all of it
     loses_answer: bool = False
@@ -118,6 +119,7 @@ def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]
         deadline_s=rng.uniform(5.0, 120.0) if wish == "deadline" else 0.0,
         waits_for=chain if wish == "chain" else None,
         released_after_s=rng.uniform(0.0, 40.0) if wish == "hold" else None,
+        terminal_s=rng.uniform(5.0, 80.0) if wish == "session" and kind == "plain" else 0.0,
         cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
         cancels_one_task=rng.random() < 0.5,
         loses_answer=rng.random() < 0.2,

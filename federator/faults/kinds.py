@@ -131,6 +131,7 @@ class FaultKind(Enum):
     CLIENT_EXCLUDES_NODE = "a client will not have a node"
     CLIENT_SETS_DEADLINE = "a client sets a deadline"
     CLIENT_CHAINS = "a client has a job wait for another"
+    CLIENT_DIES = "the command of an interactive job dies"
     CLIENT_RELEASES = "a client submits on hold, and releases it later"
 
 

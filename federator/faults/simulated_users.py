@@ -13,6 +13,7 @@ import msgspec
 from federator.faults.checks.answer_checks import AnswerChecks
 from federator.faults.client_scripts import ClientScript
 from federator.faults.kinds import FaultKind
+from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import ControlVerb
 from federator.model.submission import Submission
 from federator.wire.client_protocol import (
@@ -23,6 +24,8 @@ from federator.wire.client_protocol import (
     ControlReply,
     ErrorKind,
     ErrorReply,
+    SessionCall,
+    SessionReply,
     SubmitCall,
     SubmitReply,
 )
@@ -30,6 +33,7 @@ from federator.wire.replies import Reply
 
 PATIENCE_S: Final = 40.0  # of one command
 AGAIN_S: Final = (1.0, 4.0)
+ASKS_S: Final = 5.0  # a command at a terminal, how its job stands
 LOOKS_S: Final = 1.0  # whether the job that its own is to wait for has an id
 REFUSED: Final = 0  # in place of an id
 
@@ -101,6 +105,8 @@ class SimulatedUser:
         if script.released_after_s is not None:
             await asyncio.sleep(script.released_after_s)
             await self._release(id_)
+        if script.terminal_s:
+            await self._wait_at_terminal(id_)
         if script.cancel_after_s is not None:
             await asyncio.sleep(script.cancel_after_s)
             for turn in range(1 + script.cancels_twice):
@@ -128,7 +134,13 @@ class SimulatedUser:
                 self._board.struck(kind)
 
     async def _submit(self, *, loses: bool) -> int:
-        call = SubmitCall(submission=self._submission, key=self._script.key)
+        at_terminal = self._script.terminal_s > 0
+        call = SubmitCall(
+            submission=self._submission,
+            key=self._script.key,
+            interactive=at_terminal,
+            watched=at_terminal,
+        )
         while True:
             reply = await self._ask(call)
             if isinstance(reply, SubmitReply):
@@ -154,6 +166,20 @@ class SimulatedUser:
                 return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
+    async def _wait_at_terminal(self, id_: int) -> None:
+        """Ask at one door how it stands, until it is over or the command dies."""
+        dies_s = self._board.clock() + self._script.terminal_s
+        door = self._rng.choice(self._board.doors)
+        while self._board.clock() < dies_s:
+            reply = await self._ask(SessionCall(id=id_), door)
+            if isinstance(reply, SessionReply):
+                self._checks.heard(id_)
+                if WorkloadState(reply.state) in TERMINAL:
+                    return
+            await asyncio.sleep(ASKS_S)
+        self._board.struck(FaultKind.CLIENT_DIES)
+        self._checks.died(id_)
+
     async def _release(self, id_: int) -> None:
         self._checks.release_asked(id_, len(self._script.tasks))
         call = ControlCall(verb=ControlVerb.RELEASE.value, ids=(str(id_),))
@@ -176,8 +202,8 @@ class SimulatedUser:
                 return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
-    async def _ask(self, call: Call) -> Reply | None:
-        door = self._rng.choice(self._board.doors)
+    async def _ask(self, call: Call, door: Door | None = None) -> Reply | None:
+        door = door or self._rng.choice(self._board.doors)
         try:
             return await asyncio.wait_for(door(self._script.user, call), PATIENCE_S)
         except TimeoutError:

@@ -16,6 +16,7 @@ from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError
 from federator.faults.checks.end_checks import differences
 from federator.faults.checks.model import Model
+from federator.faults.checks.wish_checks import SILENCE_S
 from federator.faults.client_scripts import client_scripts
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster
@@ -41,6 +42,7 @@ LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
+SITS_S: Final = 400.0  # user code of an interactive job: longer than its command lives
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
@@ -185,8 +187,10 @@ class World:
         """Each attempt does much the same; what was saved is not counted."""
         rng = Random(f"{attempt.workload}.{attempt.attempt}.{self.began_s}")
         if attempt.workload not in self.scripts:
+            asked = self.model.evidence.truth(attempt.workload).script
+            sits = asked is not None and asked.terminal_s > 0
             self.scripts[attempt.workload] = Script(
-                duration_s=rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
+                duration_s=SITS_S if sits else rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
                 exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, SAVED)),
                 saves_s=rng.choice((0.5, 2.0, 1e9)),
             )
@@ -332,6 +336,7 @@ def config_of(
                 "launch_lease_s": 20.0,
                 "bid_timeout_s": 3.0,
                 "forecast_ends": True,
+                "interactive": {"silence_s": SILENCE_S},
                 "lending": "on" if lends else "off",
                 "preemption": {
                     "grace_s": 8.0,

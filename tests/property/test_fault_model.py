@@ -18,6 +18,7 @@ import pytest
 from federator.agent.base import Missing, SubmittedJob
 from federator.agent.order_archive import OrderArchive
 from federator.daemon.effects import Effects
+from federator.daemon.interactive_jobs import InteractiveJobs, Unheard
 from federator.faults import history, world
 from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
@@ -125,6 +126,15 @@ def _any_end_meets_a_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _nodes_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpret, "node_wish", lambda *_: NodeWish())
+    monkeypatch.setattr(interpret, "_known", interpret._read)  # keeps nothing of this
+
+
+def _nobody_listens_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InteractiveJobs, "unheard", lambda *_: Unheard())
+
+
+def _a_leap_of_the_clock_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InteractiveJobs, "_take_in_a_leap", lambda *_: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +206,17 @@ PLANTED = {
         said=", and runs",
         menu=(FaultKind.NEWS_TWICE,),
         faults_s=10.0,
+    ),
+    "nobody listens for the commands of interactive jobs": Bug(
+        plant=_nobody_listens_for_commands,
+        said="s without its command",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
+    ),
+    "a leap of the daemon's clock is taken for silence": Bug(
+        plant=_a_leap_of_the_clock_is_silence,
+        said="is cancelled for silence, and was heard",
+        menu=(FaultKind.DAEMON_CLOCK_FORWARD, FaultKind.DAEMON_PAUSED),
     ),
     "nodes that users name are not heard": Bug(
         plant=_nodes_are_not_heard,

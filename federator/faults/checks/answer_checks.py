@@ -41,6 +41,15 @@ class AnswerChecks:
         for k in range(max(1, tasks)):
             self._evidence.truth(WorkloadId(id_ + k)).release_asked = True
 
+    def heard(self, id_: int) -> None:
+        """The command of an interactive job was answered."""
+        self._evidence.truth(WorkloadId(id_)).heard_at_s = self._evidence.clock()
+
+    def died(self, id_: int) -> None:
+        """The command of an interactive job says nothing any more."""
+        self._evidence.tell(f"client: the command of {id_} dies")
+        self._evidence.truth(WorkloadId(id_)).command_died_at_s = self._evidence.clock()
+
     def key_reused(self, key: str, id_: int) -> None:
         """Another submission with the same key was taken for the first one."""
         self._evidence.break_(

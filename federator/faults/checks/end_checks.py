@@ -47,7 +47,9 @@ def _disagreement(state: WorkloadState, truth: Truth) -> str:
     ended_well = any(r.ended is SiteJobState.COMPLETED and not r.exit_code for r in runs)
     if state is WorkloadState.COMPLETED and not ended_well:
         return "its user code never completed"
-    if state is WorkloadState.CANCELLED and not (truth.cancel_asked or truth.ended_outside):
+    if state is WorkloadState.CANCELLED and not (
+        truth.cancel_asked or truth.ended_outside or truth.unheard
+    ):
         return "nobody cancelled it"
     how = last.ended if last is not None else None
     if state is WorkloadState.FAILED and how is not SiteJobState.FAILED and not lost:

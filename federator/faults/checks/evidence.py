@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from federator.faults.client_scripts import ClientScript
 from federator.faults.user_code import CodeRun
 from federator.model.lifecycle import WorkloadState
 from federator.model.site import Node, SiteJobState
 from federator.model.workload import AttemptId, Job, WorkloadId
+
+BY_ITSELF: Final = (SiteJobState.COMPLETED, SiteJobState.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,9 @@ class Truth:
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
     script: ClientScript | None = None  # by which it was submitted
     waits_for: tuple[WorkloadId, ...] = ()  # of its script's chain: all tasks of an array
+    heard_at_s: float = inf  # the command of an interactive job, for certain
+    command_died_at_s: float = inf  # likewise
+    unheard: bool = False  # so it was cancelled
     release_asked: bool = False  # of one that was submitted on hold
 
     def may_run_at(self, site: str) -> bool:
@@ -80,6 +86,10 @@ class Truth:
     def counted(self) -> list[CodeRun]:
         """Its runs, without those at a site that was written off since."""
         return [run for run in self.runs if run.attempt not in self.given_up]
+
+    def excuses(self, run: CodeRun) -> bool:
+        """Whether the federation cannot end a run: it is lost, its user's alone, or given up."""
+        return bool(self.unrecorded) or run.attempt in self.renamed | self.given_up
 
     @property
     def completed(self) -> bool:

@@ -66,6 +66,8 @@ class LogChecks:
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")
                 self._saves(event)
+                if event.happening is WorkloadEvent.CANCEL_ASKED:
+                    self._wishes.cancelled(event.workload)
                 if event.happening is WorkloadEvent.HELD:
                     self._held(event.workload)
             elif isinstance(event, Submitted):

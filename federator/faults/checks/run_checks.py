@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from federator.faults.checks.evidence import Evidence
+from federator.faults.checks.evidence import BY_ITSELF, Evidence
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
-from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
 
 CANCELS_WITHIN_S: Final = 15.0  # once nothing fails any more
-_BY_ITSELF: Final = (SiteJobState.COMPLETED, SiteJobState.TIMEOUT)
 
 
 class RunChecks:
@@ -130,8 +128,8 @@ class RunChecks:
         since_s = self._evidence.clock() - max(
             truth.cancel_acked_at_s, self._evidence.faults_stopped_at_s
         )
-        excused = truth.unrecorded or run.attempt in truth.renamed | truth.given_up
-        if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not excused:
+        self._wishes.ended(run)
+        if run.ended in BY_ITSELF and since_s > CANCELS_WITHIN_S and not truth.excuses(run):
             self._evidence.break_(
                 f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s"
             )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from federator.faults.checks.evidence import Evidence, Truth
+from federator.faults.checks.evidence import BY_ITSELF, Evidence, Truth
 from federator.faults.client_scripts import ClientScript
+from federator.faults.user_code import CodeRun
 from federator.model.event import Awarded, Submitted
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.workload import WorkloadId
 
+SILENCE_S: Final = 20.0  # policy.interactive.silence_s here
+ANSWERED_S: Final = 10.0  # later at most than the daemon has heard
+ENDS_WITHIN_S: Final = 2 * SILENCE_S + 35.0  # without its command, once nothing fails any more
 _COMPLETED = WorkloadState.COMPLETED
 
 
@@ -37,7 +42,7 @@ class WishChecks:
         self._by_number[script.number] = ids
         for id_ in ids:
             truth = self._evidence.truth(id_)
-            truth.script = script
+            truth.script, truth.heard_at_s = script, self._evidence.clock()
             if script.waits_for is not None:
                 truth.waits_for = tuple(self._by_number[script.waits_for.script])
 
@@ -65,6 +70,30 @@ class WishChecks:
             self._evidence.break_(f"{id_} is on hold, and runs")
         if script.waits_for is not None and not self._is_met(script.waits_for.kind, truth):
             self._evidence.break_(f"{id_} waits for {truth.waits_for[0]}, and runs")
+
+    def cancelled(self, id_: WorkloadId) -> None:
+        """It is to end; if nobody has asked for that, since its command is not heard."""
+        truth = self._evidence.truth(id_)
+        if truth.script is None or not truth.script.terminal_s or truth.cancel_asked:
+            return
+        truth.unheard = True
+        self._evidence.counts["interactive jobs that were not heard"] += 1
+        since_s = self._evidence.clock() - truth.heard_at_s
+        if since_s < SILENCE_S - ANSWERED_S:
+            self._evidence.break_(
+                f"{id_} is cancelled for silence, and was heard {since_s:.0f} s before"
+            )
+
+    def ended(self, run: CodeRun) -> None:
+        """User code has ended."""
+        truth = self._evidence.truth(run.attempt.workload)
+        since_s = self._evidence.clock() - max(
+            truth.command_died_at_s, self._evidence.faults_stopped_at_s
+        )
+        if run.ended in BY_ITSELF and since_s > ENDS_WITHIN_S and not truth.excuses(run):
+            self._evidence.break_(
+                f"{run.attempt.workload} ran on for {since_s:.0f} s without its command"
+            )
 
     def _is_met(self, kind: str, truth: Truth) -> bool:
         others = [self._evidence.truth(id_) for id_ in truth.waits_for]
