@@ -14,7 +14,7 @@ from pathlib import Path
 import counting
 import submitit
 
-LONGEST_S = 300
+LONGEST_S = 900
 FUNCTIONS = "/opt/federator/user/federator/checkpoint/fed-checkpoint.sh"
 
 

@@ -43,6 +43,7 @@ EXPLAINED_S: Final = 2.0  # who waits longer is told why
 RENEW_S: Final = 15.0  # between two questions while it runs, or less by ``silence_s``
 ANSWER_S: Final = 10.0  # that a question may take; the command may have ended meanwhile
 SETTLES_S: Final = 1.0  # a job that was told to end does so
+FAILED_SETTLES_S: Final = 15.0  # if its end may have ended the command; the site tells it later
 ENDING_S: Final = 3.0  # for the command, once its job is over
 SSH_FAILED: Final = 255
 _WAITS: Final = frozenset({"PENDING", "HELD", "INELIGIBLE", "AWARDED", "LAUNCHING"})
@@ -130,6 +131,7 @@ class Session:
         self._immediate_s = wanted.immediate_s  # read before anything is queued
         self._is_quiet = any(option.name == "quiet" for option in wanted.options)
         self.id = 0
+        self._settles_s = SETTLES_S
         self._is_over = False  # and that has been said
 
     def say(self, text: str, *, always: bool = False) -> None:
@@ -212,14 +214,19 @@ class Session:
 
     def give_back(self) -> None:
         """Let the job end: it has been told so at its site, or else it is cancelled."""
-        until_s = time.monotonic() + SETTLES_S
+        began_s = time.monotonic()
+        until_s = began_s + self._settles_s
         while time.monotonic() < until_s and not self._is_over:
             reply = self._looked()
-            if reply is not None and reply.state not in _RUNS | _WAITS:
+            if reply is None:
+                until_s = began_s + SETTLES_S
+            elif reply.state in _WAITS:  # it was evicted, and would start again
+                self._say_over(reply)
+            elif reply.state not in _RUNS:
                 if reply.state != "COMPLETED":
                     self._say_over(reply)
                 return
-            if reply is not None and reply.left_s <= 0:  # Slurm is ending it
+            elif reply.left_s <= 0:  # Slurm is ending it
                 self.say(f"job {self.id} is over: its time limit", always=True)
                 return
             time.sleep(FIRST_POLLS_S)
@@ -261,6 +268,8 @@ class Session:
             status = self._attend(process, reply)
         finally:
             _end(process)
+        if status not in (0, SSH_FAILED) and not numbers:  # it may have died of its job's end
+            self._settles_s = FAILED_SETTLES_S
         if status == SSH_FAILED and argv[0] == "ssh":
             if numbers:  # ssh takes a signal for an error of its own
                 return 128 + numbers[-1]

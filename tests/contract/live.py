@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +15,16 @@ from tests.contract.runners import DockerRunner
 from tests.contract.situation import SHARED, SLEEP, Condition
 
 SITES: Final = {"22.05": "alpine", "24.11": "boreal", "26.05": "cedar"}
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 300.0
 RULES: Final = "/etc/federator/admission.lua"
 HOOKS: Final = "/etc/federator/node.json"
 _NO_GATE: Final = (
     f"import json; path = {HOOKS!r}; text = json.load(open(path));"
     " text['gate'] = {'partitions': []}; json.dump(text, open(path, 'w'))"
+)
+_WHO_SLEEPS: Final = (
+    "for pid in $(pgrep -x sleep); do"
+    " tr '\\0' '\\n' </proc/$pid/environ | grep -x 'SLURM_JOB_ID=[0-9]*'; done 2>/dev/null; true"
 )
 PID_FILE: Final = "/run/slurmctld/slurmctld.pid"
 
@@ -31,6 +36,8 @@ class NoHands:
         self._foreign_job_id = foreign_job_id
 
     async def wait(self, condition: Condition) -> None: ...
+
+    async def await_sleep(self, _job_ids: Sequence[int], /) -> None: ...
 
     async def drain(self, node: str, reason: str) -> None: ...
 
@@ -60,7 +67,7 @@ class LiveHands:
     async def root(self, *argv: str, stdin: bytes = b"") -> str:
         """Run a command as root in the container; what it prints."""
         runner = DockerRunner(self.container, user="root")
-        done = await runner.run(argv, stdin=stdin, timeout_s=30, env={})
+        done = await runner.run(argv, stdin=stdin, timeout_s=120, env={})
         return done.stdout.decode().strip()
 
     async def prepare(self) -> None:
@@ -81,6 +88,13 @@ class LiveHands:
                 except SiteUnavailable:
                     pass
                 await asyncio.sleep(0.5)
+
+    async def await_sleep(self, job_ids: Sequence[int], /) -> None:
+        """See ``Hands``: the processes of all nodes are those of the container."""
+        awaited = {f"SLURM_JOB_ID={job_id}" for job_id in job_ids}
+        async with asyncio.timeout(PATIENCE_S):
+            while awaited := awaited - set((await self.root("sh", "-c", _WHO_SLEEPS)).split()):
+                await asyncio.sleep(0.1)
 
     async def drain(self, node: str, reason: str) -> None:
         await self.root("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")

@@ -7,7 +7,7 @@ the client's: break nodes, stop slurmctld, wait. On a recording nothing needs to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -50,6 +50,10 @@ class Hands(Protocol):
     """Does at the site what the client cannot."""
 
     async def wait(self, condition: Condition) -> None: ...
+
+    async def await_sleep(self, job_ids: Sequence[int], /) -> None:
+        """Wait until the script of each has come to its sleep: it has set its traps."""
+        ...
 
     async def drain(self, node: str, reason: str) -> None: ...
 
@@ -188,6 +192,8 @@ async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
         done = await client.helper.submit("vision1", call)
         scene.ids[name], scene.work_dirs[name] = done
     await hands.wait(lambda sweep: _started(sweep, scene.ids))
+    # One that is signalled while slurmd still starts it ends otherwise than its script says.
+    await hands.await_sleep([scene.ids[n] for n in ("cancelled", "signalled", "told", "doomed")])
     await _act(client, scene)
     await _provoke(client, scene, hands)
     await hands.wait(lambda sweep: _settled(sweep, scene))

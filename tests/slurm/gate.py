@@ -17,7 +17,7 @@ from tests.slurm.federation import at
 
 FOLDER: Final = PurePosixPath("/tmp/federator-gate")  # in the container
 ASIDE: Final = f"{HELPER}.aside"
-LONGEST_S: Final = 40  # who waits longer gives up, as if the helper had died
+LONGEST_S: Final = 80  # who waits longer gives up, as a helper does whose sbatch hangs
 
 # Each one that waits leaves its process id in a file that is called as its attempt.
 _WRAPPER: Final = f"""#!/bin/bash

@@ -140,7 +140,7 @@ def test_agent_cut_off_inside_sbatch_leaves_its_site_within_reach(
     (agent,) = agents("alpine")
     at("alpine", "kill", "-TERM", str(agent))
     alone.run("fscancel", str(other))
-    (cancelled,) = alone.await_end(other, timeout_s=30)  # the gate holds for 40 s
+    (cancelled,) = alone.await_end(other, timeout_s=30)  # while the gate holds, as is seen below
     assert cancelled["state"] == "CANCELLED"
     assert agent not in agents("alpine")
     assert gate.held("alpine") == held  # nobody has ended it

@@ -29,6 +29,8 @@ LEASES: Final = "/tmp/gate-test/leases"
 HOME: Final = f"/home/{LOCAL_USER}"
 NODE_JSON: Final = "/etc/federator/node.json"
 SAID: Final = "/tmp/gate-test/said"  # by the gate of each node
+# Of a node that takes jobs: it has one or none, is rid of its last, or backfill has a plan for it.
+TAKES_JOBS: Final = ("idle", "mixed", "completing", "planned")
 IN_NO_TIME: Final = re.compile(r"did not (answer|end) (within|in) ")
 
 # The machine that a node stands for, and how the reason ends that Slurm then shows.
@@ -233,7 +235,7 @@ def _drains(site: str, bad: Mapping[str, tuple[str, str]], *, recorded: set[str]
         assert found[letter][0] in ("drained", "draining"), (site, letter, found)
         assert found[letter][1].startswith(f"fed-gate: {reason}"), (site, letter, found)
         assert script(site, f"cat {HOME}/ran-{letter}").strip() == f"{site}-g8"
-    assert found["g8"][0].rstrip("-") in ("idle", "mixed", "completing")  # "-": of backfill
+    assert found["g8"][0].rstrip("-") in TAKES_JOBS  # "-": of backfill
     at(site, "scontrol", "update", f"nodename={site}-g[1-7]", "state=resume")
 
 
@@ -391,6 +393,6 @@ def test_a_gate_that_is_absent_or_broken_never_stops_local_jobs(gated: None, tro
         script(site, trouble)
         job = submit(site, "-N1", "--gpus-per-node=1", f"--nodelist={site}-g1")
         within(60, lambda: state(site, job) == "COMPLETED")
-        assert node(site, "g1")[0].rstrip("-") in ("idle", "mixed", "completing")
+        assert node(site, "g1")[0].rstrip("-") in TAKES_JOBS
 
     everywhere(one)

@@ -13,7 +13,15 @@ import pytest
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import LIVE, Row, Running, at, federation_jobs, within
+from tests.slurm.federation import (
+    LIVE,
+    LONGEST_COMMAND_S,
+    Row,
+    Running,
+    at,
+    federation_jobs,
+    within,
+)
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -39,7 +47,7 @@ if not pid:
 def size(rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 size(33, 111)
-seen, shown, until = b"", b"", time.monotonic() + 40
+seen, shown, until = b"", b"", time.monotonic() + 150
 while time.monotonic() < until:
     if acts and re.search(acts[0][0].encode(), seen, re.S):
         _, kind, what = acts.pop(0)
@@ -70,7 +78,9 @@ def federation(running: Running) -> Iterator[Running]:
 
 
 def shell(site: str, command: str, user: str = "vision1") -> inside.Executed:
-    return inside.execute(layout.site(site), ("bash", "-c", command), user=user)
+    return inside.execute(
+        layout.site(site), ("bash", "-c", command), user=user, timeout_s=LONGEST_COMMAND_S
+    )
 
 
 def window(
@@ -82,7 +92,8 @@ def window(
         acts: a pattern that is waited for, ``type`` and text or ``size`` and rows, columns.
     """
     words = json.dumps([["bash", "-c", command], acts])
-    done = inside.execute(layout.site(site), ("python3", "-c", _WINDOW, words), user=user)
+    argv = ("python3", "-c", _WINDOW, words)
+    done = inside.execute(layout.site(site), argv, user=user, timeout_s=LONGEST_COMMAND_S)
     assert done.exit_status == 0, done.stderr
     status, shown = json.loads(done.stdout)
     return status, shown
@@ -159,7 +170,8 @@ def test_a_hostile_environment_arrives_as_it_is_and_runs_nothing(federation: Run
     assert pwned() == []
     left = at("cedar", "sh", "-c", "ls /home/*/.federator/sessions")
     assert "part" not in left
-    within(10, lambda: "." not in at("cedar", "sh", "-c", "ls /home/bio1/.federator/sessions"))
+    name = str(ended(federation)["id"])
+    within(10, lambda: name not in at("cedar", "sh", "-c", "ls /home/bio1/.federator/sessions"))
 
 
 @pytest.mark.parametrize("there", SITES)
@@ -273,11 +285,13 @@ def test_one_that_stays_is_used_from_anywhere_by_its_user_alone(federation: Runn
 
 def test_two_users_sessions_do_not_see_each_other(federation: Running) -> None:
     shell("alpine", f"fsalloc --no-shell {GPU['cedar']}")
+    row = federation.rows()[-1]
     folder = "/home/vision1/.federator/sessions"
-    within(10, lambda: "." in at("cedar", "ls", folder))
+    name = f"{row['id']}.{row['attempt']}"  # others may be left there by jobs that were killed
+    within(10, lambda: name in at("cedar", "ls", folder).split())
     done = inside.execute(layout.site("cedar"), ("ls", folder), user="nlp1")
     assert done.exit_status != 0
-    modes = at("cedar", "sh", "-c", f"stat -c %a {folder} {folder}/*").split()
+    modes = at("cedar", "sh", "-c", f"stat -c %a {folder} {folder}/{name}").split()
     assert modes == ["700", "600"]
 
 

@@ -87,7 +87,7 @@ class Submitter:
 
     def told(self) -> list[str]:
         """What it printed of each job once all have ended."""
-        output, errors = self.process.communicate(timeout=120)
+        output, errors = self.process.communicate(timeout=600)
         assert self.process.returncode == 0, errors
         return [line for line in output.splitlines() if line.startswith(("result ", "failed "))]
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +22,7 @@ from federator.testbed.layout import (
     SiteLayout,
     StateDir,
 )
+from tests.slurm.federation import within
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("running")]
 each_site = pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
@@ -43,16 +43,6 @@ def state() -> StateDir:
 def running(state: StateDir) -> list[cluster.SiteStatus]:
     """Bring the testbed up; nothing happens to sites that are up."""
     return cluster.up(state, SITES, lambda _site, _doing: None)
-
-
-def within(timeout_s: float, attempt: Callable[[], str]) -> str:
-    """Return the first non-empty answer of ``attempt``, asked until the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if answer := attempt():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"no answer within {timeout_s:g} s")
 
 
 def said(site: SiteLayout, *command: str, user: str | None = None, stdin: str = "") -> str:

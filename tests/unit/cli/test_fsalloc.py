@@ -246,6 +246,33 @@ def test_a_job_at_its_time_limit_is_left_to_slurm(
     assert not federation.was_cancelled
 
 
+@pytest.mark.parametrize(("run", "program"), [(run_fsrun, "fsrun"), (run_fsalloc, "fsalloc")])
+def test_a_cancelled_job_is_said_though_its_command_died_of_it_first(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    run: Commands,
+    program: str,
+) -> None:
+    ssh("exit 143")
+    heard_s = 5 * session.SETTLES_S  # of a busy site
+    running = [how("RUNNING", left_s=60.0)] * round(heard_s / session.FIRST_POLLS_S)
+    federation.states = [*running, how("CANCELLED", site_state="CANCELLED")]
+    assert run("sleep", "100") == 143
+    assert f"{program}: job {ID} is over: CANCELLED\n" in capsys.readouterr().err
+    assert not federation.was_cancelled
+
+
+def test_a_command_that_failed_waits_for_no_daemon_that_is_away(
+    federation: Federation, ssh: Callable[[str], None]
+) -> None:
+    ssh("exit 1")
+    federation.states = [how("RUNNING"), SiteUnavailable("no daemon")]
+    assert run_fsrun("false") == 1
+    asked = [call for call in federation.calls if isinstance(call, SessionCall)]
+    assert len(asked) <= session.SETTLES_S / session.FIRST_POLLS_S + 2
+
+
 def test_one_that_starts_again_elsewhere_is_over_for_its_command(
     federation: Federation,
     ssh: Callable[[str], None],
@@ -257,6 +284,17 @@ def test_one_that_starts_again_elsewhere_is_over_for_its_command(
     federation.states = [how("RUNNING"), how("PENDING")]
     assert run_fsrun("--requeue", "sleep", "60") == 1
     assert federation.was_cancelled
+
+
+def test_one_whose_command_died_of_its_eviction_is_over_at_once(
+    federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ssh("exit 143")
+    federation.states = [how("RUNNING"), how("PENDING")]
+    assert run_fsrun("--requeue", "sleep", "60") == 143
+    assert capsys.readouterr().err == f"fsrun: job {ID} is over: PENDING\n"
+    assert federation.was_cancelled
+    assert len(federation.calls) == 4  # submitted, running, pending, cancelled
 
 
 def test_a_job_that_does_not_end_is_cancelled(
