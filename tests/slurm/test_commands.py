@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from federator.testbed import inside, layout
@@ -16,6 +19,17 @@ ARRAYS = ("0-10%4", "0-400:3", "1-5:2,9", "7", "1-2,4-5,7-9%2")
 def shell(site: str, command: str) -> inside.Executed:
     """Run a command of a user's shell; exit status and both streams."""
     return inside.execute(layout.site(site), ("bash", "-c", command), user=USER)
+
+
+def test_the_tutorial_runs_as_it_is_written(federation: Running) -> None:
+    """What docs/tutorial.md has users type at a site, in one shell."""
+    text = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+    typed = re.findall(r"^\$ (.+)$", text, re.MULTILINE)
+    assert len(typed) > 10
+    done = shell("alpine", "set -e\n" + "\n".join(typed))
+    assert done.exit_status == 0, done.stderr
+    assert "would start now at" in done.stderr  # what --test-only says
+    assert "Submitted batch job" in done.stdout
 
 
 def tasks_shown(site: str, command: str, id_: str) -> str:
