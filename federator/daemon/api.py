@@ -62,6 +62,7 @@ from federator.wire.client_protocol import (
     SnapshotCall,
     SpokenCall,
     SubmitCall,
+    UsageCall,
     VerifyCall,
     WriteOffCall,
 )
@@ -203,6 +204,10 @@ class Api:
                 self._operate(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
+            case UsageCall():
+                others = caller.administers
+                viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
+                self._views.take(call, viewer, answer)
             case _:
                 viewer = self._config.viewer(
                     caller.user, operator=caller.sees_all, administers=caller.administers

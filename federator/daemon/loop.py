@@ -38,6 +38,7 @@ from federator.daemon.reload import (
 from federator.daemon.roles import Roles
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supervisor import READY, Supervisor, status
+from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError
 from federator.model.event import encode_event
@@ -99,6 +100,7 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        self._supply = SupplyNotes(history, federation, self.clock) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -174,7 +176,8 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
+        beside = [each for each in (self._measuring, self._supply) if each is not None]
+        tasks = [asyncio.create_task(each.run()) for each in beside]
         try:
             while not self._stopping:
                 await self._turn()
@@ -184,8 +187,8 @@ class Term:
                 follower.stop()
             server.close()
             self._links.stop()
-            if measuring is not None:
-                measuring.cancel()
+            for task in tasks:
+                task.cancel()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]

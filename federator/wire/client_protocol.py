@@ -20,6 +20,7 @@ from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
+from federator.usage.rows import UsageReport
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
@@ -191,6 +192,17 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 
+class UsageCall(Message, frozen=True, kw_only=True, tag="usage_report"):
+    """Asks for a report of usage, over whole days (UTC); an empty tuple asks for any."""
+
+    start_s: float  # Unix time, as the next; the day that it lies in is the first
+    end_s: float  # the day that it lies in is the last; at a midnight, the one before
+    by: tuple[str, ...] = ()  # columns of ``federator.usage.report``
+    tenants: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+
+
 class SpokenCall(Message, frozen=True, kw_only=True, tag="spoken"):
     """An act of a user whom another process has identified: it is the web page's account."""
 
@@ -211,6 +223,7 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
+    | UsageCall
     | StatusCall
     | DrainCall
     | ResumeCall
@@ -568,6 +581,14 @@ class AccountingReply(Message, frozen=True, kw_only=True, tag="accounting_is"):
     note: str = ""  # what the answer lacks, and why
 
 
+class UsageReply(Message, frozen=True, kw_only=True, tag="usage_report_is"):
+    """A report of what the asker may see."""
+
+    report: UsageReport
+    federation: str
+    is_whole: bool = True  # False: of the asker's own part, so without supply and idle time
+
+
 ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SubmitCall: SubmitReply,
     QueueCall: QueueReply,
@@ -581,6 +602,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
+    UsageCall: UsageReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,

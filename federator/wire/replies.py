@@ -28,6 +28,7 @@ from federator.wire.client_protocol import (
     StatusReply,
     SubmitReply,
     TenantsReply,
+    UsageReply,
     VerifyReply,
 )
 
@@ -57,6 +58,7 @@ Reply = (
     | SitesReply
     | NodesReply
     | TenantsReply
+    | UsageReply
     | SnapshotReply
     | VerifyReply
     | AccountingReply
