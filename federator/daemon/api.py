@@ -62,12 +62,12 @@ from federator.wire.client_protocol import (
     SnapshotCall,
     SpokenCall,
     SubmitCall,
-    UsageCall,
     VerifyCall,
     WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
+from federator.wire.usage_messages import UsageCall
 
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_NAME: Final = 256  # characters of a user's

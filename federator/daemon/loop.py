@@ -100,7 +100,6 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
-        self._supply = SupplyNotes(history, federation, self.clock) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -176,8 +175,10 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        beside = [each for each in (self._measuring, self._supply) if each is not None]
-        tasks = [asyncio.create_task(each.run()) for each in beside]
+        tasks = [asyncio.create_task(self._measuring.run())] if self._measuring else []
+        if self._edges.history is not None:
+            notes = SupplyNotes(self._edges.history, self._federation, self.clock)
+            tasks.append(asyncio.create_task(notes.run()))
         try:
             while not self._stopping:
                 await self._turn()

@@ -88,12 +88,12 @@ def _rows(name: SiteName, site: SiteView, held: Mapping[tuple[str, str], int]) -
 
 def _with_states(row: SupplyRow, site: SiteView, held: int) -> SupplyRow:
     """Partitions tell what is out of use; where nodes are in several, sums are scaled."""
-    told = [each for each in site.summary if each.gpu_type == row.gpu_type]
-    there = sum(each.gpus for each in told)
+    rows = [each for each in site.summary if each.gpu_type == row.gpu_type]
+    there = sum(each.gpus for each in rows)
     scale = min(1.0, row.gpus / there) if there else 0.0
-    down = round(scale * sum(each.gpus_down for each in told))
-    out = round(scale * sum(each.gpus_out for each in told))
-    allocated = round(scale * sum(each.gpus_alloc for each in told))
+    down = round(scale * sum(each.gpus_down for each in rows))
+    out = round(scale * sum(each.gpus_out for each in rows))
+    allocated = round(scale * sum(each.gpus_alloc for each in rows))
     return row._replace(
         gpus_local=max(0, allocated - held),
         gpus_drained=max(0, out - down),

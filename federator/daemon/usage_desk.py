@@ -16,8 +16,9 @@ from federator.history.service import JobHistory
 from federator.history.usage_query import question_of
 from federator.model.viewer import Viewer
 from federator.usage.report import report
-from federator.wire.client_protocol import ErrorKind, ErrorReply, UsageCall, UsageReply
+from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.replies import Reply
+from federator.wire.usage_messages import UsageCall, UsageReply
 
 MAX_ROWS: Final = 5_000  # in one answer
 MAX_NAMES: Final = 1_000  # of one kind, in one question

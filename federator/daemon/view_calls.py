@@ -34,8 +34,8 @@ from federator.wire.client_protocol import (
     StatusReply,
     TenantsCall,
     TenantsReply,
-    UsageCall,
 )
+from federator.wire.usage_messages import UsageCall
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks

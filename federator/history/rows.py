@@ -37,7 +37,7 @@ from federator.usage.days import family_name
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, AttemptFacts
 
 MAX_DETAIL: Final = 300  # characters of a reason's
-_TOLD: Final = frozenset(
+_NOTICES: Final = frozenset(
     {WorkloadEvent.EVICTED, WorkloadEvent.LIMIT_NEAR, WorkloadEvent.REQUEUE_ASKED}
 )
 _SITE_STATES: Final = frozenset(state.value for state in SiteJobState)
@@ -321,7 +321,7 @@ def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     facts = attempt.facts
     if facts is None:
         return
-    if event.happening in _TOLD:
+    if event.happening in _NOTICES:
         facts.told_at_s = event.at_s
         facts.evicted = event.happening is WorkloadEvent.EVICTED and bool(facts.evictor_tenant)
     facts.saved_at_s = event.saved_at_s or facts.saved_at_s

@@ -23,10 +23,11 @@ from federator.usage.days import (
     add_up,
     difference,
 )
-from federator.usage.report import BY, UsageFound, with_prices
+from federator.usage.report import UsageFound, with_prices
+from federator.usage.rows import BY
 from federator.usage.supply import CellKey, Supplied, supplied
 from federator.wire.accounting_rows import AccountingRow
-from federator.wire.client_protocol import UsageCall
+from federator.wire.usage_messages import UsageCall
 
 _U: Final = schema.usage_days.c
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")

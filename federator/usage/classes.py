@@ -50,7 +50,7 @@ HELD: Final = tuple(TimeClass)[:9]
 FREE: Final = tuple(TimeClass)[9:]
 
 
-class Flag(Enum):
+class RecordFlag(Enum):
     """A record that cannot be right as it stands; its time is counted once, or not at all."""
 
     CLOCK = "clock"  # it ended before it began, after it was known to be over, or took for ever
@@ -88,7 +88,7 @@ class Split(NamedTuple):
     """An attempt's time, and what is wrong with its record."""
 
     spans: tuple[Span, ...]
-    flags: frozenset[Flag]
+    flags: frozenset[RecordFlag]
     useful_until_ms: int  # what came later was for nothing; its end, if all was of use
 
     @property
@@ -112,7 +112,7 @@ def split_all(attempts: Iterable[AttemptTimes]) -> Iterator[Split]:
     for times in sorted({each.attempt: each for each in attempts}.values(), key=_number):
         found = split(times, floor_ms, restores=restores)
         if times.attempt > number + 1:
-            found = found._replace(flags=found.flags | {Flag.MISSING})
+            found = found._replace(flags=found.flags | {RecordFlag.MISSING})
         number = times.attempt
         restores = restores or bool(times.saved_at_s) or times.state == "REQUEUED"
         floor_ms = max([floor_ms, *(s.end_ms for s in found.spans if s.kind in HELD)])
@@ -130,7 +130,7 @@ def split(times: AttemptTimes, floor_ms: int = 0, *, restores: bool = False) -> 
     start_ms, end_ms, flags = _bounds(times)
     if start_ms and floor_ms > start_ms:
         if min(floor_ms, end_ms) - start_ms > OVERLAP_MS:
-            flags |= {Flag.OVERLAP}
+            flags |= {RecordFlag.OVERLAP}
         start_ms = min(floor_ms, end_ms)
     spans = list(_launching(times, start_ms, end_ms, floor_ms))
     if not start_ms:
@@ -166,23 +166,23 @@ def _number(times: AttemptTimes) -> int:
     return times.attempt
 
 
-def _bounds(times: AttemptTimes) -> tuple[int, int, set[Flag]]:
+def _bounds(times: AttemptTimes) -> tuple[int, int, set[RecordFlag]]:
     """Start and end as they are believed; a start of 0: it never ran."""
-    flags: set[Flag] = set()
+    flags: set[RecordFlag] = set()
     start_ms, end_ms = milliseconds(times.started_at_s), milliseconds(times.ended_at_s)
     known_ms = milliseconds(times.known_at_s)
     if known_ms and end_ms > known_ms + CLOCKS_DIFFER_MS:
         end_ms = known_ms
-        flags.add(Flag.CLOCK)
+        flags.add(RecordFlag.CLOCK)
     if not start_ms:
         if times.state in ("COMPLETED", "TIMEOUT"):  # it cannot have done that without
-            flags.add(Flag.MISSING)
+            flags.add(RecordFlag.MISSING)
         return 0, end_ms, flags
     if end_ms < start_ms:
-        flags.add(Flag.CLOCK)
+        flags.add(RecordFlag.CLOCK)
         end_ms = start_ms
     if end_ms - start_ms > LONGEST_MS:
-        flags.add(Flag.CLOCK)
+        flags.add(RecordFlag.CLOCK)
         start_ms = end_ms - LONGEST_MS
     return start_ms, end_ms, flags
 

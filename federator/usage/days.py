@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from federator.usage.classes import (
     HELD,
     AttemptTimes,
-    Flag,
+    RecordFlag,
     Split,
     TimeClass,
     amounts,
@@ -59,7 +59,7 @@ MEASURES: Final = (
 """The sums, in the order of a ``Sums``."""
 _AT: Final = {name: k for k, name in enumerate(MEASURES)}
 _CLASS_AT: Final = {each: _AT[f"{each.value}_gpu_ms"] for each in (*HELD, TimeClass.LAUNCHING)}
-_FLAG_AT: Final = {each: _AT[f"{each.value}_flags"] for each in Flag}
+_FLAG_AT: Final = {each: _AT[f"{each.value}_flags"] for each in RecordFlag}
 HELD_AT: Final = tuple(_CLASS_AT[each] for each in HELD)
 
 Sums = dict[Key, list[int]]

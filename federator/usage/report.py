@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -13,18 +13,6 @@ from federator.usage.prices import PriceList, cost
 from federator.usage.rows import UsageReport, UsageRow
 from federator.usage.supply import CellKey, Supplied, free_time
 
-BY: Final[Mapping[str, str]] = {
-    "tenant": "tenant",
-    "account": "tenant",
-    "user": "user",
-    "project": "project",
-    "family": "family",
-    "site": "site",
-    "partition": "partition",
-    "gpu-type": "gpu_type",
-    "day": "day",
-}
-"""The words of ``--by``, and the columns that they mean."""
 OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
 """What idle time can be told by: nobody owns it."""
 _PRICED: Final = ("site", "partition", "gpu_type")
@@ -57,20 +45,6 @@ class Quota(NamedTuple):
     tenant: str
     gpus: float
     tenants: frozenset[str]
-
-
-def columns_of(by: Iterable[str]) -> tuple[str, ...]:
-    """The columns that words of ``--by`` mean, each once.
-
-    Raises:
-        ValueError: a word is none of them.
-    """
-    found: dict[str, None] = {}
-    for word in by:
-        if word not in BY:
-            raise ValueError(f"{word[:40]!r} is none of {', '.join(BY)}")
-        found[BY[word]] = None
-    return tuple(found)
 
 
 def with_prices(columns: Sequence[str]) -> tuple[str, ...]:

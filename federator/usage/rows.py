@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+BY: Final[Mapping[str, str]] = {
+    "tenant": "tenant",
+    "account": "tenant",
+    "user": "user",
+    "project": "project",
+    "family": "family",
+    "site": "site",
+    "partition": "partition",
+    "gpu-type": "gpu_type",
+    "day": "day",
+}
+"""The words of ``--by``, and the columns that they mean."""
 HELD_NAMES: Final = (
     "start_up",
     "restore",
@@ -18,6 +31,8 @@ HELD_NAMES: Final = (
     "failed",
 )
 """The values of ``classes.HELD``."""
+FREE_NAMES: Final = ("launching", "local", "drained", "down", "unreachable", "idle")
+"""The values of ``classes.FREE``."""
 LOST_NAMES: Final = ("lost_preemption", "lost_failure", "lost_requeue")
 
 
@@ -74,3 +89,17 @@ class UsageReport(msgspec.Struct, kw_only=True):
     currency: str = ""
     uncounted: int = 0  # attempts that are in no sum yet
     left_off: int = 0  # lines that one answer does not hold
+
+
+def columns_of(by: Iterable[str]) -> tuple[str, ...]:
+    """The columns that words of ``--by`` mean, each once.
+
+    Raises:
+        ValueError: a word is none of them.
+    """
+    found: dict[str, None] = {}
+    for word in by:
+        if word not in BY:
+            raise ValueError(f"{word[:40]!r} is none of {', '.join(BY)}")
+        found[BY[word]] = None
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""What sites have had to give, and where the time went that no attempt held."""
+"""Adds up the supply of sites, and puts the time that no attempt held into classes."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
-from federator.usage.rows import UsageReport
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
+from federator.wire.usage_messages import UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -190,17 +190,6 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     attempts: bool = False  # fill ``earlier``
     use: bool = False  # fill ``use`` of all attempts in the answer
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
-
-
-class UsageCall(Message, frozen=True, kw_only=True, tag="usage_report"):
-    """Asks for a report of usage, over whole days (UTC); an empty tuple asks for any."""
-
-    start_s: float  # Unix time, as the next; the day that it lies in is the first
-    end_s: float  # the day that it lies in is the last; at a midnight, the one before
-    by: tuple[str, ...] = ()  # columns of ``federator.usage.report``
-    tenants: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    sites: tuple[str, ...] = ()
 
 
 class SpokenCall(Message, frozen=True, kw_only=True, tag="spoken"):
@@ -579,14 +568,6 @@ class AccountingReply(Message, frozen=True, kw_only=True, tag="accounting_is"):
     after: tuple[float, int] | None = None  # to be asked for next; None: this is all
     left_off: int = 0  # live workloads that one answer does not hold; ask for fewer
     note: str = ""  # what the answer lacks, and why
-
-
-class UsageReply(Message, frozen=True, kw_only=True, tag="usage_report_is"):
-    """A report of what the asker may see."""
-
-    report: UsageReport
-    federation: str
-    is_whole: bool = True  # False: of the asker's own part, so without supply and idle time
 
 
 ANSWERS: Final[dict[type[Message], type[Message]]] = {

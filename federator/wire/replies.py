@@ -28,9 +28,9 @@ from federator.wire.client_protocol import (
     StatusReply,
     SubmitReply,
     TenantsReply,
-    UsageReply,
     VerifyReply,
 )
+from federator.wire.usage_messages import UsageReply
 
 
 class SiteBid(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from federator.usage.report import Quota, report, with_prices
 from federator.usage.rows import UsageReport, UsageRow
 from federator.usage.supply import SupplyRow
 from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.client_protocol import UsageCall
+from federator.wire.usage_messages import UsageCall
 from tests.contract.history_log import (
     T0_S,
     Log,

@@ -13,7 +13,7 @@ from federator.usage.classes import (
     CLOCKS_DIFFER_MS,
     HELD,
     AttemptTimes,
-    Flag,
+    RecordFlag,
     TimeClass,
     amounts,
     milliseconds,
@@ -122,7 +122,7 @@ def test_the_spans_of_a_workload_follow_each_other_and_none_lies_in_two_classes(
 def test_the_classes_of_a_sound_attempt_sum_to_its_elapsed_time(times: AttemptTimes) -> None:
     start_ms, end_ms = milliseconds(times.started_at_s), milliseconds(times.ended_at_s)
     (found,) = split_all([times])
-    if Flag.CLOCK in found.flags:
+    if RecordFlag.CLOCK in found.flags:
         return
     held = amounts(found.spans, 0, 1 << 62)
     held.pop(TimeClass.LAUNCHING, None)
@@ -137,7 +137,7 @@ def test_a_clock_that_steps_is_flagged_and_never_counts_backwards(times: Attempt
     assert all(ms >= 0 for ms in amounts(found.spans, 0, 1 << 62).values())
     late = known_ms and end_ms > known_ms + CLOCKS_DIFFER_MS
     if late or (start_ms and end_ms < start_ms):
-        assert Flag.CLOCK in found.flags
+        assert RecordFlag.CLOCK in found.flags
 
 
 @given(_WORKLOADS, st.randoms(use_true_random=False))
