@@ -41,6 +41,7 @@ from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError
+from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
@@ -99,7 +100,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        self._measuring = self._new_measuring(history) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -117,6 +118,10 @@ class Term:
             elapsed=asyncio.get_running_loop().time,
             wall=self._edges.wall,
         )
+
+    def _new_measuring(self, history: JobHistory) -> Measuring:
+        links, clock = self._links.by_site, self._edges.monotonic
+        return Measuring(history, links, clock, lambda: shared_folders(self._own.now))
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
