@@ -37,6 +37,7 @@ from federator.config_mistakes import (
 )
 from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
+from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_web import WebConfig
@@ -134,6 +135,7 @@ class FederationConfig(Strict):
     metrics: MetricsConfig = MetricsConfig()
     policy: PolicyConfig = PolicyConfig()
     web: WebConfig = WebConfig()
+    prices: PricesConfig = PricesConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     audit: AuditConfig = AuditConfig()
     roles: RolesConfig = RolesConfig()
@@ -255,6 +257,15 @@ class FederationConfig(Strict):
         if operator or self.privacy is Privacy.OPEN:
             return None
         own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
+        return Viewer(user=user, tenants=frozenset([*own, *administers]))
+
+    def usage_viewer(
+        self, user: str, sees_all: bool, administers: Collection[TenantName] = ()
+    ) -> Viewer | None:
+        """What of the usage a user sees, which is no more where the queue is open; None: all."""
+        if sees_all:
+            return None
+        own = () if self.privacy is Privacy.OWN else self.tenants_of(user)
         return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
     def tenancy(self) -> Tenancy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Final
 
@@ -11,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from federator.config_services import Strict
 from federator.model.tenant import Allowance, JobLimits
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
+from federator.usage.report import Quota
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
@@ -105,3 +107,19 @@ class TenantConfig(Strict):
     def amounts(self) -> dict[str, LimitConfig]:
         """Quota and limit, by their key."""
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
+
+
+def gpu_quotas(tenants: Mapping[TenantName, TenantConfig]) -> list[Quota]:
+    """The highest quotas of GPUs, each with all the tenants that share it."""
+    found: dict[str, Quota] = {}
+    for name in tenants:
+        chain = [name]
+        while (parent := tenants[chain[-1]].parent) is not None:
+            chain.append(parent)
+        top = next((at for at in reversed(chain) if tenants[at].quota is not None), None)
+        quota = tenants[top].quota if top is not None else None
+        if top is None or quota is None or not quota.bounds.get("gpus"):
+            continue
+        before = found.get(top, Quota(top, float(quota.bounds["gpus"]), frozenset()))
+        found[top] = before._replace(tenants=before.tenants | {name})
+    return list(found.values())

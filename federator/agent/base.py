@@ -76,6 +76,8 @@ class CheckpointStatus:
 
     acked_at_s: float = 0.0  # "my state is saved, end me now"
     checkpointed_at_s: float = 0.0  # when its last periodic checkpoint was complete
+    ready_at_s: float = 0.0  # when it had made its first step, as the job says
+    save_s: float = 0.0  # in all its saves until its last note, likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,13 +233,23 @@ class SiteInspector(Protocol):
         ...
 
     async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder]
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         """As ``SiteDriver.read_checkpoint_status``."""
         ...
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         """As ``SiteDriver.cancel``."""
+        ...
+
+
+class CheckpointFolders(Protocol):
+    """The folders in which jobs leave notes for the federation."""
+
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
+    ) -> list[CheckpointStatus]:
+        """As ``SiteDriver.read_checkpoint_status``."""
         ...
 
 
@@ -332,7 +344,7 @@ class SiteDriver(Protocol):
         ...
 
     async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder]
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         """Read what the user's jobs have left in their checkpoint folders; in the same order.
 

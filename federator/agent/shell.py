@@ -102,7 +102,7 @@ class Agent:
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, self._send)
-        self._measurements = Measurements(driver.accounts, self._spool, self._send)
+        self._measurements = Measurements(driver.accounts, driver, self._spool, self._send)
         self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
         self._settings = SettingsWatch(

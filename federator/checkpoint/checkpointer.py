@@ -124,6 +124,7 @@ class Checkpointer:
         self._torn: set[Path] = set()
         self._saved_step: int | None = None
         self._last_save_s = self._last_look_s = time.monotonic()
+        self._ready_at_s, self._save_s = 0.0, 0.0
         if rank_here(rank) == 0:
             self._job.forget_earlier_run()
         self._seen = self._job.told_to_leave()
@@ -181,6 +182,9 @@ class Checkpointer:
 
         For frameworks that save in their own way: they do, then call ``saved`` or ``leave``.
         """
+        if not self._ready_at_s:
+            self._ready_at_s = self._job.now_s()
+            self._tell_progress()
         if step % self._check_every:
             return Due.NOTHING
         mine = Due.NOTHING
@@ -214,7 +218,9 @@ class Checkpointer:
                 files.discard(part)
             raise
         self._saved_step, self._last_save_s = step, time.monotonic()
+        self._save_s += self._last_save_s - began_s
         if ranks.rank == 0:
+            self._tell_progress()
             _LOG.info("saved step %d in %.1f s", step, self._last_save_s - began_s)
             self._answer(self._job.checkpointed)
             files.prune(self.directory, self._keep, self._torn)
@@ -294,6 +300,11 @@ class Checkpointer:
         if not interval_s > 0:
             raise ValueError(f"interval_s={interval_s} must be above 0")
         return interval_s
+
+    def _tell_progress(self) -> None:
+        """Tell the federation's accounts; of a save outside any step nothing is told."""
+        if self._ready_at_s and rank_here(self._rank) == 0:
+            self._answer(partial(self._job.tell_progress, self._ready_at_s, self._save_s))
 
     def _answer(self, act: Callable[[], None]) -> None:
         try:

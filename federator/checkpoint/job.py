@@ -114,12 +114,25 @@ class FederatedJob(NamedTuple):
         """
         self._answer("checkpointed")
 
-    def _answer(self, name: str) -> None:
+    @staticmethod
+    def now_s() -> float:
+        """Unix time."""
+        return time.time()
+
+    def tell_progress(self, ready_at_s: float, save_s: float) -> None:
+        """Say when the first step was finished, and how long all saves took until now.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        self._answer(f"progress.{self.attempt}", f"{ready_at_s:.3f} {save_s:.3f}\n")
+
+    def _answer(self, name: str, text: str = "") -> None:
         if self.directory is None:
             return
         folder = self.directory / ".fed"
         make_folder(folder)
-        put_in_place(folder / name, f"{time.time():.3f}\n")
+        put_in_place(folder / name, text or f"{time.time():.3f}\n")
 
 
 def _modified_at_s(path: Path) -> float | None:

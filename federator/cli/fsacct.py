@@ -345,8 +345,14 @@ def _json(rows: Iterable[AccountingRow], reply: AccountingReply, form: str) -> s
         fields = msgspec.structs.asdict(row)
         made = (*fields.pop("earlier"), *(() if row.last is None else (row.last,)))
         del fields["last"]
-        jobs.append(fields | {"attempts": [msgspec.structs.asdict(attempt) for attempt in made]})
+        jobs.append(fields | {"attempts": [_plain(attempt) for attempt in made]})
     return msgspec.json.encode({"schema": 1, "now_s": reply.now_s, "jobs": jobs}).decode()
+
+
+def _plain(attempt: AccountingAttempt) -> dict[str, object]:
+    fields = msgspec.structs.asdict(attempt)
+    del fields["facts"]
+    return fields
 
 
 def main() -> None:

@@ -67,6 +67,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "usage": (
+            "federator.cli.usage_report",
+            "usage",
+            "Who used what, what it cost, and what was idle or lost.",
+        ),
         "web": ("federator.web.command", "web", "The web page: fleet, queue, jobs, tenants."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
         "write-off": ("federator.cli.drain", "write_off", "Give up a site that is gone."),
@@ -82,6 +87,7 @@ AT_SITES: Final = (
     "snapshot",
     "status",
     "tenants",
+    "usage",
 )  # with no extra installed
 
 

@@ -15,6 +15,7 @@ from federator.errors import (
     DamagedAudit,
     DamagedLog,
     FederatorError,
+    HistoryError,
     InvalidRequest,
     LeadershipLost,
     LogIsOld,
@@ -33,6 +34,7 @@ _STATUSES: Final[tuple[tuple[type[FederatorError], int], ...]] = (
     (DamagedLog, os.EX_DATAERR),
     (DamagedAudit, os.EX_DATAERR),
     (AuditError, os.EX_IOERR),
+    (HistoryError, os.EX_IOERR),
     (StoreError, os.EX_IOERR),
 )
 

@@ -67,6 +67,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
+from federator.wire.usage_messages import UsageCall
 
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_NAME: Final = 256  # characters of a user's
@@ -203,6 +204,10 @@ class Api:
                 self._operate(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
+            case UsageCall():
+                others = caller.administers
+                viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
+                self._views.take(call, viewer, answer)
             case _:
                 viewer = self._config.viewer(
                     caller.user, operator=caller.sees_all, administers=caller.administers

@@ -40,7 +40,7 @@ from federator.model.reason import SUBMIT_LIMITS, ReasonCode, Refusal
 from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
-from federator.model.workload import SiteName, Workload
+from federator.model.workload import SiteName, Workload, WorkloadId
 from federator.slurm.options.deadline_option import TOO_LATE
 from federator.slurm.options.license_option import INVALID as INVALID_LICENSE
 from federator.slurm.options.notice import notice_of
@@ -242,7 +242,12 @@ def _is_the_same(one: Ask, other: Ask) -> bool:
 
 def checkpoint_dir(shared: str, workload: Workload) -> str:
     """Its folder below a region's shared one; ids never come again, so no other has it."""
-    return f"{shared.rstrip('/')}/{workload.user}/checkpoints/{workload.id}"
+    return checkpoint_folder(shared, workload.user, workload.id)
+
+
+def checkpoint_folder(shared: str, user: str, id_: WorkloadId) -> str:
+    """The same, by the workload's user and id."""
+    return f"{shared.rstrip('/')}/{user}/checkpoints/{id_}"
 
 
 def _key_used(command: AnswerKeyUsed) -> str:

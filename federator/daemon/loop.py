@@ -38,8 +38,10 @@ from federator.daemon.reload import (
 from federator.daemon.roles import Roles
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supervisor import READY, Supervisor, status
+from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError
+from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
@@ -98,7 +100,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        self._measuring = self._new_measuring(history) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -116,6 +118,10 @@ class Term:
             elapsed=asyncio.get_running_loop().time,
             wall=self._edges.wall,
         )
+
+    def _new_measuring(self, history: JobHistory) -> Measuring:
+        links, clock = self._links.by_site, self._edges.monotonic
+        return Measuring(history, links, clock, lambda: shared_folders(self._own.now))
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
@@ -174,7 +180,10 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
+        tasks = [asyncio.create_task(self._measuring.run())] if self._measuring else []
+        if self._edges.history is not None:
+            notes = SupplyNotes(self._edges.history, self._federation, self.clock)
+            tasks.append(asyncio.create_task(notes.run()))
         try:
             while not self._stopping:
                 await self._turn()
@@ -184,8 +193,8 @@ class Term:
                 follower.stop()
             server.close()
             self._links.stop()
-            if measuring is not None:
-                measuring.cancel()
+            for task in tasks:
+                task.cancel()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]

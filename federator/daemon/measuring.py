@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
 import structlog
 
+from federator.daemon.effects import checkpoint_folder
 from federator.errors import HistoryError
 from federator.history.measured import Unmeasured
 from federator.history.service import JobHistory
 from federator.model.tagged import Message
 from federator.model.workload import SiteName
-from federator.wire.agent_protocol import UsageAsk, UsageTaken
+from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 
 LOOK_EVERY_S: Final = 15.0
 ANSWER_S: Final = 120.0  # then the site is asked again
@@ -53,6 +56,7 @@ class Measuring:
         history: says what is not known yet, and keeps what is.
         sites: by name; may come to hold more.
         clock: seconds that never run backwards.
+        shared: returns the folder that each site shares with its region.
     """
 
     def __init__(
@@ -60,8 +64,10 @@ class Measuring:
         history: JobHistory,
         sites: Mapping[SiteName, AskedSite],
         clock: Callable[[], float],
+        shared: Callable[[], Mapping[SiteName, Path]] = dict,
     ) -> None:
         self._history, self._sites, self._clock = history, sites, clock
+        self._shared = shared
         self._questions: dict[SiteName, _Question] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
         self._asked = 0
@@ -96,7 +102,9 @@ class Measuring:
         self._asked += 1
         self._questions[name] = _Question(self._asked, now_s, due)
         site = self._sites[name]
-        site.send(UsageAsk(ask_id=self._asked, jobs=tuple(each.job for each in due)))
+        folder = self._shared().get(name)
+        jobs = tuple(_with_folder(each.job, folder) for each in due)
+        site.send(UsageAsk(ask_id=self._asked, jobs=jobs))
         site.flush()
 
     def take(self, name: SiteName, answer: UsageTaken) -> None:
@@ -116,3 +124,11 @@ class Measuring:
             await self._history.put_measured(asked, answer.used)
         except HistoryError as error:  # they stay on its list
             log.warning("usage_not_kept", attempts=len(asked), detail=str(error))
+
+
+def _with_folder(job: EndedJob, shared: Path | None) -> EndedJob:
+    """Say where it may have left notes."""
+    if shared is None:
+        return job
+    folder = checkpoint_folder(str(shared), job.user, job.attempt.workload)
+    return msgspec.structs.replace(job, checkpoint_dir=folder)

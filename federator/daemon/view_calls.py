@@ -15,6 +15,7 @@ from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
 from federator.daemon.status_view import pass_rows, status_reply
 from federator.daemon.tenant_views import tenant_rows
+from federator.daemon.usage_desk import UsageDesk
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
 from federator.model.viewer import Viewer
@@ -34,13 +35,21 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
+from federator.wire.usage_messages import UsageCall
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
 MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
 
 ViewCall = (
-    QueueCall | SitesCall | StatusCall | TenantsCall | AccountingCall | HoldingsCall | PassesCall
+    QueueCall
+    | SitesCall
+    | StatusCall
+    | TenantsCall
+    | AccountingCall
+    | UsageCall
+    | HoldingsCall
+    | PassesCall
 )
 
 
@@ -64,6 +73,7 @@ class ViewCalls:
         self._federation = federation
         self._clock = clock
         self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
+        self._usage = UsageDesk(config, history)
         self.reconfigure(config)
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -73,6 +83,7 @@ class ViewCalls:
         weights = policy.credit.weights if policy.order.by_quota else None
         self._ranks = RankView(self._federation, policy.name, weights)
         self._accounting.sites = frozenset(config.sites)
+        self._usage.reconfigure(config)
         self._holdings = HoldingsView(self._federation, by_quota=weights is not None)
 
     def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
@@ -94,6 +105,8 @@ class ViewCalls:
             case AccountingCall():
                 own = replace(call, ids=own_ids(call.ids, self._config.federation))
                 self._accounting.take(own, answer, viewer)
+            case UsageCall():
+                self._usage.take(call, viewer, answer)
 
     def _status(self) -> StatusReply:
         config = self._config

@@ -25,7 +25,7 @@ from federator.faults.slurm import SimulatedJob
 from federator.faults.slurmctld import SimulatedAccounts, Slurmctld
 from federator.faults.spell import Spell
 from federator.model.site import Node, SiteJob, SiteJobState
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 class FaultyDriver:
@@ -126,7 +126,7 @@ class FaultyDriver:
     async def read_checkpoint_status(
         self,
         user: str,  # noqa: ARG002
-        orders: Sequence[PreemptOrder],
+        orders: Sequence[PreemptOrder | EndedJob],
     ) -> list[CheckpointStatus]:
         await self._slurmctld.ask()
         return [CheckpointStatus() for _ in orders]

@@ -21,6 +21,7 @@ from federator.history import schema
 from federator.history.database import chunks, put_rows, transaction
 from federator.history.measured import to_measure
 from federator.history.rows import HistoryBatch, touched
+from federator.history.usage_sums import counted_anew, owner_values
 from federator.history.values import fitted
 from federator.model.event import LogRecord, SnapshotDone
 from federator.store.base import Store
@@ -260,9 +261,13 @@ def _write_ended(connection: Connection, batch: HistoryBatch) -> None:
     put_rows(connection, table, map(workload_values, batch.ended.values()), replace=True)
     known = (row for id_, row in batch.known.items() if id_ not in batch.ended)
     put_rows(connection, table, map(workload_values, known), replace=False)
-    for made, replace in ((batch.attempts, True), (batch.known_attempts, False)):
-        rows = (_attempt_values(id_, attempt) for (id_, _), attempt in made.items())
-        put_rows(connection, schema.attempts, rows, replace=replace)
+    with counted_anew(connection, {id_ for id_, _ in (*batch.attempts, *batch.known_attempts)}):
+        for made, replace in ((batch.attempts, True), (batch.known_attempts, False)):
+            rows = (
+                _attempt_values(id_, attempt) | owner_values(batch, id_, attempt)
+                for (id_, _), attempt in made.items()
+            )
+            put_rows(connection, schema.attempts, rows, replace=replace)
 
 
 def workload_values(row: AccountingRow) -> dict[str, Any]:
@@ -279,5 +284,5 @@ def _attempt_values(id_: int, made: AccountingAttempt) -> dict[str, Any]:
 
 def _plain(made: AccountingAttempt) -> dict[str, Any]:
     values = msgspec.structs.asdict(made)
-    del values["use"]
+    del values["use"], values["facts"]
     return values

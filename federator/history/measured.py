@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, select
 from federator.history import schema
 from federator.history.database import explained, put_rows, transaction
 from federator.history.rows import HistoryBatch
+from federator.history.usage_sums import counted_anew
 from federator.history.values import fitted
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.accounting_rows import MeasuredUse
@@ -99,7 +100,8 @@ def put(
     again = [each for each, use in zip(asked, uses, strict=True) if use is None]
     with transaction(engine) as connection:
         rows = (_key(each) | fitted(msgspec.structs.asdict(use)) for each, use in known)
-        put_rows(connection, schema.measured, rows, replace=True)
+        with counted_anew(connection, {int(each.job.attempt.workload) for each, _ in known}):
+            put_rows(connection, schema.measured, rows, replace=True)
         for each, _ in known:
             _remove(connection, each)
         for each in again:

@@ -18,7 +18,9 @@ from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 _IDS_AT_ONCE: Final = 500  # in one statement
 _LAST_ID: Final = 2**63 - 1
 _W: Final = schema.workloads.c
-_ATTEMPT_NAMES: Final = tuple(n for n in AccountingAttempt.__struct_fields__ if n != "use")
+_ATTEMPT_NAMES: Final = tuple(
+    n for n in AccountingAttempt.__struct_fields__ if n not in ("use", "facts")
+)
 _ROW_NAMES: Final = tuple(
     name for name in AccountingRow.__struct_fields__ if name in _W and name != "attempt"
 )

@@ -33,9 +33,13 @@ from federator.model.submission import Option
 from federator.model.workload import Job, Workload
 from federator.sched.state.eligibility import may_not_start
 from federator.sched.state.workload_record import WorkloadRecord
-from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
+from federator.usage.days import family_name
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, AttemptFacts
 
 MAX_DETAIL: Final = 300  # characters of a reason's
+_NOTICES: Final = frozenset(
+    {WorkloadEvent.EVICTED, WorkloadEvent.LIMIT_NEAR, WorkloadEvent.REQUEUE_ASKED}
+)
 _SITE_STATES: Final = frozenset(state.value for state in SiteJobState)
 _ENDED_AS: Final[Mapping[WorkloadEvent, str]] = {
     WorkloadEvent.DECLINED: "CANCELLED",
@@ -117,9 +121,13 @@ class HistoryBatch:
         if row is None:
             return
         row.last = _attempt(event)
+        row.last.facts = AttemptFacts(over_quota=not event.within_quota)
         row.state = WorkloadState.AWARDED.value
         row.priority = event.priority or row.priority
         self._lives(row)
+        for victim in (self.live[id_] for id_ in event.victims if id_ in self.live):
+            _promise(victim, row)
+            self._lives(victim)
 
     def _changed(self, event: Changed) -> None:
         row = self.live.get(event.workload)
@@ -132,6 +140,8 @@ class HistoryBatch:
         row.cancelled_by = event.by or row.cancelled_by
         row.work_dir = event.work_dir or row.work_dir
         row.preemptions += event.happening is WorkloadEvent.EVICTED
+        if event.winner is not None and event.winner in self.live:
+            _promise(row, self.live[event.winner])
         if event.happening is WorkloadEvent.ELIGIBLE:
             row.eligible_at_s = event.at_s
         elif state is WorkloadState.INELIGIBLE:
@@ -165,6 +175,8 @@ class HistoryBatch:
     def _attempt_over(self, row: AccountingRow, attempt: AccountingAttempt, event: Changed) -> None:
         attempt.ended_at_s = attempt.ended_at_s or event.at_s
         attempt.reason = _reason(event.reason)
+        if attempt.facts is not None:
+            attempt.facts.known_at_s = event.at_s
         waits = row.state == WorkloadState.PENDING.value
         attempt.state = _ENDED_AS.get(event.happening, "") if waits else ended_state(row)
         if waits and event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
@@ -194,6 +206,10 @@ class HistoryBatch:
 
     def _restored_one(self, row: AccountingRow, kept: SnapshotWorkload) -> None:
         set_standing(row, kept)
+        if row.last is not None and kept.award is not None:
+            row.last.facts = AttemptFacts(
+                over_quota=not kept.award.within_quota, known_at_s=kept.over_at_s
+            )
         if kept.state not in TERMINAL:
             self._lives(row)
             return
@@ -206,9 +222,9 @@ def touched(event: LogRecord) -> tuple[int, ...]:
     """The workloads whose rows a record changes; none: it needs none that are there."""
     match event:
         case Awarded():
-            return (event.attempt.workload,)
+            return (event.attempt.workload, *event.victims)
         case Changed():
-            return (event.workload,)
+            return (event.workload, *(() if event.winner is None else (event.winner,)))
         case Amended():
             return event.workloads
         case _:
@@ -302,6 +318,25 @@ def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     attempt.started_at_s = event.started_at_s or attempt.started_at_s
     attempt.ended_at_s = event.ended_at_s or attempt.ended_at_s
     attempt.exit_code, attempt.signal = event.exit_code, event.signal
+    facts = attempt.facts
+    if facts is None:
+        return
+    if event.happening in _NOTICES:
+        facts.told_at_s = event.at_s
+        facts.evicted = event.happening is WorkloadEvent.EVICTED and bool(facts.evictor_tenant)
+    facts.saved_at_s = event.saved_at_s or facts.saved_at_s
+    if event.leave is not None:  # by its site's clock, as its start and its end
+        facts.told_at_s = event.leave.told_at_s
+        facts.saved_at_s = event.leave.saved_at_s or facts.saved_at_s
+
+
+def _promise(victim: AccountingRow, winner: AccountingRow) -> None:
+    """Note for whom a workload would have to leave, should it come to that."""
+    if victim.last is None or victim.last.facts is None:
+        return
+    facts = victim.last.facts
+    facts.evictor_tenant, facts.evictor_user = winner.tenant, winner.user
+    facts.evictor_project, facts.evictor_family = winner.project, family_name(winner.name)
 
 
 def _reason(reason: Reason | None) -> str:

@@ -25,31 +25,49 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
 
 from federator.errors import HistoryError
-from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, MeasuredUse
+from federator.usage.days import DIMENSIONS, MEASURES
+from federator.usage.supply import SUPPLIED
+from federator.wire.accounting_rows import (
+    AccountingAttempt,
+    AccountingRow,
+    AttemptFacts,
+    MeasuredUse,
+)
 
-VERSION: Final = 3
+VERSION: Final = 4
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
     "str": Text(),
+    "bool": BigInteger(),
 }
 _NOT_STORED: Final = frozenset({"last", "earlier", "array_tasks"})
 _KEYS: Final = frozenset({"id", "attempt"})
-_APART: Final = frozenset({"use"})  # in ``measured``
+OWNER: Final = ("tenant", "user", "project", "family")
+"""Columns of ``attempts``: its workload's, as they were when it ended."""
+_APART: Final = frozenset({"use", "facts"})  # in ``measured``, and in columns of ``attempts``
 
 METADATA: Final = MetaData()
 
 
-def _columns(kind: type, left_out: frozenset[str]) -> list[Column[Any]]:
-    """A column for each plain field of a struct, so that neither can lack what the other has."""
+def _columns(kind: type, left_out: frozenset[str], added: bool = False) -> list[Column[Any]]:
+    """A column for each plain field of a struct, so that neither can lack what the other has.
+
+    ``added``: by a migration, so that rows that are there need a value.
+    """
     return [
-        Column(name, _TYPES[str(form)], nullable=False)
+        Column(name, _TYPES[str(form)], nullable=False, server_default=_empty(str(form), added))
         for name, form in kind.__annotations__.items()
         if name not in left_out
     ]
+
+
+def _empty(form: str, added: bool) -> str | None:
+    return ("" if form == "str" else "0") if added else None
 
 
 history_version: Final = Table(
@@ -87,6 +105,26 @@ attempts: Final = Table(
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("attempt", BigInteger, primary_key=True, autoincrement=False),
     *_columns(AccountingAttempt, _APART | _KEYS),
+    # for reports of usage: whose it was, what the log tells beside, and whether it is in usage_days
+    *(Column(name, Text, nullable=False, server_default="") for name in OWNER),
+    *_columns(AttemptFacts, frozenset(), added=True),
+    Column("counted", BigInteger, nullable=False, server_default="0"),
+)
+usage_days: Final = Table(
+    "usage_days",  # sums of all attempts that are ``counted``; see ``federator.usage.days``
+    METADATA,
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    *(Column(name, Text, primary_key=True) for name in DIMENSIONS),
+    *(Column(name, BigInteger, nullable=False) for name in MEASURES),
+    sqlite_with_rowid=False,
+)
+supply: Final = Table(
+    "supply",  # what a site has had of a GPU type, from a time on
+    METADATA,
+    Column("site", Text, primary_key=True),
+    Column("gpu_type", Text, primary_key=True),
+    Column("since_s", Double, primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in SUPPLIED),
 )
 unmeasured: Final = Table(
     "unmeasured",  # attempts whose site is to be asked what they used
@@ -123,6 +161,13 @@ INDEXES: Final = (  # one for each kind of question, in the order in which its r
         postgresql_where=_c.array_id > 0,
     ),
     Index("unmeasured_by_due", unmeasured.c.due_at_s),
+    Index("attempts_by_end", attempts.c.ended_at_s, attempts.c.started_at_s, attempts.c.id),
+    Index(
+        "attempts_uncounted",
+        attempts.c.id,
+        sqlite_where=attempts.c.counted == 0,
+        postgresql_where=attempts.c.counted == 0,
+    ),
 )
 
 
@@ -141,7 +186,30 @@ def _with_use(connection: Connection) -> None:
     METADATA.create_all(connection, tables=[unmeasured, measured])
 
 
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _whatever_case, 2: _with_use}
+def _with_usage(connection: Connection) -> None:
+    """Sums of usage; those of the attempts before it are made later, some at a time."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    there = {
+        name: {each["name"] for each in inspect(connection).get_columns(name)}
+        for name in (attempts.name, measured.name)
+    }
+    for table in (attempts, measured):
+        for column in table.columns:
+            if column.name not in there[table.name]:
+                form = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {form}"))
+    METADATA.create_all(connection, tables=[usage_days, supply])
+    for index in INDEXES:
+        if index.name in ("attempts_by_end", "attempts_uncounted"):
+            index.create(connection, checkfirst=True)
+
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
+    1: _whatever_case,
+    2: _with_use,
+    3: _with_usage,
+}
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 
 
@@ -176,4 +244,14 @@ def check_version(found: int) -> None:
         raise HistoryError(
             f"the history has schema {found}, of a later release; this one reads up to {VERSION}: "
             "start the later release"
+        )
+
+
+def check_ready(connection: Connection) -> None:
+    """Raise ``HistoryError`` unless the tables are of this release."""
+    found = found_version(connection)
+    check_version(found)
+    if found < VERSION:
+        raise HistoryError(
+            "the history's tables are not those of this release yet: its daemon makes them so"
         )

@@ -17,13 +17,17 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.errors import FederatorError, HistoryError, NotCompacted
-from federator.history import measured, query
+from federator.history import measured, query, supply, usage_query
 from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
 from federator.history.url import NONE, history_url
+from federator.history.usage_query import UsageQuestion
+from federator.history.usage_sums import count_some
 from federator.store.base import Store
 from federator.store.opening import open_store
+from federator.usage.report import UsageFound
+from federator.usage.supply import SupplyRow
 from federator.wire.accounting_rows import AccountingAttempt, MeasuredUse
 
 POLL_S: Final = 1.0  # between two looks at the log
@@ -58,6 +62,7 @@ class JobHistory:
         self._thread: threading.Thread | None = None
         self._catch_up: Future[None] | None = None
         self._trouble = ""
+        self._counted = False  # all attempts are in the sums of usage
         self._tidied_at_s = -TIDY_EVERY_S
 
     @property
@@ -156,6 +161,18 @@ class JobHistory:
             loop.run_in_executor(self._readers, measured.put, self._writer, asked, uses, now_s)
         )
 
+    async def usage(self, question: UsageQuestion) -> UsageFound:
+        """As ``usage_query.find``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        return await _in_time(
+            loop.run_in_executor(self._readers, usage_query.find, self._reader, question)
+        )
+
+    async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:
+        """As ``supply.note``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        await _in_time(loop.run_in_executor(self._readers, supply.note, self._writer, seen, at_s))
+
     # ---- the thread ----
 
     def _run(self) -> None:
@@ -164,6 +181,8 @@ class JobHistory:
             began_s = time.monotonic()
             try:
                 up_to_date = self._follower.take()
+                if up_to_date and not self._counted:
+                    up_to_date = self._counted = not count_some(self._writer)
                 self._tidy(began_s)
             except FederatorError as error:
                 self._failed(error)

@@ -23,7 +23,7 @@ from federator.slurm.client import SlurmClient
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
-from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 class SlurmDriver:
@@ -92,7 +92,7 @@ class SlurmDriver:
         return (await self._client.config()).kill_wait_s
 
     async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder]
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         return await self._helper.read_checkpoint_status(user, orders)
 

@@ -20,7 +20,7 @@ from federator.model.reason import ReasonCode
 from federator.slurm.options.file_names import no_files
 from federator.slurm.refusals import cannot_be_asked, in_one_line, kind_of_refusal
 from federator.slurm.runner import Completed, Runner
-from federator.wire.agent_protocol import PreemptOrder, SignalTo
+from federator.wire.agent_protocol import EndedJob, PreemptOrder, SignalTo
 
 HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
 HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
@@ -145,7 +145,7 @@ class HelperClient:
         )
 
     async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder]
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         """The files that jobs have left in their checkpoint folders since they were notified.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 WORKLOAD = re.compile(rb"(\.removed-)?[1-9][0-9]{0,18}")  # its folder; what is left of it
 NOTES_FOLDER = b".fed"
-OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|checkpointed).*")
+OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|progress\.|checkpointed).*")
 
 
 def remove_folders(

@@ -23,6 +23,25 @@ class MeasuredUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     alloc_mem_mib: float | None = None
     gpu_util_frac: float | None = None  # 0-1, of all its GPUs
     gpu_mem_mib: float | None = None  # the most on one GPU, as far as its site can tell
+    ready_s: float | None = None  # from its start to its first step, as ``Checkpointer`` told
+    save_s: float | None = None  # in all its saves, likewise
+
+
+class AttemptFacts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the log tells of an attempt beside its row, for reports of usage.
+
+    Never in an answer: an evictor is somebody else's.
+    """
+
+    over_quota: bool = False  # as it was awarded
+    evicted: bool = False  # told to leave for the workload of ``evictor_…``
+    told_at_s: float = 0.0  # Unix time, as the next two: that it must leave
+    saved_at_s: float = 0.0  # its last checkpoint
+    known_at_s: float = 0.0  # since when the federation has known that it is over
+    evictor_tenant: str = ""  # of the workload that its nodes are promised to
+    evictor_user: str = ""
+    evictor_project: str = ""
+    evictor_family: str = ""
 
 
 class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -49,6 +68,7 @@ class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
     signal: int = 0
     reason: str = ""  # a ReasonCode's value, its detail behind a blank; "": none
     use: MeasuredUse | None = None  # only in answers; None: not known, or not asked for
+    facts: AttemptFacts | None = None  # only in the history's rows of what lives
 
 
 class AccountingRow(msgspec.Struct, kw_only=True, omit_defaults=True):

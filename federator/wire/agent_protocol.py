@@ -183,6 +183,7 @@ class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     site_job_id: int  # of a het job its leader's
     started_at_s: float
+    checkpoint_dir: str = ""  # in which it may have left notes; "": nothing is shared
 
 
 class UsageAsk(Message, frozen=True, kw_only=True, tag="usage_of"):

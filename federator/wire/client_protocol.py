@@ -23,6 +23,7 @@ from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
+from federator.wire.usage_messages import UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -211,6 +212,7 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
+    | UsageCall
     | StatusCall
     | DrainCall
     | ResumeCall
@@ -581,6 +583,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
+    UsageCall: UsageReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,

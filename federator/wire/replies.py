@@ -30,6 +30,7 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyReply,
 )
+from federator.wire.usage_messages import UsageReply
 
 
 class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +58,7 @@ Reply = (
     | SitesReply
     | NodesReply
     | TenantsReply
+    | UsageReply
     | SnapshotReply
     | VerifyReply
     | AccountingReply

@@ -30,6 +30,7 @@ from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
+    EndedJob,
     LaunchOrder,
     Ping,
     PreemptOrder,
@@ -261,12 +262,12 @@ class LookedSite(SimulatedSite):
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(SimulatedSlurm(rack("a", 4), clock))
-        self.looks: list[list[PreemptOrder]] = []
+        self.looks: list[list[PreemptOrder | EndedJob]] = []
         self.hangs: set[str] = set()
         self.refuses: set[str] = set()
 
     async def read_checkpoint_status(
-        self, user: str, told: Sequence[PreemptOrder]
+        self, user: str, told: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         self.looks.append(list(told))
         if user in self.hangs:

@@ -162,7 +162,7 @@ class SimulatedSite:
     async def read_checkpoint_status(
         self,
         user: str,  # noqa: ARG002
-        told: Sequence[PreemptOrder],
+        told: Sequence[PreemptOrder | EndedJob],
     ) -> list[CheckpointStatus]:
         self._answer()
         return [self.seen.get(order.attempt, CheckpointStatus()) for order in told]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from federator.testbed import inside, layout
-from tests.slurm.federation import Running, at
+from tests.slurm.federation import Running, at, slurm_job, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -167,3 +169,34 @@ def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
     assert (done.exit_status, done.stderr) == (0, f"fscancel: Signal USR1 to job {id_}\n")
     ended = federation.await_state(id_, "FAILED", "COMPLETED")
     assert ended["exit_code"] == 7
+
+
+def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) -> None:
+    """Slurm's start and end of each job, ± 1 s: the testbed has no slurmdbd to ask sacct."""
+    script, where = "#!/bin/sh\nsleep 3\n", "--nodelist={0}:{0}-g[1-2]"
+    ids = {
+        name: federation.submit(script, "--gres=gpu:4", where.format(name), f"-Jused-{name}")
+        for name in SITES
+    }
+    elapsed_s = {}
+    for row in federation.await_end(*ids.values()):
+        job = slurm_job(row["site"], row["site_job_id"])
+        asked = f"echo $(($(date -d {job['EndTime']} +%s) - $(date -d {job['StartTime']} +%s)))"
+        elapsed_s[row["site"]] = int(shell(row["site"], asked).stdout)
+    words = ("--by", "site,family", "--start", "now-1days", "--json")
+
+    def counted() -> list[dict[str, Any]] | None:
+        told = json.loads(federation.run("federator", "usage", *words).stdout)
+        rows = [row for row in told["rows"] if row["key"]["family"].startswith("used-")]
+        return rows if len(rows) == len(ids) and all(row["attempts"] for row in rows) else None
+
+    rows = within(60, counted, 1.0)
+    assert rows is not None
+    for row in rows:
+        site = row["key"]["site"]
+        assert row["key"]["family"] == f"used-{site}"
+        assert abs(row["held_gpu_s"] - 8 * elapsed_s[site]) <= 8, site
+        assert row["gpu_s"]["unknown"] == row["held_gpu_s"] > 0
+        mine = shell(site, f"federator usage {' '.join(words)} --by tenant,user")
+        (seen,) = {tuple(each["key"].values()) for each in json.loads(mine.stdout)["rows"]}
+        assert seen == ("vision", USER), "a member sees no other tenants"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from federator.agent.base import SiteAccounts
+from federator.agent.base import CheckpointFolders, CheckpointStatus, SiteAccounts
 from federator.agent.spool import Spool
-from federator.errors import SiteUnavailable
+from federator.errors import FederatorError, SiteUnavailable
 from federator.model.tagged import Message
+from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 
@@ -20,14 +22,20 @@ class Measurements:
 
     Args:
         accounts: of this site.
+        folders: reads what jobs have left in their checkpoint folders.
         spool: in which its nodes leave their reports.
         send: sends a message to the daemon.
     """
 
     def __init__(
-        self, accounts: SiteAccounts, spool: Spool, send: Callable[[Message], None]
+        self,
+        accounts: SiteAccounts,
+        folders: CheckpointFolders,
+        spool: Spool,
+        send: Callable[[Message], None],
     ) -> None:
         self._accounts = accounts
+        self._folders = folders
         self._spool = spool
         self._send = send
         self._turn = asyncio.Lock()
@@ -40,8 +48,12 @@ class Measurements:
             await self._spool.remove_usage(self._answered - asked)
             accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
+            told = await self._progress_of(ask.jobs)
             self._answered = asked
-        used = tuple(_joined(use, nodes, job) for use, job in zip(accounts, ask.jobs, strict=True))
+        used = tuple(
+            _with_progress(_joined(use, nodes, job), told.get(job.attempt), job)
+            for use, job in zip(accounts, ask.jobs, strict=True)
+        )
         self._send(UsageTaken(ask_id=ask.ask_id, used=used))
 
     async def _by_accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
@@ -49,6 +61,31 @@ class Measurements:
             return await self._accounts.use_of(tuple(jobs))
         except SiteUnavailable:
             return (None,) * len(jobs)
+
+    async def _progress_of(
+        self, jobs: Collection[EndedJob]
+    ) -> Mapping[AttemptId, CheckpointStatus]:
+        """The notes that jobs have left of their steps and saves; a folder may not answer."""
+        by_user: dict[str, list[EndedJob]] = {}
+        for job in jobs:
+            if job.checkpoint_dir:
+                by_user.setdefault(job.user, []).append(job)
+        found: dict[AttemptId, CheckpointStatus] = {}
+        for user, theirs in by_user.items():
+            with suppress(FederatorError):
+                seen = await self._folders.read_checkpoint_status(user, theirs)
+                found |= zip((job.attempt for job in theirs), seen, strict=False)
+        return found
+
+
+def _with_progress(
+    use: MeasuredUse | None, seen: CheckpointStatus | None, job: EndedJob
+) -> MeasuredUse | None:
+    """A note from before its start is of an earlier run of the same attempt."""
+    if seen is None or seen.ready_at_s < job.started_at_s:
+        return use
+    ready_s = seen.ready_at_s - job.started_at_s
+    return msgspec.structs.replace(use or MeasuredUse(), ready_s=ready_s, save_s=seen.save_s)
 
 
 def _joined(

@@ -61,6 +61,11 @@ class SiteView:
             self.gpus = self.gpus_by_type.total()
             self._never.clear()
 
+    @property
+    def capacity(self) -> Capacity | None:
+        """All that it could give, as it last told; None until it has."""
+        return self._capacity
+
     def has_node(self, name: str) -> bool:
         """Tell whether a site has a node of this name, as far as it has said."""
         return self._capacity is None or name in self._node_names

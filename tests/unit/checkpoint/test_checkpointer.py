@@ -55,7 +55,8 @@ def tell(job: FederatedJob, deadline_s: float = 1795000000.0) -> None:
 
 def answers(job: FederatedJob) -> list[str]:
     assert job.directory is not None
-    return sorted(os.listdir(job.directory / ".fed"))
+    names = sorted(os.listdir(job.directory / ".fed"))
+    return [name for name in names if not name.startswith("progress.")]
 
 
 def state(number: int) -> Callable[[], Any]:
@@ -391,3 +392,27 @@ def test_ranks_that_cannot_decide_together_are_refused(
     monkeypatch.setenv(name, "4")
     with Checkpointer(directory=tmp_path) as ckpt, pytest.raises(UncoordinatedRanks, match="agree"):
         ckpt.step(0, refused)
+
+
+def test_the_first_step_and_the_time_of_saves_are_told(
+    job: FederatedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {"wall": 1795000100.0, "elapsed": 0.0}
+    monkeypatch.setattr(FederatedJob, "now_s", staticmethod(lambda: now["wall"]))
+    monkeypatch.setattr(f"{module.__name__}.time.monotonic", lambda: now["elapsed"])
+    assert job.directory is not None
+    note = job.directory / ".fed" / "progress.2"
+
+    def save(_: object, path: Path) -> None:
+        path.write_text("state")
+        now["elapsed"] += 2.5
+
+    with Checkpointer(save, job=job, interval_s=math.inf) as ckpt:
+        ckpt.save(0, state(0))
+        assert not note.exists(), "a save is no step"
+        ckpt.step(1, refused)
+        assert note.read_text() == "1795000100.000 2.500\n"
+        now["wall"] += 50.0
+        ckpt.save(2, state(2))
+        ckpt.save(3, state(3))
+    assert note.read_text() == "1795000100.000 7.500\n"

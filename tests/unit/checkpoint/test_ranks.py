@@ -78,7 +78,8 @@ def test_what_one_rank_knows_all_do_at_the_same_step(
     assert sorted(asked) == [0, 1, 2]  # each may have to gather what the others have
     (written,) = tmp_path.glob("ckpt-*")
     assert sorted(os.listdir(written)) == ["state-0", "state-0.seal.json"]  # one writes
-    assert sorted(os.listdir(tmp_path / ".fed")) == ["checkpointed", "deadline.1", "saved.1"]
+    notes = ["checkpointed", "deadline.1", "progress.1", "saved.1"]  # one writes these, too
+    assert sorted(os.listdir(tmp_path / ".fed")) == notes
 
 
 def test_a_failure_of_the_writing_rank_is_told_to_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -134,3 +135,13 @@ async def test_nothing_due_is_no_question() -> None:
 
 
 pytestmark = pytest.mark.asyncio
+
+
+async def test_a_site_is_told_where_jobs_have_left_notes() -> None:
+    scene = Scene(unmeasured(1))
+    shared = {ALPINE: Path("/shared/")}
+    history = cast(JobHistory, scene.history)
+    measuring = Measuring(history, scene.links, lambda: 0.0, lambda: shared)
+    await measuring.look()
+    (ask,) = scene.links[ALPINE].sent
+    assert [job.checkpoint_dir for job in ask.jobs] == [f"/shared/ada/checkpoints/{2**32 + 1}"]

@@ -543,6 +543,34 @@ def test_what_jobs_have_left_is_seen(tmp_path: Path) -> None:
     assert answer(asked) == {"seen": [{**nothing, "acked_at_s": 5.0}, nothing, nothing]}
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("1795000000.125 3.5\n", {"ready_at_s": 1795000000.125, "save_s": 3.5}),
+        ("1795000000.125", {}),
+        ("1 nan", {}),
+        ("-1 0", {}),
+        ("1 2 3", {}),
+        ("x" * 1000, {}),
+    ],
+)
+def test_a_job_s_progress_is_read_if_it_makes_sense(
+    tmp_path: Path, text: str, seen: dict[str, float]
+) -> None:
+    notes = tmp_path / ".fed"
+    notes.mkdir()
+    (notes / "progress.2").write_text(text)
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    asked = {"op": "look", "folders": [[str(tmp_path), 2]]}
+    assert answer(asked) == {"seen": [nothing | seen]}
+    (notes / "progress.2").rename(tmp_path / "real")
+    (notes / "progress.2").symlink_to(tmp_path / "real")
+    assert answer(asked) == {"seen": [nothing]}
+    (notes / "progress.2").unlink()
+    os.mkfifo(notes / "progress.2")
+    assert answer(asked) == {"seen": [nothing]}, "a pipe holds nobody up"
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """SHARED/USER, made by the user."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
 import pytest
 
-from federator.agent.base import Missing
+from federator.agent.base import CheckpointStatus, Missing
 from federator.agent.services.measurements import Measurements
 from federator.agent.spool import Spool
-from federator.errors import SiteUnavailable
+from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
 from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
+from federator.wire.agent_protocol import EndedJob, PreemptOrder, UsageAsk, UsageTaken
 
 pytestmark = pytest.mark.asyncio
 CPU = MeasuredUse(cpu_s=9.0, gpu_util_frac=1.0, gpu_mem_mib=5.0)
@@ -56,11 +57,26 @@ class Reports(Spool):
         self.removed.append(set(job_ids))
 
 
+class Folders:
+    """The notes that jobs have left in their folders."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, CheckpointStatus] = {}
+        self.locked = ""  # whose are not to be read
+
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
+    ) -> list[CheckpointStatus]:
+        if user == self.locked:
+            raise SiteRefused("not for this user")
+        return [self.notes.get(order.checkpoint_dir, CheckpointStatus()) for order in orders]
+
+
 async def told(
     accounts: Accounts, reports: Reports, *asks: tuple[int, ...]
 ) -> list[tuple[MeasuredUse | None, ...]]:
     sent: list[Message] = []
-    measurements = Measurements(accounts, reports, sent.append)
+    measurements = Measurements(accounts, Folders(), reports, sent.append)
     for number, ids in enumerate(asks):
         await measurements.tell(UsageAsk(ask_id=number, jobs=tuple(map(job, ids))))
     answers = [message for message in sent if isinstance(message, UsageTaken)]
@@ -92,3 +108,30 @@ async def test_reports_go_when_the_daemon_asks_about_others() -> None:
     reports = Reports()
     await told(Accounts(), reports, (1, 2), (2, 3), (4,))
     assert reports.removed == [set(), {1}, {2, 3}]
+
+
+async def test_what_a_job_notes_of_its_steps_is_told_unless_it_is_of_an_earlier_run() -> None:
+    accounts, folders, sent = Accounts(), Folders(), list[Message]()
+    accounts.known = {1: CPU}
+    folders.notes = {
+        "/s/1": CheckpointStatus(ready_at_s=130.0, save_s=7.0),
+        "/s/2": CheckpointStatus(ready_at_s=110.0),
+        "/s/3": CheckpointStatus(ready_at_s=99.0, save_s=7.0),
+    }
+    jobs = [
+        msgspec.structs.replace(job(k), started_at_s=100.0, checkpoint_dir=f"/s/{k}")
+        for k in (1, 2, 3, 4)
+    ]
+    jobs.append(msgspec.structs.replace(job(5), user="eve", checkpoint_dir="/s/1"))
+    folders.locked = "eve"
+    measurements = Measurements(accounts, folders, Reports(), sent.append)
+    await measurements.tell(UsageAsk(ask_id=1, jobs=tuple(jobs)))
+    (answer,) = sent
+    assert isinstance(answer, UsageTaken)
+    assert answer.used == (
+        msgspec.structs.replace(CPU, ready_s=30.0, save_s=7.0),
+        MeasuredUse(ready_s=10.0, save_s=0.0),
+        None,
+        None,
+        None,
+    )

@@ -1,0 +1,196 @@
+"""Answers what was used in a time, from the history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
+
+from federator.errors import InvalidRequest
+from federator.history import schema, supply
+from federator.history.database import explained
+from federator.history.usage_sums import live_uses, uses_of
+from federator.history.values import key
+from federator.model.viewer import Viewer
+from federator.usage.days import (
+    DAY_MS,
+    HELD_AT,
+    MEASURES,
+    Key,
+    Sums,
+    add_up,
+    difference,
+)
+from federator.usage.report import UsageFound, with_prices
+from federator.usage.rows import BY
+from federator.usage.supply import CellKey, Supplied, supplied
+from federator.wire.accounting_rows import AccountingRow
+from federator.wire.usage_messages import UsageCall
+
+_U: Final = schema.usage_days.c
+_LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
+_decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
+
+
+class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for: whole days (UTC); an empty tuple asks for any."""
+
+    first_day: int  # since 1970
+    end_day: int  # the first that is not asked for
+    columns: tuple[str, ...]  # of ``days.Key``, by which the sums are wanted
+    tenants: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    viewer: Viewer | None = None  # who asks; None: one who sees all
+
+
+def find(engine: Engine, question: UsageQuestion) -> UsageFound:
+    """Answer a question.
+
+    Raises:
+        HistoryError: the database cannot be read, or is of another release.
+    """
+    with explained(), engine.connect() as connection:
+        schema.check_ready(connection)
+        place = connection.execute(select(schema.log_place.c.at_s)).scalar_one_or_none()
+        at_s = float(place or 0.0)
+        running = _running(connection, question, at_s)
+        start_ms = question.first_day * DAY_MS
+        end_ms = max(start_ms, min(question.end_day * DAY_MS, round(at_s * 1000)))
+        return UsageFound(
+            columns=question.columns,
+            sums=_grouped(connection, question, running),
+            supply=_supply(connection, question, start_ms, end_ms),
+            held=_held(connection, question, running),
+            start_s=start_ms / 1000,
+            end_s=end_ms / 1000,
+            at_s=at_s,
+            uncounted=_uncounted(connection),
+        )
+
+
+def _grouped(
+    connection: Connection, question: UsageQuestion, running: Sums
+) -> dict[tuple[str | int, ...], list[int]]:
+    columns = [_U[name] for name in question.columns]
+    sums = [func.sum(_U[name]) for name in MEASURES]
+    query = select(*columns, *sums).where(*_wanted(question)).group_by(*columns)
+    width = len(columns)
+    found: dict[tuple[str | int, ...], list[int]] = {
+        tuple(row[:width]): list(map(int, row[width:])) for row in connection.execute(query)
+    }
+    for of, values in running.items():
+        if not _is_wanted(of, question):
+            continue
+        mine = found.setdefault(
+            tuple(getattr(of, name) for name in question.columns), [0] * len(MEASURES)
+        )
+        for k, value in enumerate(values):
+            mine[k] += value
+    return found
+
+
+def _held(
+    connection: Connection, question: UsageQuestion, running: Sums
+) -> dict[CellKey, tuple[int, int]]:
+    """The time that anybody's attempts held, and waited to start, whoever asks."""
+    cell = [_U.day, _U.site, _U.gpu_type]
+    held = sum((_U[MEASURES[k]] for k in HELD_AT[1:]), _U[MEASURES[HELD_AT[0]]])
+    sums = [func.sum(held), func.sum(_U[MEASURES[_LAUNCHING_AT]])]
+    query = select(*cell, *sums).where(*_in_time(question), *_at_sites(question)).group_by(*cell)
+    found = {CellKey(*row[:3]): (int(row[3]), int(row[4])) for row in connection.execute(query)}
+    for of, values in running.items():
+        if question.sites and of.site not in question.sites:
+            continue
+        place = CellKey(of.day, of.site, of.gpu_type)
+        a, b = found.get(place, (0, 0))
+        more = sum(values[k] for k in HELD_AT)
+        found[place] = (a + more, b + values[_LAUNCHING_AT])
+    return found
+
+
+def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Sums:
+    """What attempts that are not over have come to, by the time up to which the history goes."""
+    live: Mapping[int, AccountingRow] = {
+        id_: _decode(row) for id_, row in connection.execute(select(schema.live))
+    }
+    holding = {id_: use for id_, row in live.items() if (use := live_uses(row, at_s)) is not None}
+    ended = uses_of(connection, holding)
+    window = (question.first_day * DAY_MS, question.end_day * DAY_MS)
+    before: Sums = {}
+    after: Sums = {}
+    for id_, use in holding.items():
+        add_up(before, ended.get(id_, ()), *window)
+        add_up(after, [*ended.get(id_, ()), use], *window)
+    return difference(after, before)
+
+
+def _supply(
+    connection: Connection, question: UsageQuestion, start_ms: int, end_ms: int
+) -> dict[CellKey, Supplied]:
+    sites = sorted(map(key, question.sites))
+    rows = supply.within(connection, start_ms / 1000, end_ms / 1000, sites)
+    return supplied(rows, start_ms, end_ms)
+
+
+def _uncounted(connection: Connection) -> int:
+    query = select(func.count()).where(schema.attempts.c.counted == 0)
+    return int(connection.execute(query).scalar_one())
+
+
+def _in_time(question: UsageQuestion) -> list[ColumnElement[bool]]:
+    return [_U.day >= question.first_day, _U.day < question.end_day]
+
+
+def _at_sites(question: UsageQuestion) -> list[ColumnElement[bool]]:
+    return [_U.site.in_(sorted(map(key, question.sites)))] if question.sites else []
+
+
+def _wanted(question: UsageQuestion) -> list[ColumnElement[bool]]:
+    found = [*_in_time(question), *_at_sites(question)]
+    if question.tenants:
+        found.append(_U.tenant.in_(sorted(map(key, question.tenants))))
+    if question.users:
+        found.append(_U.user.in_(sorted(map(key, question.users))))
+    if question.viewer is not None:
+        viewer = question.viewer
+        tenants = sorted(map(key, viewer.tenants))
+        found.append(or_(_U.user == key(viewer.user), _U.tenant.in_(tenants)))
+    return found
+
+
+def _is_wanted(of: Key, question: UsageQuestion) -> bool:
+    if question.viewer is not None and not question.viewer.sees(of.user, of.tenant):
+        return False
+    named = (
+        (of.tenant, question.tenants),
+        (of.user, question.users),
+        (of.site, question.sites),
+    )
+    return all(not names or name in names for name, names in named)
+
+
+def question_of(call: UsageCall, viewer: Viewer | None) -> UsageQuestion:
+    """The question that a call asks.
+
+    Raises:
+        InvalidRequest: its end is before its start, or it asks by what there is not.
+    """
+    first = int(min(max(call.start_s, 0.0), 1e11) * 1000) // DAY_MS
+    end = -(-int(min(max(call.end_s, 0.0), 1e11) * 1000) // DAY_MS)
+    if call.end_s < call.start_s:
+        raise InvalidRequest("Start time requested is after end time")
+    unknown = [name for name in call.by if name not in BY.values()]
+    if unknown:
+        raise InvalidRequest(f"unknown column {unknown[0][:40]!r}")
+    return UsageQuestion(
+        first_day=first,
+        end_day=max(end, first + 1),
+        columns=with_prices(call.by),
+        tenants=call.tenants,
+        users=call.users,
+        sites=call.sites,
+        viewer=viewer,
+    )

@@ -1,0 +1,219 @@
+"""Keeps the sums of usage by day beside the attempts that they are of.
+
+``counted_anew`` surrounds every change of attempts: in one transaction it takes off what their
+workloads had added, and adds what they come to now. So the sums always are those of the attempts
+that are there, whatever was written twice, late, or in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Engine, and_, bindparam, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from federator.history import schema
+from federator.history.database import chunks, transaction
+from federator.history.rows import HistoryBatch
+from federator.history.values import fitted
+from federator.usage.classes import AttemptTimes
+from federator.usage.days import (
+    MEASURES,
+    AttemptUse,
+    Evictor,
+    Key,
+    Sums,
+    add_up,
+    difference,
+    family_name,
+)
+from federator.wire.accounting_rows import (
+    AccountingAttempt,
+    AccountingRow,
+    AttemptFacts,
+    MeasuredUse,
+)
+
+STEP: Final = 500  # workloads that are counted at once, of those from before there were sums
+_IDS_AT_ONCE: Final = 500
+_A: Final = schema.attempts.c
+_M: Final = schema.measured.c
+_W: Final = schema.workloads.c
+_NOTHING: Final = MeasuredUse()
+_decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
+
+
+@contextmanager
+def counted_anew(connection: Connection, ids: Collection[int]) -> Iterator[None]:
+    """Surround a change of the attempts of these workloads, or of what they are known to use."""
+    before = _sums_of(connection, ids)
+    yield
+    _add(connection, difference(_sums_of(connection, ids), before))
+
+
+def owner_values(batch: HistoryBatch, id_: int, made: AccountingAttempt) -> dict[str, Any]:
+    """The columns of an attempt that are for reports of usage alone."""
+    row = batch.ended.get(id_) or batch.live.get(id_) or batch.known.get(id_)
+    facts = made.facts or AttemptFacts()
+    values: dict[str, object] = {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in msgspec.structs.asdict(facts).items()
+    }
+    return fitted(values | _owner(row) | {"counted": int(row is not None)})
+
+
+def _owner(row: AccountingRow | None) -> dict[str, object]:
+    if row is None:
+        return dict.fromkeys(schema.OWNER, "")
+    return {
+        "tenant": row.tenant,
+        "user": row.user,
+        "project": row.project,
+        "family": family_name(row.name),
+    }
+
+
+def count_some(engine: Engine) -> bool:
+    """Count attempts that were written before there were sums, of some workloads.
+
+    Returns:
+        Whether there may be more.
+
+    Raises:
+        HistoryError: the database failed; what was counted before stays.
+    """
+    uncounted = select(_A.id).where(_A.counted == 0).distinct().order_by(_A.id).limit(STEP)
+    with transaction(engine) as connection:
+        ids = list(connection.execute(uncounted).scalars())
+        if not ids:
+            return False
+        owners = _owners(connection, ids)
+        change = (
+            schema.attempts.update()
+            .where(and_(_A.id == bindparam("of"), _A.counted == 0))
+            .values({name: bindparam(f"its_{name}") for name in schema.OWNER} | {"counted": 1})
+        )
+        with counted_anew(connection, ids):
+            connection.execute(
+                change,
+                [
+                    {"of": id_} | {f"its_{name}": value for name, value in owners[id_].items()}
+                    for id_ in ids
+                ],
+            )
+    return len(ids) == STEP
+
+
+def _owners(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, object]]:
+    found = {id_: _owner(None) for id_ in ids}
+    for some in chunks(ids, _IDS_AT_ONCE):
+        query = select(_W.id, _W.tenant, _W.user, _W.project, _W.name).where(_W.id.in_(some))
+        for id_, tenant, user, project, name in connection.execute(query):
+            family = family_name(name)
+            found[id_] = {"tenant": tenant, "user": user, "project": project, "family": family}
+        live = select(schema.live).where(schema.live.c.id.in_(some))
+        found |= {id_: fitted(_owner(_decode(row))) for id_, row in connection.execute(live)}
+    return found
+
+
+# ---- sums ----
+
+
+def _sums_of(connection: Connection, ids: Collection[int]) -> Sums:
+    """What the counted attempts of these workloads come to."""
+    sums: Sums = {}
+    for uses in uses_of(connection, ids, locked=True).values():
+        add_up(sums, uses)
+    return sums
+
+
+def uses_of(
+    connection: Connection, ids: Iterable[int], *, locked: bool = False
+) -> dict[int, list[AttemptUse]]:
+    """The counted attempts of these workloads, by workload.
+
+    Args:
+        connection: of the history.
+        ids: of workloads.
+        locked: nobody else changes them before this transaction ends.
+    """
+    joined = schema.attempts.outerjoin(
+        schema.measured, and_(_A.id == _M.id, _A.attempt == _M.attempt)
+    )
+    columns = [*schema.attempts.columns, _M.gpu_util_frac, _M.ready_s, _M.save_s]
+    found: dict[int, list[AttemptUse]] = {}
+    for some in chunks(ids, _IDS_AT_ONCE):
+        query = select(*columns).select_from(joined).where(_A.id.in_(some), _A.counted == 1)
+        if locked and connection.dialect.name == "postgresql":
+            query = query.order_by(_A.id, _A.attempt).with_for_update(of=schema.attempts)
+        for row in connection.execute(query).mappings():
+            found.setdefault(row["id"], []).append(_use(row))
+    return found
+
+
+def live_uses(row: AccountingRow, now_s: float) -> AttemptUse | None:
+    """The attempt of a workload that lives, as if it were over now; None: it holds nothing."""
+    made = row.last
+    if made is None or not (made.started_at_s or made.awarded_at_s):
+        return None
+    facts = msgspec.structs.asdict(made.facts or AttemptFacts())
+    values = msgspec.structs.asdict(made) | facts | _owner(row)
+    over_s = made.ended_at_s or max(now_s, made.started_at_s)
+    values |= {"state": "", "ended_at_s": over_s, "known_at_s": 0.0}
+    return _use(values | dict.fromkeys(("gpu_util_frac", "ready_s", "save_s")))
+
+
+def _use(row: Mapping[Any, Any]) -> AttemptUse:
+    return AttemptUse(
+        times=AttemptTimes(
+            attempt=row["attempt"],
+            awarded_at_s=row["awarded_at_s"],
+            started_at_s=row["started_at_s"],
+            ended_at_s=row["ended_at_s"],
+            known_at_s=row["known_at_s"],
+            state=row["state"],
+            evicted=bool(row["evicted"]),
+            told_at_s=row["told_at_s"],
+            saved_at_s=row["saved_at_s"],
+            ready_s=row["ready_s"],
+            save_s=row["save_s"],
+        ),
+        site=row["site"],
+        partition=row["partition"],
+        gpus=row["gpus"],
+        gpu_types=row["gpu_types"],
+        cpus=row["cpus"],
+        mem_mib=row["mem_mib"],
+        tenant=row["tenant"],
+        user=row["user"],
+        project=row["project"],
+        family=row["family"],
+        over_quota=bool(row["over_quota"]),
+        evictor=Evictor(
+            row["evictor_tenant"],
+            row["evictor_user"],
+            row["evictor_project"],
+            row["evictor_family"],
+        ),
+        busy_frac=row["gpu_util_frac"],
+    )
+
+
+def _add(connection: Connection, sums: Sums) -> None:
+    """Add to the sums that are there."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    table = schema.usage_days
+    statement = insert(table)
+    statement = statement.on_conflict_do_update(
+        index_elements=list(Key._fields),
+        set_={name: table.c[name] + statement.excluded[name] for name in MEASURES},
+    )
+    rows = (
+        key._asdict() | dict(zip(MEASURES, values, strict=True))
+        for key, values in sorted(sums.items())  # in one order, or two writers could wait in a ring
+    )
+    for some in chunks(rows, 1_000):
+        connection.execute(statement, some)

@@ -1,0 +1,1 @@
+"""Accounting: what became of every GPU-second; pure, over records that the history keeps."""

@@ -1,0 +1,110 @@
+"""Prices of GPU, CPU and memory hours, by site, partition and GPU type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_WEIGHT: Final = re.compile(r"([^=,]+)=([0-9]*\.?[0-9]+)([KMGTP]?)", re.ASCII | re.IGNORECASE)
+_UNITS_MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_GPU: Final = "gres/gpu"
+
+
+class Rates(NamedTuple):
+    """What an hour costs; None: no price is known."""
+
+    gpu_h: float | None = None
+    cpu_h: float | None = None
+    mem_gib_h: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRule:
+    """Prices of what it matches; "" matches anything."""
+
+    site: str = ""
+    partition: str = ""
+    gpu_type: str = ""
+    rates: Rates = Rates()
+
+    def matches(self, site: str, partition: str, gpu_type: str) -> bool:
+        """Whether it says what an hour there costs; of several partitions any may be meant."""
+        return (
+            self.site in ("", site)
+            and (not self.partition or self.partition in partition.split(","))
+            and self.gpu_type in ("", gpu_type)
+        )
+
+
+class PriceList:
+    """Rules in their order: of each price the first rule that matches and has it counts.
+
+    Args:
+        rules: as in the configuration.
+        currency: for people; nothing is converted.
+    """
+
+    def __init__(self, rules: Sequence[PriceRule] = (), currency: str = "") -> None:
+        self.rules, self.currency = tuple(rules), currency
+        self._rates = lru_cache(maxsize=4096)(self._find)
+
+    def rates(self, site: str, partition: str, gpu_type: str) -> Rates:
+        """The prices of an hour."""
+        return self._rates(site, partition, gpu_type)
+
+    def _find(self, site: str, partition: str, gpu_type: str) -> Rates:
+        found = Rates()
+        for rule in self.rules:
+            if rule.matches(site, partition, gpu_type):
+                found = Rates(
+                    *(a if a is not None else b for a, b in zip(found, rule.rates, strict=True))
+                )
+        return found
+
+
+def cost(rates: Rates, gpu_ms: int, cpu_ms: int, mem_mib_s: int) -> float | None:
+    """What an amount costs; None: nothing of it has a price."""
+    parts = [
+        amount * rate
+        for amount, rate in zip(
+            (gpu_ms / 3.6e6, cpu_ms / 3.6e6, mem_mib_s / 3600 / 1024), rates, strict=True
+        )
+        if rate is not None
+    ]
+    return sum(parts) if parts else None
+
+
+def of_weights(text: str, unit_h: float) -> dict[str, Rates]:
+    """Prices by GPU type ("": any other) by Slurm's ``TRESBillingWeights``.
+
+    Args:
+        text: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0,GRES/gpu:a100=3.0``; a unit behind a weight of memory
+            says that the weight is of so much. The billing of a job is the sum of its TRES, each
+            times its weight, as Slurm's without ``MAX_TRES``.
+        unit_h: what one billing unit costs for an hour.
+
+    Raises:
+        ValueError: it is not of this form, or weighs what is not accounted here.
+    """
+    cpu_h = mem_gib_h = None
+    gpus: dict[str, float] = {}
+    for word in filter(None, map(str.strip, text.split(","))):
+        match = _WEIGHT.fullmatch(word)
+        if match is None:
+            raise ValueError(f"expected TRES=WEIGHT, found {word[:40]!r}")
+        name, weight, unit = match[1].lower(), float(match[2]), match[3].upper()
+        if unit and name != "mem":
+            raise ValueError(f"a unit is for Mem alone, found {word[:40]!r}")
+        if name == "cpu":
+            cpu_h = weight * unit_h
+        elif name == "mem":
+            mem_gib_h = weight / _UNITS_MIB[unit] * 1024.0 * unit_h
+        elif name == _GPU or name.startswith(f"{_GPU}:"):
+            gpus[match[1][len(_GPU) + 1 :]] = weight * unit_h
+        else:
+            raise ValueError(f"{match[1][:40]!r} is not accounted: CPU, Mem, GRES/gpu[:TYPE] are")
+    types = {"": gpus.get(""), **gpus}
+    return {name: Rates(gpu_h, cpu_h, mem_gib_h) for name, gpu_h in types.items()}

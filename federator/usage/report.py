@@ -1,0 +1,181 @@
+"""Makes a report of usage from sums by day, the supply and the prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from federator.usage.classes import FREE, HELD, TimeClass
+from federator.usage.days import DAY_MS, MEASURES
+from federator.usage.prices import PriceList, cost
+from federator.usage.rows import UsageReport, UsageRow
+from federator.usage.supply import CellKey, Supplied, free_time
+
+OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
+"""What idle time can be told by: nobody owns it."""
+_PRICED: Final = ("site", "partition", "gpu_type")
+_HELD_AT: Final = tuple(MEASURES.index(f"{each.value}_gpu_ms") for each in HELD)
+_LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
+_COST_AT: Final = (MEASURES.index("cpu_ms"), MEASURES.index("mem_mib_s"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageFound:
+    """What the history has of a time.
+
+    ``columns`` names the parts of the keys of ``sums``; they hold ``site``, ``partition`` and
+    ``gpu_type`` for the prices.
+    """
+
+    columns: tuple[str, ...]
+    sums: Mapping[tuple[str | int, ...], Sequence[int]]
+    supply: Mapping[CellKey, Supplied]
+    held: Mapping[CellKey, tuple[int, int]]  # by everybody: held, launching
+    start_s: float
+    end_s: float
+    at_s: float
+    uncounted: int = 0
+
+
+class Quota(NamedTuple):
+    """GPUs that a tenant is guaranteed, with all who share them."""
+
+    tenant: str
+    gpus: float
+    tenants: frozenset[str]
+
+
+def with_prices(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that sums are wanted by, so that each can be priced."""
+    return tuple(dict.fromkeys((*columns, *_PRICED)))
+
+
+def report(
+    found: UsageFound,
+    by: tuple[str, ...],
+    prices: PriceList,
+    quotas: Sequence[Quota] = (),
+    *,
+    most: int = 1 << 30,
+    shows_supply: bool = True,
+) -> UsageReport:
+    """Make the lines.
+
+    Args:
+        found: in the history.
+        by: columns, see ``columns_of``.
+        prices: of hours.
+        quotas: by which what is lent is told, of lines by tenant.
+        most: lines.
+        shows_supply: False for who sees a part of the workloads only.
+    """
+    at = [found.columns.index(name) for name in by]
+    rows: dict[tuple[str, ...], UsageRow] = {}
+    total = UsageRow()
+    price_at = [found.columns.index(name) for name in _PRICED]
+    for key, values in found.sums.items():
+        priced = _cost(prices, [str(key[k]) for k in price_at], values)
+        line = _row(rows, tuple(_word(found.columns[k], key[k]) for k in at))
+        for row in (line, total):
+            _add(row, values, priced)
+    if shows_supply:
+        _add_supply(found, by, prices, rows, total)
+    if by == ("tenant",):
+        _add_lent(rows, quotas, found)
+    ordered = sorted(rows.values(), key=_order)
+    if "day" in by:
+        ordered.sort(key=lambda row: row.key[by.index("day")])
+    return UsageReport(
+        by=by,
+        start_s=found.start_s,
+        end_s=found.end_s,
+        at_s=found.at_s,
+        rows=tuple(ordered[:most]),
+        total=total,
+        currency=prices.currency,
+        uncounted=found.uncounted,
+        left_off=max(0, len(ordered) - most),
+    )
+
+
+def _cost(prices: PriceList, place: Sequence[str], values: Sequence[int]) -> float | None:
+    site, partition, gpu_type = place
+    held = sum(values[k] for k in _HELD_AT)
+    return cost(prices.rates(site, partition, gpu_type), held, *(values[k] for k in _COST_AT))
+
+
+def _add(row: UsageRow, values: Sequence[int], priced: float | None) -> None:
+    for name, value in zip(MEASURES, values, strict=True):
+        row.sums[name] = row.sums.get(name, 0) + int(value)
+    row.cost = _plus(row.cost, priced)
+
+
+def _plus(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _row(rows: dict[tuple[str, ...], UsageRow], key: tuple[str, ...]) -> UsageRow:
+    found = rows.get(key)
+    if found is None:
+        found = rows[key] = UsageRow(key=key)
+    return found
+
+
+def _word(column: str, value: str | int) -> str:
+    return day_word(int(value)) if column == "day" else str(value)
+
+
+def day_word(day: int) -> str:
+    """A day as it is written: ``2026-11-25``."""
+    return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _add_supply(
+    found: UsageFound,
+    by: tuple[str, ...],
+    prices: PriceList,
+    rows: dict[tuple[str, ...], UsageRow],
+    total: UsageRow,
+) -> None:
+    """Idle time and the like; each site, type and day by itself, so that none hides another's."""
+    per_row = OF_SUPPLY.issuperset(by)
+    for cell in sorted({*found.supply, *found.held}):
+        there = found.supply.get(cell, Supplied())
+        held, launching = found.held.get(cell, (0, 0))
+        free = free_time(there, held, launching)
+        gpu_h = prices.rates(cell.site, "", cell.gpu_type).gpu_h
+        idle_cost = None if gpu_h is None else free.by_class[TimeClass.IDLE] / 3.6e6 * gpu_h
+        key = tuple(_word(name, getattr(cell, name)) for name in by) if per_row else ()
+        for row in (total, _row(rows, key)) if per_row else (total,):
+            for kind in FREE:
+                row.free[kind.value] = row.free.get(kind.value, 0) + free.by_class[kind]
+            row.supply_gpu_ms += there.gpu_ms
+            row.beyond_gpu_ms += free.beyond_gpu_ms
+            row.idle_cost = _plus(row.idle_cost, idle_cost)
+
+
+def _add_lent(
+    rows: dict[tuple[str, ...], UsageRow], quotas: Sequence[Quota], found: UsageFound
+) -> None:
+    """Share out what was borrowed among the quotas that were not used, as each had unused.
+
+    An estimate over the whole time, by the quotas that are configured now.
+    """
+    length_ms = round((found.end_s - found.start_s) * 1000)
+    borrowed = sum(row.sums.get("over_gpu_ms", 0) for row in rows.values())
+    unused: dict[str, float] = {}
+    for quota in quotas:
+        mine = [rows[(name,)] for name in quota.tenants if (name,) in rows]
+        within = sum(row.held_gpu_ms - row.sums.get("over_gpu_ms", 0) for row in mine)
+        unused[quota.tenant] = max(0.0, quota.gpus * length_ms - within)
+    there = sum(unused.values())
+    for name, amount in unused.items():
+        lent = min(1.0, borrowed / there) * amount if there else 0.0
+        _row(rows, (name,)).lent_gpu_ms = round(lent)
+
+
+def _order(row: UsageRow) -> tuple[int, int, tuple[str, ...]]:
+    """The greatest first."""
+    return -row.held_gpu_ms, -row.supply_gpu_ms, row.key

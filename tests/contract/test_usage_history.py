@@ -1,0 +1,337 @@
+"""The sums of usage that the history keeps, on each database that it can be kept in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import Engine, select, text
+
+from federator.errors import InvalidRequest
+from federator.history import measured, retention, schema, supply
+from federator.history.follower import HistoryFollower
+from federator.history.usage_query import UsageQuestion, find, question_of
+from federator.history.usage_sums import count_some, uses_of
+from federator.model.event import LogRecord, encode_event
+from federator.model.lifecycle import WorkloadEvent
+from federator.model.site import Leave
+from federator.model.viewer import Viewer
+from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
+from federator.store.memory import MemoryStore
+from federator.usage.days import DAY_MS, MEASURES, Key, Sums, add_up
+from federator.usage.prices import PriceList, PriceRule, Rates
+from federator.usage.report import Quota, report, with_prices
+from federator.usage.rows import UsageReport, UsageRow
+from federator.usage.supply import SupplyRow
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.usage_messages import UsageCall
+from tests.contract.history_log import (
+    T0_S,
+    Log,
+    awarded,
+    brought_up_to_date,
+    changed,
+    contents,
+    follow,
+    life,
+    reader,
+    submitted,
+    writer,
+)
+from tests.fakes.long_log import long_log
+
+_H = WorkloadEvent
+DAY = int(T0_S * 1000) // DAY_MS
+H32_MS = 32 * 1000  # GPU-milliseconds of a second of one attempt
+
+
+def kept(url: str) -> Sums:
+    """The sums by day as they are kept."""
+    with reader(url).connect() as connection:
+        rows = connection.execute(select(schema.usage_days)).all()
+    width = len(Key._fields)
+    return {Key(*row[:width]): list(row[width:]) for row in rows if any(row[width:])}
+
+
+def made_anew(url: str) -> Sums:
+    """The same, added up from all attempts."""
+    sums: Sums = {}
+    with reader(url).connect() as connection:
+        ids = connection.execute(select(schema.attempts.c.id).distinct()).scalars().all()
+        for uses in uses_of(connection, ids).values():
+            add_up(sums, uses)
+    return {key: values for key, values in sums.items() if any(values)}
+
+
+def asked(url: str, *by: str, days: int = 1, prices: PriceList | None = None, **more: Any) -> Any:
+    """A report of these days."""
+    quotas = more.pop("quotas", ())
+    question = UsageQuestion(first_day=DAY, end_day=DAY + days, columns=with_prices(by), **more)
+    found = find(reader(url), question)
+    return report(found, by, prices or PriceList(), quotas, shows_supply="viewer" not in more)
+
+
+def by_key(found: UsageReport) -> dict[str, UsageRow]:
+    return {"/".join(row.key): row for row in found.rows}
+
+
+def plain(row: UsageRow) -> dict[str, int]:
+    return {name: value for name, value in row.sums.items() if value}
+
+
+def evicted(number: int, winner: int, saved_at_s: float = 0.0) -> list[LogRecord]:
+    """An attempt that ran 60 s and left for another; told after 40 s."""
+    told = Leave(told_at_s=T0_S + 60, saved_at_s=saved_at_s)
+    victims = (WorkloadId(FIRST_WORKLOAD_ID + number),)
+    for_it = msgspec.structs.replace(awarded(winner, at_s=T0_S + 59), victims=victims)
+    return [
+        submitted(winner, T0_S, "wim"),
+        *life(number)[:4],
+        for_it,
+        changed(number, _H.EVICTED, T0_S + 60),
+        changed(number, _H.PREEMPTED, T0_S + 81, ended_at_s=T0_S + 80, leave=told),
+    ]
+
+
+def test_the_sums_are_those_of_the_attempts_whatever_the_log_told(url: str) -> None:
+    store = MemoryStore()
+    store.lead(0)
+    store.append([encode_event(each) for each in long_log(1_000)])
+    brought_up_to_date(HistoryFollower(store, writer(url)))
+    assert kept(url) == made_anew(url)
+    assert sum(values[MEASURES.index("attempts")] for values in kept(url).values()) > 500
+
+
+def test_an_attempt_that_ran_is_held_time_of_its_owner(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    (row,) = asked(url, "tenant", "user", "family", "gpu_type").rows
+    assert row.key == ("vision", "ada", "train", "a100")
+    assert plain(row) == {
+        "unknown_gpu_ms": 60 * H32_MS,
+        "launching_gpu_ms": 10 * H32_MS,
+        "cpu_ms": 60 * 64 * 1000,
+        "mem_mib_s": 60 * 256_000,
+        "over_gpu_ms": 60 * H32_MS,
+        "attempts": 1,
+    }
+
+
+def test_who_is_evicted_pays_and_whom_it_was_for_has_caused_it(log: Log, url: str) -> None:
+    log.write(*evicted(1, 2, saved_at_s=T0_S + 70))
+    follow(log, url)
+    rows = by_key(asked(url, "user"))
+    assert plain(rows["ada"]) == {
+        "unknown_gpu_ms": 40 * H32_MS,
+        "save_gpu_ms": 10 * H32_MS,
+        "lost_preemption_gpu_ms": 10 * H32_MS,
+        "launching_gpu_ms": 10 * H32_MS,
+        "cpu_ms": 60 * 64 * 1000,
+        "mem_mib_s": 60 * 256_000,
+        "over_gpu_ms": 60 * H32_MS,
+        "tax_paid_gpu_ms": 20 * H32_MS,
+        "attempts": 1,
+    }
+    assert rows["wim"].sums["tax_caused_gpu_ms"] == 20 * H32_MS
+    tax = log.ledger.tax.by_victim
+    assert sum(tax.values()) == 20 * 32, "as the ledger has it"
+
+
+def test_one_that_never_saved_has_lost_all(log: Log, url: str) -> None:
+    log.write(*evicted(1, 2))
+    follow(log, url)
+    row = by_key(asked(url, "user"))["ada"]
+    assert row.sums["lost_preemption_gpu_ms"] == 60 * H32_MS
+    assert sum(log.ledger.tax.by_victim.values()) * 1000 == row.sums["tax_paid_gpu_ms"]
+
+
+def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> None:
+    log.write(*life(1)[:4], submitted(9, T0_S + 100))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == 80 * H32_MS
+    log.write(changed(1, _H.COMPLETED, T0_S + 131, ended_at_s=T0_S + 130))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == 110 * H32_MS
+    assert row.sums["attempts"] == 1
+
+
+def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    use = MeasuredUse(gpu_util_frac=0.5, ready_s=15.0, save_s=5.0)
+    for _ in range(2):
+        measured.put(writer(url), due, [use], T0_S + 1000)
+        (row,) = asked(url, "user").rows
+        assert row.sums["busy_gpu_ms"] == 30 * H32_MS
+        assert (row.sums["start_up_gpu_ms"], row.sums["save_gpu_ms"]) == (15 * H32_MS, 5 * H32_MS)
+        assert row.sums["productive_gpu_ms"] == 40 * H32_MS
+        assert (row.compute_frac, row.productive_frac) == (0.5, 40 / 60)
+    assert kept(url) == made_anew(url)
+
+
+def _as_before_there_were_sums(engine: Engine) -> None:
+    fresh = [c.name for c in schema.attempts.columns if c.server_default is not None]
+    with engine.begin() as connection:
+        for index in ("attempts_by_end", "attempts_uncounted"):
+            connection.execute(text(f"DROP INDEX {index}"))
+        for name in fresh:
+            connection.execute(text(f'ALTER TABLE attempts DROP COLUMN "{name}"'))
+        for name in ("ready_s", "save_s"):
+            connection.execute(text(f"ALTER TABLE measured DROP COLUMN {name}"))
+        for name in ("usage_days", "supply"):
+            connection.execute(text(f"DROP TABLE {name}"))
+        connection.execute(schema.history_version.update().values(version=3))
+
+
+def test_a_history_from_before_there_were_sums_gets_them(log: Log, url: str) -> None:
+    """In steps; what the log tells meanwhile is counted at once, and nothing twice."""
+    log.write(*life(1), *life(2, T0_S + 90_000, user="bob"))
+    follow(log, url)
+    before = kept(url)
+    _as_before_there_were_sums(writer(url))
+    log.write(*life(3, T0_S + 200, user="eve"))
+    follow(log, url)
+    found = asked(url, "user", days=3)
+    assert (found.uncounted, list(by_key(found))) == (2, ["eve"])
+    engine = writer(url)
+    while count_some(engine):
+        pass
+    assert not count_some(engine)
+    over = MEASURES.index("over_gpu_ms")  # it is not known any more how they were awarded
+    for values in before.values():
+        values[over] = 0
+    assert {key: v for key, v in kept(url).items() if key.user != "eve"} == before
+    assert kept(url) == made_anew(url)
+    assert asked(url, "user", days=3).uncounted == 0
+
+
+def test_the_same_records_told_again_change_nothing(log: Log, url: str) -> None:
+    """The place in the log is lost: all of it is read once more."""
+    log.write(*evicted(1, 2, saved_at_s=T0_S + 70), *life(3))
+    follow(log, url)
+    before = contents(url)["usage_days"]
+    with writer(url).begin() as connection:
+        connection.execute(schema.log_place.delete())
+    follow(log, url)
+    assert contents(url)["usage_days"] == before
+
+
+@pytest.mark.parametrize(
+    ("viewer", "seen"),
+    [
+        (Viewer(user="ada"), {"ada"}),
+        (Viewer(user="zed", tenants=frozenset({"vision"})), {"ada", "bob"}),
+        (Viewer(user="zed", tenants=frozenset({"nlp"})), set()),
+        (Viewer(user=""), set()),
+    ],
+)
+def test_a_member_sees_no_others_and_no_supply(
+    log: Log, url: str, viewer: Viewer, seen: set[str]
+) -> None:
+    log.write(*life(1), *life(2, user="bob")[:4], submitted(9, T0_S + 100))
+    follow(log, url)
+    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    found = asked(url, "user", viewer=viewer)
+    assert set(by_key(found)) == seen
+    assert (found.total.supply_gpu_ms, found.total.free) == (0, {})
+    held = sum(row.held_gpu_ms for row in found.rows)
+    assert found.total.held_gpu_ms == held
+
+
+def test_what_nobody_held_is_told_by_class_and_all_sums_to_the_supply(log: Log, url: str) -> None:
+    log.write(*life(1), submitted(9, T0_S + 1000))
+    follow(log, url)
+    a100 = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
+    engine = writer(url)
+    for at_s, row in (
+        (T0_S, a100),
+        (T0_S + 60, a100),  # nothing new
+        (T0_S + 500, a100._replace(gpus_down=8, gpus_drained=4)),
+        (T0_S + 900, a100._replace(heard=0)),
+    ):
+        supply.note(engine, [row], at_s)
+    with reader(url).connect() as connection:
+        assert len(connection.execute(select(schema.supply)).all()) == 3
+    (row,) = asked(url, "site", "gpu_type").rows
+    assert row.supply_gpu_ms == 64 * 1_000_000
+    assert row.free == {
+        "launching": 10 * H32_MS,
+        "local": 0,
+        "drained": 4 * 400_000,
+        "down": 8 * 400_000,
+        "unreachable": 64 * 100_000,
+        "idle": 64 * 1_000_000 - 70 * H32_MS - 12 * 400_000 - 64 * 100_000,
+    }
+    assert row.held_gpu_ms + sum(row.free.values()) - row.beyond_gpu_ms == row.supply_gpu_ms
+
+
+def test_a_site_that_is_gone_supplies_nothing_any_more(url: str) -> None:
+    engine = writer(url)
+    with engine.begin() as connection:
+        schema.prepare(connection)
+    row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
+    supply.note(engine, [row, row._replace(site="birch")], T0_S)
+    supply.note(engine, [row], T0_S + 100)
+    supply.note(engine, [row], T0_S + 160)
+    with engine.connect() as connection:
+        last = {each.site: each for each in supply.latest(connection)}
+    assert (last["birch"].since_s, last["birch"].gpus) == (T0_S + 100, 0)
+    assert (last["alpine"].since_s, last["alpine"].gpus) == (T0_S, 64)
+
+
+def test_prices_and_quotas_make_costs_and_what_is_lent(log: Log, url: str) -> None:
+    log.write(*life(1), submitted(9, T0_S + 1000))
+    follow(log, url)
+    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    prices = PriceList([PriceRule(gpu_type="a100", rates=Rates(gpu_h=2.0, cpu_h=0.25))], "EUR")
+    quotas = [Quota("nlp", 64.0, frozenset({"nlp"})), Quota("bio", 64.0, frozenset({"bio"}))]
+    found = asked(url, "tenant", prices=prices, quotas=quotas)
+    rows = by_key(found)
+    assert found.currency == "EUR"
+    assert rows["vision"].cost == pytest.approx(60 * (32 * 2.0 + 64 * 0.25) / 3600)
+    assert rows["nlp"].lent_gpu_ms == rows["bio"].lent_gpu_ms == 30 * H32_MS
+    (row,) = asked(url, "site", prices=prices).rows
+    assert row.idle_cost == pytest.approx((64 * 1000 - 32 * 70) * 2.0 / 3600)
+
+
+def test_sums_of_days_that_are_over_for_long_are_deleted_with_their_workloads(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1), *life(2, T0_S + 5 * 86_400))
+    follow(log, url)
+    row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
+    for at_s in (T0_S - 86_400, T0_S, T0_S + 5 * 86_400):
+        supply.note(writer(url), [row._replace(gpus=int(at_s) % 97)], at_s)
+    retention.delete_some(writer(url), T0_S + 2 * 86_400)
+    assert {key.day for key in kept(url)} == {DAY + 5}
+    with reader(url).connect() as connection:
+        since = connection.execute(select(schema.supply.c.since_s)).scalars().all()
+    assert sorted(since) == [T0_S, T0_S + 5 * 86_400], "the last of before says what there was"
+
+
+def test_a_question_is_about_whole_days() -> None:
+    question = question_of(UsageCall(start_s=86_400.0 + 5, end_s=3 * 86_400.0), None)
+    assert (question.first_day, question.end_day) == (1, 3)
+    now = question_of(UsageCall(start_s=86_400.0, end_s=86_400.0), None)
+    assert (now.first_day, now.end_day) == (1, 2)
+    with pytest.raises(InvalidRequest, match="after end"):
+        question_of(UsageCall(start_s=2.0, end_s=1.0), None)
+    with pytest.raises(InvalidRequest, match="column"):
+        question_of(UsageCall(start_s=2.0, end_s=3.0, by=("1; DROP",)), None)
+
+
+def test_what_a_lost_record_leaves_is_flagged(log: Log, url: str) -> None:
+    """The history begins with a snapshot that knows the second attempt alone."""
+    log.write(*life(1, end=_H.NODE_FAILED))
+    log.write(awarded(1, 2, T0_S + 100), changed(1, _H.ACCEPTED, T0_S + 101, site_job_id=9))
+    log.compact()
+    log.write(changed(1, _H.STARTED, T0_S + 110, started_at_s=T0_S + 110))
+    log.write(changed(1, _H.COMPLETED, T0_S + 121, ended_at_s=T0_S + 120))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert (row.held_gpu_ms, row.sums["missing_flags"]) == (10 * H32_MS, 1)
+    assert row.sums["overlap_flags"] == 0
