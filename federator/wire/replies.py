@@ -30,6 +30,7 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyReply,
 )
+from federator.wire.data_rows import DataReply, DataSetsReply
 
 
 class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,8 @@ Reply = (
     | StatusReply
     | PassesReply
     | HoldingsReply
+    | DataReply
+    | DataSetsReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
