@@ -39,6 +39,7 @@ from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
+from federator.config_storage import StorageConfig, storage_mistakes
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
@@ -63,6 +64,7 @@ def _federation_name(name: str) -> str:
 
 
 _RegionName = Annotated[str, AfterValidator(checked_name)]
+_StorageName = Annotated[str, AfterValidator(checked_name)]
 _GpuName = Annotated[str, AfterValidator(checked_name)]
 
 
@@ -143,6 +145,7 @@ class FederationConfig(Strict):
     gpus: dict[_GpuName, GpuConfig] = Field(default={})
     sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
     tenants: dict[TenantKey, TenantConfig] = Field(default={})
+    storage: dict[_StorageName, StorageConfig] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -155,7 +158,8 @@ class FederationConfig(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederationConfig:
-        refuse([*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()])
+        found = [*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()]
+        refuse([*found, *storage_mistakes(self.storage, self.sites)])
         return self
 
     def _region_mistakes(self) -> Iterator[Mistake]:
@@ -289,7 +293,8 @@ class FederationConfig(Strict):
     def rules(self) -> Rules:
         """The settings that the core's decisions depend on."""
         regions = {name: site.region for name, site in self.sites.items()}
-        return replace(Rules(regions=regions), **at_keys(self.policy, RULE_KEYS))
+        storage = {name: each.domain for name, each in self.storage.items()}
+        return replace(Rules(regions=regions, storage=storage), **at_keys(self.policy, RULE_KEYS))
 
     @property
     def warnings(self) -> tuple[str, ...]:

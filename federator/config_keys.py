@@ -100,6 +100,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
         "tenants.NAME.admin_groups": "Unix groups that may hold, requeue and cancel its work.",
         "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
+        "storage.NAME.mounts.NAME": "The path at which a site mounts the storage domain.",
+        "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
     }
 )
 
@@ -125,10 +127,12 @@ def config_keys() -> Iterator[ConfigKey]:
 def generic_name(key: str) -> str:
     """A key as the catalogue has it: ``tenants.vision.priority`` is ``tenants.NAME.priority``."""
     words = key.split(".")
-    if len(words) > 1 and words[0] in ("regions", "sites", "tenants", "gpus"):
+    if len(words) > 1 and words[0] in ("regions", "sites", "tenants", "gpus", "storage"):
         words[1] = "TYPE" if words[0] == "gpus" else "NAME"
     if words[0] == "sites" and words[2:3] == ["names"] and len(words) > 4:
         words[4] = "NAME"
+    if words[0] == "storage" and words[2:3] == ["mounts"] and len(words) > 3:
+        words[3] = "NAME"
     if "gpu_types" in words[:-1]:
         words[words.index("gpu_types") + 1] = "TYPE"
     return ".".join(words)

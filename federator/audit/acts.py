@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from federator.audit.chain import AuditAct
+from federator.model.dataset import DataSet
 from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    DataSetDropped,
+    DataSetKept,
     DrainRecord,
     EpochBegan,
     LogRecord,
@@ -58,6 +61,10 @@ def _story(record: LogRecord) -> _Story | None:
             found = record.happening.name.lower(), record.by, str(record.workload), {}, {}
         case Amended() if record.by:
             found = _amended(record)
+        case DataSetKept() if record.by:
+            found = "data-keep", record.by, record.kept.label, {}, _data(record.kept)
+        case DataSetDropped() if record.by:
+            found = "data-rm", record.by, f"{record.name}@{record.version}", {}, {}
         case Planned():
             found = "plan", "", "", {"source": record.plan.source}, {}
         case EpochBegan():
@@ -80,6 +87,16 @@ def _of_site(record: DrainRecord) -> _Story:
             return "write-off", record.by, record.site, {"reason": record.reason}, given_up
         case SiteReturned():
             return "return", "", record.site, {}, {}
+
+
+def _data(kept: DataSet) -> dict[str, Any]:
+    return {
+        "owner": kept.owner,
+        "tenant": kept.tenant,
+        "sharing": kept.sharing.value,
+        "at": [f"{r.domain}:{r.path}" for r in kept.replicas[:MOST_NAMED]],
+        "pinned": [r.domain for r in kept.replicas if r.pinned],
+    }
 
 
 def _at(record: SiteDrained | SiteResumed) -> str:

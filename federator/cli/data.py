@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from federator.cli.data_sets import COMMANDS
 from federator.cli.text import printable
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def data() -> None:
-    """Plan where data sets are kept.
+    """The catalogue of data sets; and, offline, a plan of where they should be.
 
-    Example: federator data plan --warehouse warehouse.json --quota-gib 50000
+    Example: federator data list
     """
+
+
+for _command in COMMANDS:
+    data.add_command(_command)
 
 
 @data.command()

@@ -38,7 +38,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "cordon": ("federator.cli.drain", "cordon", "Start nothing more at a site."),
         "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
-        "data": ("federator.cli.data", "data", "Where data sets are, and where they should be."),
+        "data": (
+            "federator.cli.data",
+            "data",
+            "The data sets that jobs name: which there are, and where.",
+        ),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
         "experiment": (
             "federator.cli.experiment",
@@ -80,6 +84,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 AT_SITES: Final = (
     "agent",
     "completion",
+    "data",
     "explain",
     "man",
     "shims",
@@ -118,6 +123,7 @@ class _Lazy(click.Group):
 def _elsewhere(asked: Sequence[str], missing: str | None) -> str:
     """Say where a command runs that a site's part of Federator does not hold."""
     name = next((word for word in asked if word in COMMANDS), "")
+    name = "data plan" if name == "data" else name
     where = "runs on the daemon's host; elsewhere install federator[daemon]"
     if name == "testbed":
         where = "needs its extra: install federator[testbed]"

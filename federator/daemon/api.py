@@ -21,6 +21,7 @@ from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
+from federator.daemon.data_calls import data_asked, data_sets
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
@@ -31,7 +32,7 @@ from federator.daemon.site_calls import SiteCalls
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
-from federator.errors import FederatorError, InvalidRequest
+from federator.errors import FederatorError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
 from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
@@ -66,6 +67,7 @@ from federator.wire.client_protocol import (
     WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
+from federator.wire.data_rows import DataCall, DataSetsCall
 from federator.wire.replies import Reply
 from federator.wire.usage_messages import UsageCall
 
@@ -202,6 +204,8 @@ class Api:
                 answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
             case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
                 self._operate(call, caller, answer)
+            case DataCall() | DataSetsCall():
+                self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
             case UsageCall():
@@ -213,6 +217,19 @@ class Api:
                     caller.user, operator=caller.sees_all, administers=caller.administers
                 )
                 self._views.take(call, viewer, answer)
+
+    def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
+        catalogue = self._federation.ledger.catalogue
+        if isinstance(call, DataSetsCall):
+            answer(data_sets(call, catalogue, caller, self._config, self._clock()))
+            return
+        try:
+            asked = data_asked(call, caller, self._clients.following, self._config, catalogue)
+        except NotAllowed as error:
+            answer(ErrorReply(message=str(error), kind=ErrorKind.DENIED))
+            return
+        self._clients.add(answer)
+        self._observe(asked)
 
     def _operate(self, call: OperatorCall | ReloadCall, caller: Caller, answer: GiveReply) -> None:
         if not caller.operator:

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from federator.daemon.data_calls import data_reply
 from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.daemon.submissions import BEYOND_POLICY
@@ -19,6 +20,8 @@ from federator.model.message import (
     Answer,
     AnswerCancelled,
     AnswerControlled,
+    AnswerData,
+    AnswerDataRefused,
     AnswerDrained,
     AnswerDrainRefused,
     AnswerKeyUsed,
@@ -159,6 +162,7 @@ class Effects:
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
             shared=self._all_shared,
+            data=command.data,
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,
@@ -202,8 +206,20 @@ class Effects:
             case AnswerControlled():
                 lines = tuple(f"{why.value} for job {id_}" for id_, why in command.refused)
                 return ControlReply(ids=command.ids, errors=lines)
-            case AnswerDrained() | AnswerDrainRefused() | AnswerPlanned():
-                return PlanReply() if isinstance(command, AnswerPlanned) else drain_reply(command)
+            case _:
+                return _operated(command)
+
+
+def _operated(
+    command: AnswerData | AnswerDataRefused | AnswerDrained | AnswerDrainRefused | AnswerPlanned,
+) -> Reply:
+    match command:
+        case AnswerData() | AnswerDataRefused():
+            return data_reply(command)
+        case AnswerPlanned():
+            return PlanReply()
+        case AnswerDrained() | AnswerDrainRefused():
+            return drain_reply(command)
 
 
 _IN_SBATCHS_WORDS: Final = {

@@ -16,6 +16,8 @@ from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    DataSetDropped,
+    DataSetKept,
     DrainRecord,
     Forgotten,
     LogRecord,
@@ -100,8 +102,8 @@ class TransitionLog:
                     found.append(_of_site(record))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
-                case _:
-                    pass  # the epoch is in "daemon_started"; snapshots are no news
+                case _:  # the epoch is in "daemon_started"; snapshots are no news
+                    found += _of_data(record)
         return found
 
     def _is_repeated(self, record: Changed, entry: WorkloadRecord | None) -> bool:
@@ -119,6 +121,16 @@ class TransitionLog:
 
 def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
+
+
+def _of_data(record: LogRecord) -> list[LogLine]:
+    """The line of a change of the catalogue; none of anything else."""
+    if isinstance(record, DataSetKept):
+        return [LogLine("data_kept", {"data": record.kept.label, "by": record.by})]
+    if isinstance(record, DataSetDropped):
+        data = f"{record.name}@{record.version}"
+        return [LogLine("data_dropped", {"data": data, "by": record.by})]
+    return []
 
 
 def _of_site(record: DrainRecord) -> LogLine:

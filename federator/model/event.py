@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from federator.model.data_use import DataPath, DataUse
+from federator.model.dataset import DataSet
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
@@ -57,6 +59,7 @@ class Draft:
     signal_lead_s: float = 0.0
     project: str = ""
     datasets: tuple[str, ...] = ()
+    data: tuple[DataUse, ...] = ()
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
@@ -103,6 +106,7 @@ class Draft:
                 signal_lead_s=self.signal_lead_s,
                 project=self.project,
                 datasets=self.datasets,
+                data=self.data,
                 elastic=self.elastic,
                 deadline_at_s=self.deadline_at_s,
                 starts_by_s=self.starts_by_s,
@@ -156,6 +160,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
     lending: LendingDecision | None = None  # of a start over quota that cannot be evicted
+    data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -192,6 +197,24 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     """The planner has made a lending plan, in place of the one before."""
 
     plan: LendingPlan
+
+
+class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="data_kept"):
+    """The catalogue has a data set, in place of its namesake."""
+
+    kept: DataSet
+    by: str = ""  # the user who asked for it; "": nobody did
+
+
+class DataSetDropped(Event, frozen=True, kw_only=True, omit_defaults=True, tag="data_dropped"):
+    """It has it no more.
+
+    The files are where they were.
+    """
+
+    name: str
+    version: str
+    by: str = ""
 
 
 class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_drained"):
@@ -474,6 +497,15 @@ class SnapshotOrder(Event, frozen=True, kw_only=True, tag="snapshot_order"):
     ids: tuple[WorkloadId, ...]
 
 
+class SnapshotData(Event, frozen=True, kw_only=True, tag="snapshot_data"):
+    """Some data sets of the catalogue.
+
+    Of each name they are in the order in which they were added.
+    """
+
+    sets: tuple[DataSet, ...]
+
+
 class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     """The snapshot is whole."""
 
@@ -493,8 +525,10 @@ SnapshotRecord = (
     | SnapshotDurations
     | SnapshotEvictions
     | SnapshotOrder
+    | SnapshotData
     | SnapshotDone
 )
+DataRecord = DataSetKept | DataSetDropped
 DrainRecord = SiteDrained | SiteResumed | SiteWrittenOff | SiteReturned
 LogRecord = (
     EpochBegan
@@ -503,6 +537,7 @@ LogRecord = (
     | Claimed
     | ClaimEnded
     | Planned
+    | DataRecord
     | DrainRecord
     | Changed
     | Amended

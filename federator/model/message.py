@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from federator.model.data_use import DataPath
+from federator.model.dataset import DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
 from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
@@ -19,7 +21,7 @@ from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
 from federator.model.site_message import SiteAnswer, SiteNews, SiteOrder
-from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
+from federator.model.workload import AttemptId, SiteName, TenantName, Workload, WorkloadId
 
 # ---- observations ----
 
@@ -112,6 +114,19 @@ class WriteOffAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataAsked:
+    """A user changes the catalogue of data sets."""
+
+    client: int
+    verb: DataVerb
+    sets: tuple[DataGiven, ...]
+    by: str
+    operator: bool = False
+    administers: frozenset[TenantName] = frozenset()  # tenants whose data sets it may change
+    tenants: frozenset[TenantName] = frozenset()  # that it belongs to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAsked:
     """The planner has made a lending plan, which the edge has checked."""
 
@@ -193,6 +208,7 @@ Observation = (
     | ResumeAsked
     | WriteOffAsked
     | PlanAsked
+    | DataAsked
     | SiteUp
     | SiteDown
     | SiteSent
@@ -244,6 +260,7 @@ class LaunchAt:
     priority: int = 0
     within_quota: bool = False
     credit: float = 0.0
+    data: tuple[DataPath, ...] = ()  # where it finds its data sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +384,23 @@ class AnswerDrainRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerData:
+    """Tell a client how its data sets are now."""
+
+    client: int
+    sets: tuple[DataSet, ...]
+    dropped: tuple[str, ...] = ()  # those that it took out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDataRefused:
+    """Tell a client why not; nothing was changed."""
+
+    client: int
+    refusal: DataRefusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPlanned:
     """Tell the planner that its plan is in force."""
 
@@ -405,6 +439,8 @@ Answer = (
     | AnswerDrained
     | AnswerDrainRefused
     | AnswerPlanned
+    | AnswerData
+    | AnswerDataRefused
 )
 """Commands that give a client the reply for which it waits."""
 

@@ -14,6 +14,7 @@ import msgspec
 
 from federator.errors import InvalidRequest
 from federator.model.constraint import ways_of
+from federator.model.data_use import DataUse
 from federator.model.gres import Gres
 from federator.model.license import Licenses
 from federator.model.submission import NodeRange
@@ -193,7 +194,8 @@ class Workload:
     starts_by_s: float = inf  # Unix time after which it cannot end by then, and is not started
     interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
     watched: bool = False  # cancelled once the command that asked for it is no longer heard
-    # Carried and shown; nothing acts on them yet.
+    data: tuple[DataUse, ...] = ()  # what ``datasets`` named in the catalogue, in their order
+    # Carried and shown.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset
     elastic: NodeRange | None = None  # --fed-elastic; only of a workload with one job

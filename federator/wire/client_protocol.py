@@ -21,6 +21,7 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
+from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 from federator.wire.usage_messages import UsageCall, UsageReply
@@ -221,6 +222,8 @@ Call = (
     | ReloadCall
     | PassesCall
     | HoldingsCall
+    | DataCall
+    | DataSetsCall
     | SpokenCall
 )
 
@@ -284,7 +287,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site
     preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
-    project: str = ""  # this and the next two as the user said; nothing acts on them
+    project: str = ""  # this and the next two as the user said
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
     work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site
@@ -592,6 +595,8 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ReloadCall: ReloadReply,
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
+    DataCall: DataReply,
+    DataSetsCall: DataSetsReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""

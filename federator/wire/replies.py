@@ -30,6 +30,7 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyReply,
 )
+from federator.wire.data_rows import DataReply, DataSetsReply
 from federator.wire.usage_messages import UsageReply
 
 
@@ -68,6 +69,8 @@ Reply = (
     | StatusReply
     | PassesReply
     | HoldingsReply
+    | DataReply
+    | DataSetsReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from federator.sched.state.backlog import Backlog, Lane
+from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
@@ -49,6 +50,10 @@ DERIVED: Final[Attributes] = {
     (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
     (Ledger, "counts"): "follows from the entries; members may be in another order",
+    (Catalogue, "usage"): "follows from the data sets; tenants may be in another order",
+    (Catalogue, "_domains"): "as configured now",
+    (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",
+    (Catalogue, "_sites"): "as the last",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

@@ -25,6 +25,7 @@ from federator.model.message import (
     CancelAsked,
     Command,
     ControlAsked,
+    DataAsked,
     DrainAsked,
     Observation,
     PlanAsked,
@@ -45,6 +46,7 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.control import cancel, control
+from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
@@ -94,11 +96,12 @@ class Federation:
         same_process: bool = False,
     ) -> None:
         self.ledger = Ledger() if ledger is None else ledger
+        self.ledger.catalogue.domains = rules.storage
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
         self._policy = policy
         self.rules = rules
         self._pass_not_before_s = 0.0  # unless a site is ready
-        self._holding = Holding(self.sites, rules)
+        self._holding = Holding(self.sites, rules, self.ledger)
         self._eligibility = Eligibility()
         self._updates: list[ControlAsked] = []  # that wait for the end of the pass
         self.rounds = Rounds(
@@ -185,6 +188,7 @@ class Federation:
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
+        self.ledger.catalogue.domains = rules.storage
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
         turn = self._turn(now_s)
@@ -240,6 +244,9 @@ class Federation:
                 turn.record(Planned(at_s=turn.now_s, plan=observation.plan))
                 turn.commands.append(AnswerPlanned(client=observation.client))
                 self.rounds.is_due(turn)  # somebody may be lent what was kept before
+            case DataAsked():
+                change_catalogue(turn, observation)
+                self.rounds.data_changed(turn)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)

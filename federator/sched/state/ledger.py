@@ -18,6 +18,7 @@ from federator.model.event import (
     Changed,
     Claimed,
     ClaimEnded,
+    DataRecord,
     DrainRecord,
     EpochBegan,
     Forgotten,
@@ -37,6 +38,7 @@ from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
 from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
+from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.change_watches import ChangeWatches
 from federator.sched.state.dependents import Dependents
 from federator.sched.state.drains import DrainedSites, lose_checkpoints
@@ -91,6 +93,7 @@ class Ledger:
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
+        self.catalogue = Catalogue()
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
@@ -137,15 +140,23 @@ class Ledger:
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             return self._award(event)
+        self._take_in(event)
+        return ()
+
+    def _take_in(
+        self, event: Claimed | ClaimEnded | Planned | Amended | DrainRecord | DataRecord | Forgotten
+    ) -> None:
+        """Those that are no step of one workload's life."""
         if isinstance(event, Claimed | ClaimEnded | Planned):
             self._look_ahead(event)
         elif isinstance(event, Amended):
             self._amend(event)
         elif isinstance(event, DrainRecord):
             self._drained(event)
+        elif isinstance(event, DataRecord):
+            self.catalogue.apply(event)
         else:
             self._forget(event)
-        return ()
 
     def _submit(self, event: Submitted) -> None:
         for workload in event.workloads():
@@ -173,6 +184,8 @@ class Ledger:
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
         self._charge(entry, event.jobs, event.within_quota, event.at_s)
         self.promised.promise(event)
+        if event.data:
+            self.catalogue.awarded(event)
         entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
         entry.work_dir = None
         entry.started_at_s = entry.ended_at_s = 0.0

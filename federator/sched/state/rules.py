@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from federator.model.dataset import StorageDomain
 from federator.model.lending import Lending
 from federator.model.workload import SiteName
 
@@ -38,6 +39,7 @@ class Rules:
         lending: whether work over quota that cannot be evicted waits for a forecast.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
+        storage: the domains in which data sets are kept, the preferred ones first.
     """
 
     launch_lease_s: float = 60.0
@@ -56,6 +58,7 @@ class Rules:
     forecast_ends: bool = False
     lending: Lending = Lending.OFF
     regions: Mapping[SiteName, str] = field(default_factory=dict)
+    storage: Mapping[str, StorageDomain] = field(default_factory=dict)
 
     @property
     def evicts(self) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from federator.errors import StoreError
+from federator.model.dataset import DataSet
 from federator.model.event import (
     SnapshotBegan,
+    SnapshotData,
     SnapshotDone,
     SnapshotDurations,
     SnapshotEvictions,
@@ -41,6 +43,8 @@ _ROWS: Final = 5_000  # numbers, or pairs of them, in a record
 _FAMILIES: Final = 100
 _TASKS: Final = 50  # of one array together
 _TASK_BYTES: Final = 1_000  # one that has been awarded, about
+_DATA_SET_BYTES: Final = 250  # this and the next about, and without names of files
+_REPLICA_BYTES: Final = 120
 
 _OTHERWISE_KEPT: Final = frozenset({"id", "index", "optional", "plan", "bad_nodes"})
 _ALIKE: Final = tuple(
@@ -89,6 +93,8 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for state in WorkloadState:
         for ids in _chunked(ledger.by_state.ids(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
+    for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
+        yield SnapshotData(at_s=at_s, sets=sets)
     yield SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
@@ -173,6 +179,10 @@ def _saved(entry: WorkloadRecord) -> SnapshotWorkload:
     )
 
 
+def _data_bytes(of: DataSet) -> int:
+    return _DATA_SET_BYTES + sum(_REPLICA_BYTES + len(r.path) for r in of.replicas)
+
+
 def _bytes_of(submission: SnapshotSubmission) -> int:
     """Roughly, and quickly: what counts is that no record grows large."""
     size = _TASK_BYTES * len(submission.workloads)
@@ -204,6 +214,8 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
             _restore_learned(ledger, record)
         case SnapshotOrder():
             ledger.by_state.restore(record.state, record.ids)
+        case SnapshotData():
+            ledger.catalogue.restore(record.sets)
         case SnapshotDone():
             _finish(ledger, record)
 

@@ -9,10 +9,13 @@ import pytest
 from federator.audit.chain import AuditAct, AuditEnd, verified
 from federator.audit.file import AuditFile, files_of, raw_lines
 from federator.audit.service import AuditFollower, audit_folder
+from federator.model.dataset import DataSet
 from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    DataSetDropped,
+    DataSetKept,
     EpochBegan,
     LogRecord,
     SiteDrained,
@@ -23,12 +26,13 @@ from federator.model.event import (
     encode_event,
 )
 from federator.model.lifecycle import WorkloadEvent
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.store.memory import MemoryLog, MemoryStore
 from tests.fakes.build import attempt, draft, plan_on
 
 ALPINE = SiteName("alpine")
 W = WorkloadId(2**32)
+DATA = DataSet(name="a", version="1", owner="ada", tenant=TenantName("vision"))
 
 
 def awarded(k: int = 1) -> Awarded:
@@ -93,6 +97,9 @@ def test_what_operators_and_users_ask_for_is_told_with_their_names(log: Log) -> 
         Changed(at_s=4.0, workload=W, happening=WorkloadEvent.CANCELLED),
         Amended(at_s=5.0, workloads=(W,), by="ada", time_limit_s=60.0),
         Amended(at_s=5.0, workloads=(W,)),
+        DataSetKept(at_s=6.0, kept=DATA, by="ada"),
+        DataSetKept(at_s=6.0, kept=DATA),
+        DataSetDropped(at_s=6.0, name="a", version="1", by="eve"),
     )
     log.follower().take()
     told = [(each.act, each.by, each.on) for each in log.acts()]
@@ -102,6 +109,8 @@ def test_what_operators_and_users_ask_for_is_told_with_their_names(log: Log) -> 
         ("submit-as", "root", f"{W} of ada"),
         ("cancel_asked", "root", str(W)),
         ("amend", "ada", str(W)),
+        ("data-keep", "ada", "a@1"),
+        ("data-rm", "eve", "a@1"),
     ]
     assert log.acts()[0].why == {"reason": "fans"}
 

@@ -15,10 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from federator.model.data_use import DataPath
+from federator.model.dataset import DataReplica, DataSet
 from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.event import (
     Awarded,
     Changed,
+    DataSetDropped,
+    DataSetKept,
     LogRecord,
     Planned,
     SnapshotWorkload,
@@ -33,9 +37,10 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import Leave
 from federator.model.tenant import Tenancy
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, TenantName, WorkloadId
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.corrections import Corrections
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.failures import NodeFailures
@@ -83,9 +88,11 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "claims",
         "planned",
         "drains",
+        "catalogue",
         "by_state",
         "_half_restored",
     },
+    Catalogue: {"sets"},
     SubmissionKeys: {"id_of"},
     StateIndex: {"_ids"},
     PromisedNodes: {"shrinking"},
@@ -109,6 +116,7 @@ def instances() -> list[object]:
     return [
         ledger,
         ledger.keys,
+        ledger.catalogue,
         ledger.by_state,
         ledger.promised,
         ledger.holdings,
@@ -161,6 +169,20 @@ def changed(id_: int, happening: WorkloadEvent, at_s: float = 6.0, **more: Any) 
     return Changed(at_s=at_s, workload=WorkloadId(id_), happening=happening, attempt=1, **more)
 
 
+def data_sets() -> list[DataSet]:
+    """Of one name two versions, the second one added first."""
+    replicas = tuple(
+        DataReplica(domain=f"d{k}", path="c", digest="md5:0", pinned=bool(k)) for k in range(2)
+    )
+    named = [("wiki", "1"), ("c4", "2"), ("c4", "1")]
+    return [
+        DataSet(
+            name=name, version=version, owner="ada", tenant=TenantName("lab"), replicas=replicas
+        )
+        for name, version in named
+    ]
+
+
 def eventful(ledger: Ledger) -> Ledger:
     """Every part has learned something."""
     run = (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED)
@@ -190,7 +212,9 @@ def eventful(ledger: Ledger) -> Ledger:
             ended_at_s=7.5,
             leave=Leave(told_at_s=6.5, saved_at_s=7.0),
         ),
-        award(FIRST + 3),
+        *(DataSetKept(at_s=8.5, kept=kept) for kept in data_sets()),
+        DataSetDropped(at_s=8.6, name="wiki", version="1"),
+        award(FIRST + 3, data=(DataPath(name="c4", version="2", domain="d1", root="/", path="c"),)),
         *(changed(FIRST + 3, h, started_at_s=7.0) for h in run),
         award(FIRST + 2, shrinks=(Shrink(FIRST + 3, 1),)),
         changed(FIRST + 2, WorkloadEvent.ACCEPTED),
@@ -273,6 +297,18 @@ def _other(value: Any, name: str) -> Any:
         case str():
             return value + "x"
     raise AssertionError(f"{name}: say here what else may stand in it")
+
+
+def test_the_catalogue_is_kept_with_its_order_its_use_and_what_was_used_last() -> None:
+    ledger = eventful(Ledger())
+    again = restored(ledger, Ledger()).catalogue
+    newest = again.find("c4")
+    assert newest is not None
+    assert newest.version == "1"  # it was added last
+    used = again.find("c4", "2")
+    assert used is not None
+    assert used.used_at_s == 5.0
+    assert again.usage == ledger.catalogue.usage
 
 
 def test_no_record_of_a_snapshot_is_large() -> None:

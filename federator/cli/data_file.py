@@ -1,0 +1,105 @@
+"""The file of ``federator data import``: many data sets in YAML; and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+
+from federator.cli.text import printable
+from federator.errors import InvalidRequest
+from federator.model.dataset import DataClass, DataGiven, DataPlace, DataSharing
+from federator.model.workload import TenantName
+
+MAX_FILE_BYTES: Final = 64 * 2**20
+_SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGTP]?)(iB|B)?", re.ASCII)
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+class _Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One data set of the file."""
+
+    name: str
+    version: str | int | float = ""
+    owner: str | None = None
+    tenant: str | None = None
+    size: str | int | None = None
+    files: int | None = None
+    digest: str | None = None
+    kind: DataClass | None = msgspec.field(default=None, name="class")
+    sharing: DataSharing | None = None
+    at: dict[str, str] = msgspec.field(default_factory=dict)  # paths by storage domain
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data_sets: list[_Item]
+
+
+def read_data_file(path: Path) -> list[DataGiven]:
+    """The data sets of a file, in its order.
+
+    Raises:
+        InvalidRequest: it cannot be read, or is not as it should be.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror}") from error
+    if len(raw) > MAX_FILE_BYTES:
+        raise InvalidRequest(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        tree = yaml.load(raw, Loader=loader)  # noqa: S506  # both are safe
+        found = msgspec.convert(tree, _File)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path}: not YAML: {printable(str(error))}") from error
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{path}: {printable(str(error))}") from error
+    try:
+        return [_given(item) for item in found.data_sets]
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from error
+
+
+def _given(item: _Item) -> DataGiven:
+    return DataGiven(
+        name=item.name,
+        version=str(item.version),
+        owner=item.owner,
+        tenant=None if item.tenant is None else TenantName(item.tenant),
+        size_bytes=None if item.size is None else size_bytes(str(item.size)),
+        files=item.files,
+        digest=item.digest,
+        kind=item.kind,
+        sharing=item.sharing,
+        at=tuple(DataPlace(domain=domain, path=path) for domain, path in item.at.items()),
+    )
+
+
+def size_bytes(text: str) -> int:
+    """Read a size: bytes, or with K, M, G, T or P, which are powers of 1024; 1.5T, 412GiB.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(f"{printable(text[:60])!r} is no size; e.g. 1.5T, 412GiB, or bytes")
+    unit: int = 1024 ** _POWERS[match[2]]
+    return round(float(match[1]) * unit)
+
+
+def size_shown(number: int) -> str:
+    """``412.0 GiB``; ``-`` where it is not known."""
+    if not number:
+        return "-"
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,189 @@
+"""Data sets: what the catalogue knows of each, and where its copies are.
+
+A data set has a name and a version. Its replicas are in storage domains, each at a path below the
+domain's root; a site that mounts the domain has it at the root's path there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum, unique
+from typing import Final
+
+from msgspec import Struct
+
+from federator.model.workload import SiteName, TenantName
+
+MAX_PATH_BYTES: Final = 1024
+MOST_REPLICAS: Final = 256  # of one data set
+_DIGEST: Final = re.compile(r"[a-z0-9]{1,16}:[0-9a-f]{16,128}", re.ASCII)
+
+
+@unique
+class DataClass(Enum):
+    """The kind of a data set, in MAST's words."""
+
+    FRESH = "fresh"  # made or added to where it is
+    REPLICA = "replica"  # a copy of what is made elsewhere, staler
+    SCRATCH = "scratch"  # may be written to, and is missed by nobody
+
+
+@unique
+class DataSharing(Enum):
+    """Those beside its owner who may see a data set and name it."""
+
+    NONE = "none"
+    TENANT = "tenant"  # the users of its tenant
+    ALL = "all"
+
+
+@unique
+class ReplicaState(Enum):
+    READY = "ready"  # jobs may read it
+    COPYING = "copying"  # not whole yet
+    LOST = "lost"  # known to be gone, or damaged
+
+
+class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One copy of a data set; ``path`` is below the root of its storage domain."""
+
+    domain: str
+    path: str
+    state: ReplicaState = ReplicaState.READY
+    digest: str = ""  # its seal: what it was proved to hold; "": it was not
+    sealed_at_s: float = 0.0  # Unix time of that, as the next; 0: never
+    used_at_s: float = 0.0  # of the last job that was given it
+    pinned: bool = False  # stays where it is
+
+
+class DataSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One version of a data set."""
+
+    name: str
+    version: str
+    owner: str  # a user
+    tenant: TenantName
+    size_bytes: int = 0  # 0: not known, as the next
+    files: int = 0
+    digest: str = ""  # of its content, ALGORITHM:HEX; "": not known
+    kind: DataClass = DataClass.FRESH
+    sharing: DataSharing = DataSharing.NONE
+    added_at_s: float = 0.0  # Unix time
+    replicas: tuple[DataReplica, ...] = ()  # one in a domain at most
+
+    @property
+    def label(self) -> str:
+        """``NAME@VERSION``."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def used_at_s(self) -> float:
+        """Unix time at which a job was last given any of it; 0: none was."""
+        return max((replica.used_at_s for replica in self.replicas), default=0.0)
+
+    def replica_in(self, domain: str) -> DataReplica | None:
+        return next((replica for replica in self.replicas if replica.domain == domain), None)
+
+
+class StorageDomain(Struct, frozen=True, kw_only=True):
+    """What a set of sites mounts, by federation.yaml."""
+
+    mounts: Mapping[SiteName, str]  # the path at each, absolute
+    capacity_bytes: int = 0  # 0: not told
+
+
+def is_digest(text: str) -> bool:
+    """Tell whether a text is ALGORITHM:HEX."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def path_mistake(path: str) -> str:
+    """The reason why a path below a domain's root cannot be; "" when it can."""
+    if not path or path.startswith("/"):
+        return "must be below the domain's root, and not begin with /"
+    if not path.isprintable():
+        return "holds a newline or another control character"
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if size > MAX_PATH_BYTES:
+        return f"is longer than {MAX_PATH_BYTES} bytes"
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        return "has an empty part, . or .."
+    return ""
+
+
+def below_root(path: str, domain: StorageDomain) -> str:
+    """A path as one below the domain's root; one that is absolute at a site that mounts it, too.
+
+    What lies below no root stays as it is, and is refused by ``path_mistake``.
+    """
+    roots = sorted({root.rstrip("/") + "/" for root in domain.mounts.values()}, key=len)
+    for root in reversed(roots):
+        if path.startswith(root):
+            return path.removeprefix(root).rstrip("/")
+    return path
+
+
+class DataVerb(Enum):
+    """What may be asked of the catalogue."""
+
+    ADD = "add"  # or add to, or change
+    PIN = "pin"
+    UNPIN = "unpin"
+    REMOVE = "rm"
+
+
+class DataPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A domain, and a path below its root; "": not told."""
+
+    domain: str
+    path: str = ""
+
+
+class DataGiven(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A data set as somebody names or describes it; None: nothing is said of it.
+
+    ``at``: its replicas; to pin, unpin or remove: in these domains only, none: in all.
+    """
+
+    name: str
+    version: str = ""  # "": the one added last; of one that is added "1"
+    owner: str | None = None
+    tenant: TenantName | None = None
+    size_bytes: int | None = None
+    files: int | None = None
+    digest: str | None = None
+    kind: DataClass | None = None
+    sharing: DataSharing | None = None
+    at: tuple[DataPlace, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """``NAME@VERSION``, or the name alone."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+
+class DataRefusalCode(Enum):
+    """Each names what stands against it; see ``DataRefusal`` for the rest."""
+
+    UNKNOWN = "unknown"
+    DENIED = "denied"
+    NAME_TAKEN = "name taken"  # others have a data set of that name
+    OTHER_CONTENT = "other content"  # it is known with another size, digest or path: ``detail``
+    NO_DOMAIN = "no such domain"  # ``detail``
+    NO_REPLICA = "no replica"  # in the domain that ``detail`` names
+    PINNED = "pinned"  # in the domain that ``detail`` names
+    IN_USE = "in use"  # by ``jobs`` that have not ended, which would find it nowhere
+    TOO_MANY = "too many replicas"
+
+
+class DataRefusal(Struct, frozen=True, kw_only=True):
+    """One cause, for one data set; ``label`` is as it was named."""
+
+    code: DataRefusalCode
+    label: str
+    detail: str = ""
+    jobs: int = 0

@@ -1,0 +1,55 @@
+"""The calls of ``federator data`` and their answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from federator.model.dataset import DataGiven, DataSet
+from federator.model.tagged import Message
+
+
+class DataCall(Message, frozen=True, kw_only=True, tag="data"):
+    """Changes the catalogue: all of it, or nothing."""
+
+    verb: str  # a DataVerb's value
+    sets: tuple[DataGiven, ...]
+
+
+class DataReply(Message, frozen=True, kw_only=True, tag="data_changed"):
+    """The data sets as they are now, and the names of those that were taken out."""
+
+    sets: tuple[DataSet, ...]
+    dropped: tuple[str, ...] = ()
+
+
+class DataSetsCall(Message, frozen=True, kw_only=True, tag="data_sets"):
+    """Asks for data sets; empty fields ask for any."""
+
+    names: tuple[str, ...] = ()  # NAME: its versions; NAME@VERSION
+    domains: tuple[str, ...] = ()  # with a replica in any of these
+    users: tuple[str, ...] = ()  # their owners
+    tenants: tuple[str, ...] = ()
+    after: tuple[str, str] | None = None  # the next page: ``DataSetsReply.after``
+    only_domains: bool = False  # no data sets: how full is each domain
+
+
+class DomainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A storage domain; its use is that of all data sets, whoever may see them."""
+
+    name: str
+    mounts: dict[str, str]  # by site
+    capacity_bytes: int = 0  # 0: not told
+    sets: int = 0
+    used_bytes: int = 0  # by data sets of which the size is known
+    unsized: int = 0  # data sets of which it is not
+    by_tenant: dict[str, int] = {}  # bytes, of the tenants that the caller may see
+
+
+class DataSetsReply(Message, frozen=True, kw_only=True, tag="data_sets_are"):
+    """One page of data sets, by name; all storage domains."""
+
+    sets: tuple[DataSet, ...]
+    domains: tuple[DomainRow, ...]
+    now_s: float
+    after: tuple[str, str] | None = None  # to be asked for next; None: this is all
+    unknown: tuple[str, ...] = ()  # names asked for, of which the caller sees none

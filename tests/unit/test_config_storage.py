@@ -1,0 +1,51 @@
+"""Storage domains in federation.yaml: what the core knows of them, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from federator.config import load_config
+from federator.errors import ConfigError
+from tests.unit.test_config import GOOD, load, write
+
+
+def storage(text: str) -> str:
+    return f"{GOOD}storage:\n{text}"
+
+
+def test_a_domain_is_known_with_its_path_at_each_site(tmp_path: Path) -> None:
+    text = "  flash: {capacity_tib: 1.5, mounts: {alpine: /lustre/fed/, baker: /mnt/w}}\n"
+    config = load_config(write(tmp_path, storage(text)))
+    flash = config.rules.storage["flash"]
+    assert flash.capacity_bytes == 3 * 2**39
+    assert flash.mounts == {"alpine": "/lustre/fed", "baker": "/mnt/w"}
+
+
+def test_a_federation_without_storage_has_none(tmp_path: Path) -> None:
+    assert not load(tmp_path).rules.storage
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("  flash: {mounts: {birch: /w}}\n", "storage.flash.mounts.birch: unknown site 'birch'"),
+        ("  flash: {mounts: {}}\n", "storage.flash.mounts"),
+        ("  flash: {mounts: {alpine: w}}\n", "expected an absolute path"),
+        ("  flash: {mounts: {alpine: /}}\n", "expected a path below /"),
+        ("  flash: {mounts: {alpine: /w/../x}}\n", "without empty parts, . and .."),
+        ("  flash: {mounts: {alpine: //w}}\n", "without empty parts, . and .."),
+        ('  flash: {mounts: {alpine: "/w\\n"}}\n', "without control characters"),
+        ("  flash: {mounts: {alpine: /w}, capacity_tib: -1}\n", "storage.flash.capacity_tib"),
+        (
+            "  flash: {mounts: {alpine: /w}}\n  disk: {mounts: {alpine: /w/}}\n",
+            "storage.disk.mounts.alpine: /w is storage domain flash at this site",
+        ),
+        ("  '../x': {mounts: {alpine: /w}}\n", "expected a name"),
+    ],
+)
+def test_a_mistake_is_named_by_its_key(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(write(tmp_path, storage(text)))
+    assert words in str(raised.value)
