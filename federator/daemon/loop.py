@@ -37,6 +37,7 @@ from federator.daemon.reload import (
 )
 from federator.daemon.roles import Roles
 from federator.daemon.site_links import SiteLinks
+from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError
@@ -99,7 +100,11 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
+        elapsed = asyncio.get_running_loop().time
+        self._starts = StartForecasts(federation, self.clock, elapsed)
+        self._api.show_starts(self._starts)
         self._metrics = self._new_metrics()
+        self._metrics.show_starts(self._starts.row)
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
@@ -174,7 +179,9 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        measuring = asyncio.create_task(self._measuring.run()) if self._measuring else None
+        beside = [asyncio.create_task(self._starts.run())]
+        if self._measuring is not None:
+            beside.append(asyncio.create_task(self._measuring.run()))
         try:
             while not self._stopping:
                 await self._turn()
@@ -184,8 +191,8 @@ class Term:
                 follower.stop()
             server.close()
             self._links.stop()
-            if measuring is not None:
-                measuring.cancel()
+            for task in beside:
+                task.cancel()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]
