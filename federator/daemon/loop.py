@@ -100,11 +100,7 @@ class Term:
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring = Measuring(history, links, edges.monotonic) if history else None
-        elapsed = asyncio.get_running_loop().time
-        self._starts = StartForecasts(federation, self.clock, elapsed)
-        self._api.show_starts(self._starts)
         self._metrics = self._new_metrics()
-        self._metrics.show_starts(self._starts.row)
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
         )
@@ -113,7 +109,7 @@ class Term:
             federation.rounds.tells_decisions = True
 
     def _new_metrics(self) -> TermMetrics:
-        return TermMetrics(
+        metrics = TermMetrics(
             self._federation,
             self._own.now,
             self._links.by_site,
@@ -121,6 +117,8 @@ class Term:
             elapsed=asyncio.get_running_loop().time,
             wall=self._edges.wall,
         )
+        metrics.show_starts(self._starts.row)
+        return metrics
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
@@ -128,6 +126,9 @@ class Term:
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
+        elapsed = asyncio.get_running_loop().time
+        self._starts = StartForecasts(self._federation, self.clock, elapsed)
+        api.show_starts(self._starts)
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note
         return api

@@ -16,7 +16,7 @@ LEAST_SPAN_S: Final = 3600.0  # a memory of less foretells nothing
 MOST_COMING: Final = 2_000
 
 
-class Arrival(NamedTuple):
+class EarlierArrival(NamedTuple):
     """A workload that came."""
 
     at_s: float  # Unix time
@@ -27,14 +27,14 @@ class Arrivals:
     """The latest arrivals, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._known: deque[Arrival] = deque(maxlen=KEPT)
-        self._listed: list[Arrival] | None = None  # the same, until another one comes
+        self._known: deque[EarlierArrival] = deque(maxlen=KEPT)
+        self._listed: list[EarlierArrival] | None = None  # the same, until another one comes
 
     def add(self, workload: Workload) -> None:
         """It came, after those that came before."""
         known, at_s = self._known, workload.submitted_at_s
         self._listed = None
-        known.append(Arrival(max(at_s, known[-1].at_s) if known else at_s, workload))
+        known.append(EarlierArrival(max(at_s, known[-1].at_s) if known else at_s, workload))
         while known[0].at_s < known[-1].at_s - KEPT_S:
             known.popleft()
 

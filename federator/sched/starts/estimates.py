@@ -22,7 +22,7 @@ from federator.sched.passes.federation import Federation
 from federator.sched.starts.arrivals import Arrivals
 from federator.sched.starts.calibration import COVERAGE, GRAIN_S, Calibration, Classes, Wait
 from federator.sched.starts.plays import Plays
-from federator.sched.starts.queue_view import Queued, QueueView, queue_view
+from federator.sched.starts.queue_view import PlayedQueue, Queued, queue_view
 from federator.sched.state.workload_record import WorkloadRecord
 
 AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
@@ -69,7 +69,7 @@ class StartEstimates:
         self._ends: list[tuple[float, int, Promise]] = []  # a heap: until when
         self._made = 0
         self._due: set[WorkloadId] = set()  # that wait, and have no promise
-        self._view: QueueView | None = None
+        self._view: PlayedQueue | None = None
         self._waits: dict[WorkloadId, Wait] = {}
         self._queued: dict[WorkloadId, Queued] = {}
 

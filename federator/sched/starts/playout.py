@@ -18,7 +18,7 @@ Hold = tuple[tuple[int, int], ...]
 """Node and GPUs of it, each."""
 
 
-class Shape(NamedTuple):
+class PlayShape(NamedTuple):
     """What a workload needs of a pool.
 
     Attributes:
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     pools: tuple[int, ...]
 
 
-class Ending(NamedTuple):
+class PlayedRun(NamedTuple):
     """What runs: where, and for how long yet in seconds."""
 
     pool: int
@@ -46,12 +46,12 @@ class Coming(NamedTuple):
     """What waits, or will come: after how many seconds, and how long it will run."""
 
     at_s: float
-    shape: Shape
+    shape: PlayShape
     runs_s: float
 
 
-_NOTHING: Final = Coming(inf, Shape(1, 0, 0, ()), 0.0)
-_STOP: Final = Coming(inf, Shape(1, 0, 0, ()), 1.0)
+_NOTHING: Final = Coming(inf, PlayShape(1, 0, 0, ()), 0.0)
+_STOP: Final = Coming(inf, PlayShape(1, 0, 0, ()), 1.0)
 
 
 class Pool:
@@ -75,13 +75,13 @@ class Pool:
         other.free, other.total, other._at = self.free[:], self.total, self._at[:]
         return other
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: PlayShape) -> bool:
         """Tell whether a shape could start now."""
         if self.total < shape.gpus:
             return False
         return not shape.nodes or sum(self._at[shape.per_node :]) >= shape.nodes
 
-    def take(self, shape: Shape) -> Hold:
+    def take(self, shape: PlayShape) -> Hold:
         """Start it; it fits. The fullest nodes that do are taken, or as few as there can be."""
         if shape.nodes:
             return tuple(
@@ -131,7 +131,7 @@ class Play:
     def __init__(
         self,
         pools: Sequence[Pool],
-        running: Sequence[Ending],
+        running: Sequence[PlayedRun],
         waiting: Sequence[Coming],
         coming: Iterator[Coming] | None = None,
     ) -> None:
@@ -141,8 +141,8 @@ class Play:
         self._jobs = list(waiting)
         self._coming = coming
         self._seq = len(self._ends)
-        self._lanes: dict[Shape, deque[int]] = {}  # who waits, by shape and then by rank
-        self._by_pool: list[list[Shape]] = [[] for _ in pools]
+        self._lanes: dict[PlayShape, deque[int]] = {}  # who waits, by shape and then by rank
+        self._by_pool: list[list[PlayShape]] = [[] for _ in pools]
         self.starts_s = [inf] * len(waiting)
         self._left = 0  # of those whose starts are wanted
         for k, job in enumerate(waiting):
@@ -200,7 +200,7 @@ class Play:
         else:
             self._wait(k, shape)
 
-    def _wait(self, k: int, shape: Shape) -> None:
+    def _wait(self, k: int, shape: PlayShape) -> None:
         if shape not in self._lanes:
             self._lanes[shape] = deque()
             for pool in shape.pools:

@@ -11,8 +11,8 @@ import numpy as np
 from federator.model.workload import WorkloadId
 from federator.sched.starts.arrivals import Arrivals
 from federator.sched.starts.calibration import Wait
-from federator.sched.starts.playout import Coming, Ending, Play, Shape
-from federator.sched.starts.queue_view import LEAVES_IN_S, QueueView
+from federator.sched.starts.playout import Coming, Play, PlayedRun, PlayShape
+from federator.sched.starts.queue_view import LEAVES_IN_S, PlayedQueue
 from federator.sched.state.durations import Lasting
 
 PLAYS: Final = 32
@@ -30,10 +30,10 @@ class Plays:
         seed: the same seed draws the same.
     """
 
-    def __init__(self, view: QueueView, arrivals: Arrivals, seed: int = 0) -> None:
+    def __init__(self, view: PlayedQueue, arrivals: Arrivals, seed: int = 0) -> None:
         self.view = view
         self._arrivals = arrivals
-        self._known: dict[WorkloadId, tuple[Shape, Lasting | None] | None] = {}
+        self._known: dict[WorkloadId, tuple[PlayShape, Lasting | None] | None] = {}
         self._draw = _uniform(seed).__next__
         self._starts_s: list[list[float]] = []  # of each play
 
@@ -46,7 +46,7 @@ class Plays:
         """One more."""
         view, draw = self.view, self._draw
         running = [
-            Ending(o.pool, o.hold, LEAVES_IN_S if o.leaving else _left_s(o.lasting, draw()))
+            PlayedRun(o.pool, o.hold, LEAVES_IN_S if o.leaving else _left_s(o.lasting, draw()))
             for o in view.occupied
         ]
         waiting = [Coming(0.0, q.shape, _left_s(q.lasting, draw())) for q in view.queued]

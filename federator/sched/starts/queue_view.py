@@ -18,7 +18,7 @@ from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.availability import takes_work
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.site_view import SiteView, never_fits
-from federator.sched.starts.playout import Hold, Pool, Shape
+from federator.sched.starts.playout import Hold, PlayShape, Pool
 from federator.sched.state.durations import Lasting
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import WorkloadRecord
@@ -43,7 +43,7 @@ class Queued(NamedTuple):
     """One that waits."""
 
     id: WorkloadId
-    shape: Shape
+    shape: PlayShape
     lasting: Lasting | None
     priority: int  # as ranked
     within_quota: bool
@@ -104,7 +104,7 @@ class _Places:
                 free[free.index(most)] -= gpus
                 others -= gpus
 
-    def shape(self, workload: Workload) -> Shape | NoEstimate:
+    def shape(self, workload: Workload) -> PlayShape | NoEstimate:
         """What it needs, and where it may have that."""
         jobs = workload.jobs
         if not workload.total_gpus:
@@ -120,8 +120,8 @@ class _Places:
             return NoEstimate.NO_PLACE
         job, gpus = jobs[0], workload.total_gpus
         if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
-            return Shape(gpus, job.nodes, gpus // job.nodes, pools)
-        return Shape(gpus, 0, 0, pools)
+            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools)
+        return PlayShape(gpus, 0, 0, pools)
 
     def _pools_for(self, jobs: tuple[Job, ...]) -> Iterable[int]:
         for pool, (site, kind) in enumerate(self.names):
@@ -131,7 +131,7 @@ class _Places:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueView:
+class PlayedQueue:
     """The federation at one instant.
 
     ``queued`` are in rank order; ``without``: those that wait and are not played.
@@ -145,14 +145,14 @@ class QueueView:
     places: _Places
     durations: LearnedDurations
 
-    def like(self, workload: Workload) -> tuple[Shape, Lasting | None] | None:
+    def like(self, workload: Workload) -> tuple[PlayShape, Lasting | None] | None:
         """What one that comes would need, and how long it may run; None: it can start nowhere."""
         shape = self.places.shape(workload)
         if isinstance(shape, NoEstimate):
             return None
         return shape, self.durations.lasting_like(workload)
 
-    def with_trial(self, workload: Workload, priority: int) -> QueueView | NoEstimate:
+    def with_trial(self, workload: Workload, priority: int) -> PlayedQueue | NoEstimate:
         """The same with one more, which comes after all of its priority.
 
         It is taken to be within quota unless others of its tenant wait over quota.
@@ -182,7 +182,7 @@ class QueueView:
         return replace(self, queued=(*self.queued[:at], trial, *self.queued[at:]))
 
 
-def queue_view(federation: Federation, now_s: float) -> QueueView:
+def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
     """The federation as it is now."""
     ledger, places = federation.ledger, _Places(federation)
     occupied, own = [], [0] * len(places.names)
@@ -193,7 +193,7 @@ def queue_view(federation: Federation, now_s: float) -> QueueView:
             occupied.append(Occupied(entry.workload.id, pool, tuple(hold), lasting, leaving))
     places.take_unknown(own)
     queued, without = _queued(federation, places, now_s)
-    return QueueView(
+    return PlayedQueue(
         at_s=now_s,
         pools=tuple(map(Pool, places.free)),
         occupied=tuple(occupied),
@@ -217,7 +217,7 @@ def _queued(
             shape = places.shape(entry.workload)
             if len(found) >= MOST_WAITING:
                 shape = NoEstimate.TOO_DEEP
-            elif isinstance(shape, Shape) and _refused_for_good(federation, entry):
+            elif isinstance(shape, PlayShape) and _refused_for_good(federation, entry):
                 shape = NoEstimate.MAY_NOT_START
             if isinstance(shape, NoEstimate):
                 without[standing.id] = shape
