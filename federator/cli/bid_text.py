@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 import msgspec
 
+from federator.cli.start_text import start_json, start_text
 from federator.cli.text import alternative_text, printable, refusal_text, unexpected
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
@@ -18,7 +20,12 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
         raise unexpected(reply)
     hopeful = [each for each in reply.bids if each.site and _may_run_it(each)]
     if as_json:
-        answer = {"schema": 1, "winner": reply.winner or None, "bids": reply.bids}
+        answer = {
+            "schema": 1,
+            "winner": reply.winner or None,
+            "bids": reply.bids,
+            "start": start_json(reply.start),
+        }
         print(msgspec.json.encode(answer).decode(), flush=True)
         return 0 if hopeful else 1
     width = max((len(each.site) for each in reply.bids), default=0)
@@ -34,6 +41,8 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
         print(printable(f"fsbatch: {_would_wait_for(hopeful)}"), file=sys.stderr)
     elif hopeful:
         print("fsbatch: would wait in the federation's queue", file=sys.stderr)
+        if reply.start is not None:
+            print(f"fsbatch: {start_text(reply.start, time.time())}", file=sys.stderr)
     else:
         print("allocation failure: no site can ever run this job", file=sys.stderr)
     return 0 if hopeful else 1

@@ -23,6 +23,7 @@ from federator.cli.rank_text import (
     priority_text,
     standing_text,
 )
+from federator.cli.start_text import start_lines
 from federator.cli.text import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
@@ -44,7 +45,7 @@ def explain(workload: str, as_json: bool) -> None:
 
     Example: federator explain 4294967297
     """
-    reply = call(QueueCall(ids=listed(workload), ended=True, why=True, files=True))
+    reply = call(QueueCall(ids=listed(workload), ended=True, why=True, files=True, starts=True))
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(printable(reply.message))
     if not isinstance(reply, QueueReply):
@@ -70,6 +71,7 @@ def render(row: QueueRow, now_s: float) -> str:
         *place,
         *evictions,
         *_sites(row),
+        *start_lines(row.start, now_s),
         *_setbacks(row, now_s),
     ]
     width = max(len(label) for label, _ in lines) + 2

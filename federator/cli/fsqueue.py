@@ -34,7 +34,7 @@ _LONG: Final = (
 )
 _START: Final = (
     "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,StateCompact:.2 ,StartTime:.19 ,"
-    "NumNodes:.6 ,SchedNodes:20 ,ReasonList:"
+    "NumNodes:.6 ,SchedNodes:20 ,StartRange:.23 ,ReasonList:"
 )
 _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9 ,Nodes:"
 _AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
@@ -243,6 +243,7 @@ def _question(given: Given, view: _View) -> QueueCall:
         clusters=listed(given.get("clusters")),
         brief=as_json is None and "why" not in given and "starts" not in needs,
         details="details" in needs,
+        starts="estimates" in needs,
     )
 
 
@@ -254,6 +255,8 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
     needs = set()
     if "json" in given or columns & FILES:
         needs.add("files")
+    if "json" in given or "StartRange" in columns:
+        needs.add("estimates")
     if columns & STARTS or "S" in letters:
         needs.add("starts")
     filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from federator.cli.columns import Column
 from federator.cli.job_states import ENDED, INELIGIBLE, WAITS, state_code, state_name
 from federator.cli.node_lists import folded
+from federator.cli.start_text import range_text
 from federator.cli.text import is_utf8
 from federator.model.reason import ReasonCode
 from federator.wire.client_protocol import QueueRow
@@ -176,6 +177,8 @@ def starts(shown: Shown) -> tuple[float, str]:
         return row.started_at_s, row.site
     if row.state == INELIGIBLE:
         return shown.details.begin_at_s, ""
+    if row.start is not None and not row.start.none:
+        return row.start.likely_s, ""
     found = [
         (refusal.starts_in_s, site)
         for site, refusal in row.refusals.items()
@@ -185,6 +188,12 @@ def starts(shown: Shown) -> tuple[float, str]:
         return 0.0, ""
     seconds, site = min(found)
     return shown.now_s + seconds, site
+
+
+def _start_range(shown: Shown) -> str:
+    """The interval of its estimated start; what has started, or has no estimate, has none."""
+    start = shown.row.start
+    return ABSENT if start is None or start.none else range_text(start, shown.now_s)
 
 
 def eligible_s(shown: Shown) -> float:
@@ -443,6 +452,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("SLUID", "SLUID", _absent, "s"),
     _C("Sockets", "SOCKETS_PER_NODE", _option("sockets-per-node", "*"), "H"),
     _C("SPerBoard", "SOCKETS_PER_BOARD", _zero),
+    _C("StartRange", "START_RANGE", _start_range),
     _C("StartTime", "START_TIME", lambda s: time_text(starts(s)[0]), "S"),
     _C("State", "STATE", lambda s: state_name(s.row), "T"),
     _C("StateCompact", "ST", lambda s: state_code(s.row), "t"),
@@ -500,7 +510,7 @@ STEP_COLUMNS: Final[tuple[Column[Shown], ...]] = (
 FILES: Final = frozenset({"StdErr", "StdIn", "StdOut", "WorkDir"})
 """Columns that need the names of files."""
 
-STARTS: Final = frozenset({"StartTime", "SchedNodes"})
+STARTS: Final = frozenset({"StartRange", "StartTime", "SchedNodes"})
 """Columns that need the sites' refusals."""
 
 PLAIN: Final = frozenset(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from federator.cli.start_text import start_json
 from federator.wire.client_protocol import QueueRow
 
 
@@ -30,6 +31,7 @@ def iso(at_s: float) -> str:
 
 def _with_times(row: QueueRow) -> dict[str, object]:
     fields: dict[str, object] = msgspec.structs.asdict(row)
+    fields["start"] = start_json(row.start)
     del fields["details"]  # the request as squeue's formats show it: see ``slurm_json_of``
     times = {
         "submitted_at": row.submitted_at_s,

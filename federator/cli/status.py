@@ -11,6 +11,7 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.fsinfo import drain_line, site_state
 from federator.cli.lending_text import lending_lines
+from federator.cli.start_text import hits_text
 from federator.cli.text import counted, printable, refused, span, unexpected
 from federator.wire.client_protocol import (
     BudgetRow,
@@ -74,6 +75,8 @@ def lines(reply: StatusReply) -> Iterator[str]:
             f"  job {claim.id} at {claim.site}: {counted(claim.gpus, 'GPU')}, "
             f"{claim.to_evict_gpus} still to be evicted; starts within {span(in_s)}"
         )
+    if reply.starts is not None:
+        yield f"Starts:    {hits_text(reply.starts)}"
     first, *more = lending_lines(reply.lending, reply.now_s)
     yield f"Lending:   {first}"
     yield from more

@@ -29,12 +29,13 @@ from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
+from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
-from federator.model.event import Amended
+from federator.model.event import Amended, Draft, Submitted
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
@@ -68,7 +69,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.data_rows import DataCall, DataSetsCall
-from federator.wire.replies import Reply
+from federator.wire.replies import Reply, TestOnlyReply
 from federator.wire.usage_messages import UsageCall
 
 MAX_CANCELS: Final = 20_000  # of one request
@@ -133,6 +134,11 @@ class Api:
         self.reload: _Reload = _nobody_reloads
         self.audit: Callable[[AuditAct], None] = lambda _act: None
         self._clients = WaitingClients()
+        self._starts: StartForecasts | None = None
+
+    def show_starts(self, starts: StartForecasts) -> None:
+        """Tell these estimates from now on."""
+        self._starts = self._views.starts = starts
 
     def reconfigure(self, config: FederationConfig) -> None:
         """Answer by this configuration from now on."""
@@ -252,11 +258,25 @@ class Api:
     def _submit(self, call: SubmitCall, caller: Caller, answer: GiveReply) -> None:
         user = caller.acting_as(call.as_user)
         draft = draft_of(call, user, self._config, self._federation.ledger)
+        if call.test_only:
+            answer = partial(self._estimate, draft, answer)
         client = self._clients.add(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
         by = "" if user == caller.user else caller.user
         self._observe(
             SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only, by=by)
+        )
+
+    def _estimate(self, draft: Draft, answer: GiveReply, reply: Reply) -> None:
+        """Add to the bids for a trial that nobody would start now when it is estimated to start."""
+        waits = isinstance(reply, TestOnlyReply) and not reply.winner
+        if self._starts is None or not waits:
+            answer(reply)
+            return
+        at_s, first_id = self._clock(), self._federation.ledger.next_id
+        workload = Submitted(at_s=at_s, draft=draft, first_id=first_id, key="").workloads()[0]
+        self._starts.try_out(
+            workload, lambda start: answer(msgspec.structs.replace(reply, start=start))
         )
 
     # ---- cancels ----

@@ -37,6 +37,7 @@ from federator.daemon.reload import (
 )
 from federator.daemon.roles import Roles
 from federator.daemon.site_links import SiteLinks
+from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
@@ -110,7 +111,7 @@ class Term:
             federation.rounds.tells_decisions = True
 
     def _new_metrics(self) -> TermMetrics:
-        return TermMetrics(
+        metrics = TermMetrics(
             self._federation,
             self._own.now,
             self._links.by_site,
@@ -118,6 +119,8 @@ class Term:
             elapsed=asyncio.get_running_loop().time,
             wall=self._edges.wall,
         )
+        metrics.show_starts(self._starts.row)
+        return metrics
 
     def _new_measuring(self, history: JobHistory) -> Measuring:
         links, clock = self._links.by_site, self._edges.monotonic
@@ -129,6 +132,9 @@ class Term:
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
+        elapsed = asyncio.get_running_loop().time
+        self._starts = StartForecasts(self._federation, self.clock, elapsed)
+        api.show_starts(self._starts)
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note
         return api
@@ -180,10 +186,12 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        tasks = [asyncio.create_task(self._measuring.run())] if self._measuring else []
+        beside = [asyncio.create_task(self._starts.run())]
+        if self._measuring is not None:
+            beside.append(asyncio.create_task(self._measuring.run()))
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
-            tasks.append(asyncio.create_task(notes.run()))
+            beside.append(asyncio.create_task(notes.run()))
         try:
             while not self._stopping:
                 await self._turn()
@@ -193,7 +201,7 @@ class Term:
                 follower.stop()
             server.close()
             self._links.stop()
-            for task in tasks:
+            for task in beside:
                 task.cancel()
 
     def _link(self, name: SiteName) -> SiteLink:

@@ -13,12 +13,15 @@ from federator.daemon.callers import GiveReply
 from federator.daemon.holdings_view import HoldingsView
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
+from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.status_view import pass_rows, status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.usage_desk import UsageDesk
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
+from federator.model.lifecycle import WorkloadState
 from federator.model.viewer import Viewer
+from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.client_protocol import (
     AccountingCall,
@@ -28,6 +31,7 @@ from federator.wire.client_protocol import (
     PassesReply,
     QueueCall,
     QueueReply,
+    QueueRow,
     SitesCall,
     SitesReply,
     StatusCall,
@@ -40,6 +44,10 @@ from federator.wire.usage_messages import UsageCall
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
 MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
+
+_WAITS: Final = frozenset(
+    s.value for s in (WorkloadState.PENDING, WorkloadState.HELD, WorkloadState.INELIGIBLE)
+)
 
 ViewCall = (
     QueueCall
@@ -61,6 +69,9 @@ class ViewCalls:
         federation: read, never changed here.
         clock: returns Unix time.
         history: of what has ended; None: none is kept.
+
+    Attributes:
+        starts: estimates of starts; the daemon sets it.
     """
 
     def __init__(
@@ -72,6 +83,7 @@ class ViewCalls:
     ) -> None:
         self._federation = federation
         self._clock = clock
+        self.starts: StartForecasts | None = None
         self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
         self._usage = UsageDesk(config, history)
         self.reconfigure(config)
@@ -110,7 +122,7 @@ class ViewCalls:
 
     def _status(self) -> StatusReply:
         config = self._config
-        return status_reply(
+        found = status_reply(
             config.federation,
             config.policy.name,
             self._federation,
@@ -118,6 +130,7 @@ class ViewCalls:
             self._clock(),
             keep_ended_s=config.log.keep_ended_h * 3600.0,
         )
+        return found if self.starts is None else replace(found, starts=self.starts.row())
 
     def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:
         ids = own_ids(call.ids, self._config.federation)
@@ -131,6 +144,8 @@ class ViewCalls:
         is_brief = call.brief and not (call.why or call.files or call.details)
         most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
         rows, left_off = queue_rows(self._federation, call, most, ranks, viewer)
+        if call.starts and self.starts is not None:
+            rows = tuple(_with_start(row, self.starts) for row in rows)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
 
     def _sites(self) -> SitesReply:
@@ -148,3 +163,10 @@ class ViewCalls:
         weights = self._config.policy.credit.weights
         rows = tenant_rows(self._federation, users, weights, self._ranks.at(now_s), now_s)
         return TenantsReply(rows=rows, now_s=now_s, policy=self._config.policy.name)
+
+
+def _with_start(row: QueueRow, starts: StartForecasts) -> QueueRow:
+    """A row with its estimate, if it waits for its start."""
+    if row.state not in _WAITS:
+        return row
+    return replace(row, start=starts.of(WorkloadId(row.id)))

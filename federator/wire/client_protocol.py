@@ -17,6 +17,7 @@ from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
+from federator.model.start_estimate import StartEstimate
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
@@ -64,6 +65,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     clusters: tuple[str, ...] = ()  # sites; the federation's own name and "all" are every site
     brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
     details: bool = False  # fill ``details``
+    starts: bool = False  # fill ``start``
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -297,6 +299,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
     details: JobDetails | None = None  # only with ``details``
+    start: StartEstimate | None = None  # only with ``starts``, of one that has not started
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
 
 
@@ -456,6 +459,15 @@ class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     forecasts: tuple[LoadForecast, ...] = ()
 
 
+class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How good estimated starts are: see docs/starts.md."""
+
+    frac: float  # of the starts that intervals are to hold
+    judged: int  # estimates since the daemon's start whose outcome is known
+    latest: int  # of them that ``hit_frac`` tells of
+    hit_frac: float  # held; 0 if none was judged
+
+
 class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     """How the federation as a whole stands; ``queue`` counts workloads by state."""
 
@@ -471,6 +483,7 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     claims: tuple[ClaimRow, ...] = ()
     lending: LendingRow = LendingRow(mode="off")
     keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
+    starts: StartsRow | None = None  # None: of an older daemon
 
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):

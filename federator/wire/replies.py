@@ -8,6 +8,7 @@ import msgspec
 
 from federator.model.plan import Bid
 from federator.model.reason import Refusal
+from federator.model.start_estimate import StartEstimate
 from federator.model.tagged import Message
 from federator.wire.client_protocol import (
     AccountingReply,
@@ -45,6 +46,7 @@ class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
 class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
     bids: tuple[SiteBid, ...]
     winner: str  # "" when no site can start it now
+    start: StartEstimate | None = None  # where there is no winner; None: of an older daemon
 
 
 Reply = (

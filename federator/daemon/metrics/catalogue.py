@@ -121,6 +121,11 @@ CATALOGUE: Final = (
         "reason",
     ),
     _gauge("oldest_wait_seconds", "Age in the queue of the oldest pending workload"),
+    _counter("start_estimates_judged_total", "Estimated starts whose outcome is known"),
+    _gauge(
+        "start_estimates_hit_ratio",
+        "Of the latest 500 of them, those whose interval held the start; 0: there are none",
+    ),
     _counter("awards_total", "Awards; quota: within or over that of its tenant", "site", "quota"),
     _histogram(
         "wait_seconds",

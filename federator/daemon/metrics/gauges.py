@@ -20,6 +20,7 @@ from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.site_view import SiteView
 from federator.sched.state.credit import usage_shares
+from federator.wire.client_protocol import StartsRow
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "drained", "down")
 PARTITION_USES: Final = ("allocated", "free", "drained", "down")
@@ -50,6 +51,9 @@ class Gauges:
         history: None: there is none.
         clock: seconds that never run backwards.
         began_s: Unix time at which the term began.
+
+    Attributes:
+        starts: how good estimated starts were; None: none are estimated.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Gauges:
     ) -> None:
         self._federation, self._links, self._history = federation, links, history
         self._clock, self._began_s = clock, began_s
+        self.starts: Callable[[], StartsRow] | None = None
         self._held = Kept(lambda: held_gpus(federation), clock)
         self._waiting = Kept(lambda: waiting_sums(federation.ledger.backlog), clock)
         self._reasons = PendingReasons(federation, clock)
@@ -105,6 +110,10 @@ class Gauges:
         yield family("federator_pending_workloads", (((r,), n) for r, n in reasons.items()))
         oldest_s = min(now_s, self._waiting.now().oldest_at_s)
         yield gauge("federator_oldest_wait_seconds", now_s - oldest_s)
+        starts = self.starts() if self.starts is not None else None
+        judged, hit_frac = (starts.judged, starts.hit_frac) if starts is not None else (0, 0.0)
+        yield gauge("federator_start_estimates_judged_total", judged)
+        yield gauge("federator_start_estimates_hit_ratio", hit_frac)
 
     def _of_claims(self, now_s: float) -> Iterator[Collected]:
         claims = self._federation.ledger.claims.values()

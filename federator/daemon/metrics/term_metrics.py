@@ -10,6 +10,7 @@ from federator.daemon.metrics.counts import Counts
 from federator.daemon.metrics.gauges import Gauges, HistoryState, LinkState
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
+from federator.wire.client_protocol import StartsRow
 
 
 class TermMetrics:
@@ -38,6 +39,10 @@ class TermMetrics:
         self.elapsed = elapsed
         self.counts = Counts(federation.ledger, config.sites, elapsed())
         self._gauges = Gauges(federation, links, history, elapsed, wall())
+
+    def show_starts(self, starts: Callable[[], StartsRow]) -> None:
+        """Show from now on how good estimated starts were."""
+        self._gauges.starts = starts
 
     def collect(self, config: FederationConfig) -> list[Collected]:
         """All metrics, as they are now, by the configuration in force."""

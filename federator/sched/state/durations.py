@@ -51,6 +51,18 @@ class Remaining(NamedTuple):
     known_from: KnownFrom
 
 
+class Lasting(NamedTuple):
+    """How long a run may go on: as those of its like did that ran longer than it has."""
+
+    longer: LongerRuns
+    ran_s: float
+    limit_s: float  # it ends by then at the latest, counted as ``ran_s`` is
+
+    def left_s(self, frac: float) -> float:
+        """Seconds > 0 that a fraction of them, from 0 to below 1, does not exceed."""
+        return max(1.0, min(self.longer.at(frac), self.limit_s) - self.ran_s)
+
+
 class OpenRun(msgspec.Struct, gc=False):
     """A run that is followed: since when, and until when it is promised to be over.
 
@@ -110,6 +122,27 @@ class DurationModel:
             return None
         ran_s = max(0.0, now_s - known.began_s)
         return self._remaining(known.kinds, ran_s, ran_s + max(0.0, limit_s))
+
+    def lasting(
+        self, family: Family, gpus: int, ran_s: float = 0.0, limit_s: float = inf
+    ) -> Lasting | None:
+        """As ``remaining``, as all that is known to be drawn from."""
+        return self._lasting(kinds_of(family, gpus), ran_s, limit_s)
+
+    def lasting_of(self, run: int, now_s: float, limit_s: float = inf) -> Lasting | None:
+        """As ``remaining_of``, as all that is known to be drawn from."""
+        known = self._runs.get(run)
+        if known is None:
+            return None
+        ran_s = max(0.0, now_s - known.began_s)
+        return self._lasting(known.kinds, ran_s, ran_s + max(0.0, limit_s))
+
+    def _lasting(self, kinds: tuple[Kind, ...], ran_s: float, limit_s: float) -> Lasting | None:
+        longer = self.recent.longer(kinds, ran_s)
+        if longer is None:
+            return None
+        frozen = longer._replace(ascending=longer.ascending[:])  # others end meanwhile
+        return Lasting(frozen, ran_s, limit_s)
 
     def _remaining(self, kinds: tuple[Kind, ...], ran_s: float, limit_s: float) -> Remaining | None:
         longer = self.recent.longer(kinds, ran_s)

@@ -18,10 +18,10 @@ from itertools import islice
 from typing import Final
 
 from federator.model.event import Changed, SnapshotDurations, SnapshotRun
-from federator.model.lifecycle import TERMINAL, WorkloadEvent
+from federator.model.lifecycle import TERMINAL, WorkloadEvent, WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.workload import Workload, WorkloadId
-from federator.sched.state.durations import DurationModel, OpenRun, Remaining
+from federator.sched.state.durations import DurationModel, Lasting, OpenRun, Remaining
 from federator.sched.state.recent_runs import kinds_of_pattern
 from federator.sched.state.save_times import family_of
 from federator.sched.state.workload_record import WorkloadRecord
@@ -75,6 +75,25 @@ class LearnedDurations:
         ran_s = self._kept_s.get(workload.id, 0.0)
         limit_s = ran_s + workload.time_limit_s
         return self._model.remaining(family_of(workload), gpus, ran_s, limit_s)
+
+    def lasting(self, entry: WorkloadRecord, now_s: float) -> Lasting | None:
+        """How long a workload may hold its nodes, or would if it started now, to be drawn from.
+
+        None: nothing that ran longer is known of its size.
+        """
+        workload = entry.workload
+        if entry.started_at_s and entry.state is not WorkloadState.PENDING:
+            limit_s = entry.started_at_s + workload.time_limit_s - now_s
+            return self._model.lasting_of(workload.id, now_s, limit_s)
+        ran_s = self._kept_s.get(workload.id, 0.0)
+        limit_s = ran_s + workload.time_limit_s
+        return self._model.lasting(family_of(workload), workload.total_gpus, ran_s, limit_s)
+
+    def lasting_like(self, workload: Workload) -> Lasting | None:
+        """The same of one that nothing is known of."""
+        return self._model.lasting(
+            family_of(workload), workload.total_gpus, 0.0, workload.time_limit_s
+        )
 
     def _knows(self, gpus: int) -> bool:
         return self._model.recent.count(gpus) >= LEAST_KNOWN

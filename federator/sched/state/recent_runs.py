@@ -75,6 +75,10 @@ class LongerRuns(NamedTuple):
             return sum(map(_MIDDLES_S.__getitem__, some)) / len(some)
         return sum(min(_MIDDLES_S[bucket], limit_s) for bucket in some) / len(some)
 
+    def at(self, frac: float) -> float:
+        """The middle of the bucket at this fraction, from 0 to below 1, of them in order."""
+        return _MIDDLES_S[self.ascending[self.first + int(frac * self.runs)]]
+
 
 def name_pattern(name: str) -> str:
     """A job's name without its numbers: ``train-17`` and ``train-2`` are of one pattern."""

@@ -187,7 +187,9 @@ def test_arrays_are_asked_for_in_one_row_or_in_many(
 ) -> None:
     _, asked = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))
     as_json = "--json" in words
-    assert asked == [QueueCall(collapsed=collapsed, files=as_json, brief=not as_json)]
+    assert asked == [
+        QueueCall(collapsed=collapsed, files=as_json, brief=not as_json, starts=as_json)
+    ]
 
 
 def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None:

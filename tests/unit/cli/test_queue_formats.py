@@ -14,6 +14,7 @@ from federator.cli import fsqueue
 from federator.cli.job_states import CODES
 from federator.cli.queue_columns import COLUMNS, STEP_COLUMNS
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.start_estimate import StartEstimate
 from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import JobDetails
 from federator.wire.replies import Reply
@@ -283,10 +284,27 @@ def test_start_shows_when_and_where_waiting_jobs_could_start(ask: Ask) -> None:
     status, lines, question = ask(["--start", "-h"], soon, WAITS, row())
     assert status == 0
     assert [line.split()[5:] for line in lines] == [
-        ["N/A", "2", "(null)", "(Resources)"],
-        ["1970-01-12T13:47:40", "2", "cedar", "(Resources)"],
+        ["N/A", "2", "(null)", "N/A", "(Resources)"],
+        ["1970-01-12T13:47:40", "2", "cedar", "N/A", "(Resources)"],
     ]
     assert (question.states, question.brief) == (("PENDING", "INELIGIBLE", "HELD"), False)
+
+
+def test_start_shows_an_estimate_with_its_interval_and_alone_neither(ask: Ask) -> None:
+    start = StartEstimate(
+        made_at_s=NOW_S,
+        earliest_s=NOW_S + 60.0,
+        likely_s=NOW_S + 120.0,
+        latest_s=NOW_S + 600.0,
+        frac=0.9,
+    )
+    waits = row(state="PENDING", started_at_s=0.0, start=start)
+    _, (line,), question = ask(["--start", "-h"], waits)
+    assert question.starts
+    assert line.split()[5:9] == ["1970-01-12T13:48:40", "2", "(null)", "13:47-13:56"]
+    kept_back = row(state="PENDING", started_at_s=0.0, start=StartEstimate(none="too wide"))
+    assert ask(["--start", "-h"], kept_back)[1][0].split()[5:9] == ["N/A", "2", "(null)", "N/A"]
+    assert not ask(["-O", "StartTime"], waits)[2].starts
 
 
 def test_steps_are_those_that_the_federation_knows(ask: Ask) -> None:

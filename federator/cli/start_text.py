@@ -1,0 +1,92 @@
+"""Estimated starts in words, and as JSON; never one without its interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.wire.client_protocol import StartsRow
+
+_DAY_S: Final = 86_400.0
+
+_WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        NoEstimate.NOT_WAITING.value: "it does not wait for its start",
+        NoEstimate.MAY_NOT_START.value: "it may not start as things are",
+        NoEstimate.NO_GPUS.value: "it asks for no GPUs, and only GPUs are counted",
+        NoEstimate.NO_PLACE.value: "no site that is there could hold it",
+        NoEstimate.TOO_LATE.value: "it may well wait longer than two days",
+        NoEstimate.TOO_WIDE.value: "the interval would be too wide to say anything",
+        NoEstimate.TOO_DEEP.value: "too many come before it",
+        NoEstimate.UNTRIED.value: "too few starts have been seen to know how good it would be",
+        NoEstimate.NOT_YET.value: "it is being made; ask again in a minute",
+    }
+)
+
+
+def start_text(start: StartEstimate, now_s: float) -> str:
+    """``estimated start: between 14:05 and 15:20 (90 %), likely 14:20``."""
+    if start.none:
+        return f"no estimate of its start: {_WHY_NONE.get(start.none, start.none)}"
+    return f"estimated start: {interval_text(start, now_s)}"
+
+
+def interval_text(start: StartEstimate, now_s: float) -> str:
+    """``between 14:05 and 15:20 (90 %), likely 14:20``; with dates where one is not today's."""
+    low, likely, high = (
+        clock_text(at_s, now_s) for at_s in (start.earliest_s, start.likely_s, start.latest_s)
+    )
+    return f"between {low} and {high} ({start.frac:.0%}), likely {likely}".replace("%", " %")
+
+
+def range_text(start: StartEstimate, now_s: float) -> str:
+    """``14:05-15:20``, for a column."""
+    return f"{clock_text(start.earliest_s, now_s)}-{clock_text(start.latest_s, now_s)}"
+
+
+def clock_text(at_s: float, now_s: float) -> str:
+    """The time of day on this host's clock; the date before it unless it is today's."""
+    at, now = time.localtime(at_s), time.localtime(now_s)
+    same = (at.tm_year, at.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M" if same else "%m-%dT%H:%M", at)
+
+
+def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str, str]]:
+    """The lines of ``federator explain``: the estimate, and how good those before it were."""
+    if start is None or start.none == NoEstimate.NOT_WAITING.value:
+        return
+    text = start_text(start, now_s)
+    yield (
+        "Start",
+        text.removeprefix("estimated start: ").replace("no estimate of its start", "no estimate"),
+    )
+    if start.judged:
+        yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
+
+
+def hits_text(row: StartsRow) -> str:
+    """How good estimates were, for ``federator status``."""
+    if not row.judged:
+        return "no estimate has been judged yet"
+    return (
+        f"{row.hit_frac:.0%} of the latest {row.latest} intervals held, {row.frac:.0%} aimed at; "
+        f"{row.judged} judged"
+    ).replace("%", " %")
+
+
+def start_json(start: StartEstimate | None) -> dict[str, Any] | None:
+    """As JSON; times are Unix times. None: nothing was estimated."""
+    if start is None:
+        return None
+    if start.none:
+        return {"none": start.none}
+    return {
+        "earliest_s": start.earliest_s,
+        "likely_s": start.likely_s,
+        "latest_s": start.latest_s,
+        "frac": start.frac,
+        "made_at_s": start.made_at_s,
+    }

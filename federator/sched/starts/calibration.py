@@ -1,0 +1,135 @@
+"""Corrects estimated waits so that nine of ten of the intervals hold, whatever the queue does.
+
+A play gives three quantiles of a wait. They are moved by a *shift*, so that half of the starts come
+after the likely one, and the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
+starts lie between them. Both count in logarithms of the wait and ``GRAIN_S``, and both are sums of
+parts: one of all workloads, and one for each class that a workload is in (its size, its quota
+class, its tenant, how long it has waited). An interval that fails makes those of its classes wider,
+one that holds a little narrower. So of each class by itself one in ten fails in the long run, as
+long as the parts stay bounded (``tests/property/test_start_laws.py``), with no assumption on how
+starts come about.
+
+Source:
+    Adaptive conformal inference as quantile tracking: Gibbs and Candes, NeurIPS 2021;
+    Angelopoulos, Candes and Tibshirani, NeurIPS 2023. Conformalised quantiles: Romano, Patterson
+    and Candes, NeurIPS 2019. The parts, the steps and the logarithms are chosen here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable
+from math import exp, inf, log
+from typing import Final, NamedTuple
+
+COVERAGE: Final = 0.9
+GRAIN_S: Final = 30.0  # below it waits hardly differ
+JUDGED_KEPT: Final = 500  # the latest, of which the hit rate is told
+CLASSES_KEPT: Final = 10_000
+_FIRST_STEP: Final = 0.4
+_LEAST_STEP: Final = 0.06  # of each part
+_SLOWING: Final = 0.1  # from the first step to the least
+_MOST: Final = 5.0  # of a part: some 150 times
+
+Classes = tuple[Hashable, ...]
+
+
+class Wait(NamedTuple):
+    """Seconds from now until a start: an interval, and what is likely within it."""
+
+    earliest_s: float
+    likely_s: float
+    latest_s: float
+
+    def holds(self, wait_s: float) -> bool:
+        return self.earliest_s <= wait_s <= self.latest_s
+
+
+class _Part:
+    """The corrections of one class."""
+
+    __slots__ = ("judged", "shift", "spread")
+
+    def __init__(self) -> None:
+        self.shift = self.spread = 0.0
+        self.judged = 0
+
+    @property
+    def step(self) -> float:
+        return max(_LEAST_STEP, _FIRST_STEP / (1.0 + _SLOWING * self.judged))
+
+
+class Calibration:
+    """What is known of how good estimates are.
+
+    Attributes:
+        judged: estimates whose outcome is known.
+    """
+
+    def __init__(self) -> None:
+        self._parts: OrderedDict[Hashable, _Part] = OrderedDict()  # the latest judged at the end
+        self._hits: deque[bool] = deque(maxlen=JUDGED_KEPT)
+        self.judged = 0
+
+    @property
+    def hit_frac(self) -> float:
+        """Of the latest that were judged; 0 if none was."""
+        return sum(self._hits) / len(self._hits) if self._hits else 0.0
+
+    def corrected(self, played: Wait, classes: Classes) -> Wait:
+        """The interval to show.
+
+        Args:
+            played: quantiles of the plays; ``latest_s`` may be inf.
+            classes: of the workload, beside that of all.
+        """
+        known = [self._parts[key] for key in (None, *classes) if key in self._parts]
+        shift, spread = sum(p.shift for p in known), sum(p.spread for p in known)
+        likely = _log(played.likely_s) + shift
+        low = min(likely, _log(played.earliest_s) + shift - spread)
+        high = max(likely, _log(played.latest_s) + shift + spread)
+        return Wait(_exp(low), _exp(likely), _exp(high))
+
+    def judge(self, given: Wait, classes: Classes, *, hit: bool, later: bool) -> None:
+        """The outcome of an estimate is known.
+
+        Args:
+            given: as ``corrected`` gave it.
+            classes: as then.
+            hit: whether the start was in the interval.
+            later: whether it came after what was likely.
+        """
+        self.judged += 1
+        self._hits.append(hit)
+        for key in (None, *classes):
+            part = self._parts.setdefault(key, _Part())
+            self._parts.move_to_end(key)
+            step = part.step
+            part.judged += 1
+            part.spread = _bounded(part.spread + step * ((COVERAGE - 1.0) if hit else COVERAGE))
+            if given.latest_s > 0.0:  # "at once" is neither sooner nor later
+                part.shift = _bounded(part.shift + step * (0.5 if later else -0.5))
+        while len(self._parts) > CLASSES_KEPT:
+            self._parts.popitem(last=False)
+
+    def saved(self) -> tuple[tuple[Hashable, float, float, int], ...]:
+        """Each class with its shift, its spread, and how often it was judged."""
+        return tuple((key, p.shift, p.spread, p.judged) for key, p in self._parts.items())
+
+    def restore(self, parts: Iterable[tuple[Hashable, float, float, int]]) -> None:
+        """Correct as the one that ``saved`` was asked of."""
+        for key, shift, spread, judged in parts:
+            part = self._parts.setdefault(key, _Part())
+            part.shift, part.spread, part.judged = shift, spread, judged
+
+
+def _log(wait_s: float) -> float:
+    return inf if wait_s == inf else log(wait_s + GRAIN_S)
+
+
+def _exp(of: float) -> float:
+    return inf if of > 700.0 else max(0.0, exp(of) - GRAIN_S)
+
+
+def _bounded(part: float) -> float:
+    return min(_MOST, max(-_MOST, part))

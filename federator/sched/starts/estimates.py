@@ -1,0 +1,240 @@
+"""Estimates when workloads that wait will start, and learns from when they do.
+
+Each workload that waits is promised an interval when it is first seen to wait, and again when it
+has waited for each of ``AGES_S``. A promise is judged when the workload starts, or when its
+interval is over; so those that wait longest are not missing from what is learned. One that leaves
+the queue before is not judged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+import msgspec
+
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.workload import Workload, WorkloadId
+from federator.sched.passes.federation import Federation
+from federator.sched.starts.arrivals import Arrivals
+from federator.sched.starts.calibration import COVERAGE, GRAIN_S, Calibration, Classes, Wait
+from federator.sched.starts.plays import Plays
+from federator.sched.starts.queue_view import PlayedQueue, Queued, queue_view
+from federator.sched.state.workload_record import WorkloadRecord
+
+AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
+LEAST_JUDGED: Final = 20
+"""Before so many promises have been judged nothing is shown."""
+WIDEST: Final = 8.0
+"""An interval that is wider than so many times the likely wait says nothing."""
+_NARROW_S: Final = 600.0  # unless it is no wider than this
+
+
+_TO_START: Final = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+
+
+class Promise(msgspec.Struct):
+    """An interval that was given for a workload."""
+
+    id: WorkloadId
+    age: int  # index in ``AGES_S``
+    made_at_s: float
+    played: Wait
+    given: Wait
+    classes: Classes
+    shown: bool  # else it would have been kept back
+    judged: bool = False
+
+
+class StartEstimates:
+    """The estimates of a federation. Nothing is decided by them.
+
+    Args:
+        federation: read; from the first ``look`` on its ledger is watched for changes.
+
+    Attributes:
+        calibration: how good they were.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self.calibration = Calibration()
+        self.arrivals = Arrivals()
+        self._changed: set[WorkloadId] | None = None
+        self._next_id = 0
+        self._promises: dict[WorkloadId, list[Promise]] = {}
+        self._ends: list[tuple[float, int, Promise]] = []  # a heap: until when
+        self._made = 0
+        self._due: set[WorkloadId] = set()  # that wait, and have no promise
+        self._view: PlayedQueue | None = None
+        self._waits: dict[WorkloadId, Wait] = {}
+        self._queued: dict[WorkloadId, Queued] = {}
+
+    # ---- what happens ----
+
+    def look(self, now_s: float) -> bool:
+        """Take in what has come, started and left; tell whether somebody lacks a promise."""
+        ledger = self._federation.ledger
+        if self._changed is None:
+            self._changed = ledger.watches.open()
+        for entry in self._new():
+            self.arrivals.add(entry.workload)
+            self._changed.add(entry.workload.id)
+        for id_ in self._changed:
+            known = ledger.entries.get(id_)
+            if known is None:
+                self._left(id_)
+            else:
+                self._take(known, now_s)
+        self._changed.clear()
+        while self._ends and self._ends[0][0] < now_s:
+            _, _, promise = heappop(self._ends)
+            self._judge(promise, hit=False, later=True)
+        return bool(self._due)
+
+    def _new(self) -> list[WorkloadRecord]:
+        """Those that have come since the last time, in their order; a watch hears only of later."""
+        entries, first = self._federation.ledger.entries, self._next_id
+        self._next_id = self._federation.ledger.next_id
+        if self._next_id - first <= len(entries):
+            ids = [id_ for id_ in map(WorkloadId, range(first, self._next_id)) if id_ in entries]
+        else:  # ids have a gap where a term began
+            ids = sorted(id_ for id_ in entries if id_ >= first)
+        return [entries[id_] for id_ in ids]
+
+    def _take(self, entry: WorkloadRecord, now_s: float) -> None:
+        id_ = entry.workload.id
+        if entry.state is WorkloadState.PENDING:
+            if id_ not in self._promises:
+                self._due.add(id_)
+        elif entry.started_at_s and entry.state not in _TO_START:
+            for promise in self._promises.get(id_, ()):
+                wait_s = max(0.0, min(now_s, entry.started_at_s) - promise.made_at_s)
+                likely_s = promise.given.likely_s
+                self._judge(promise, hit=promise.given.holds(wait_s), later=wait_s > likely_s)
+            self._left(id_)
+        elif entry.state not in AT_SITE:
+            self._left(id_)
+        else:
+            self._due.discard(id_)
+
+    def _left(self, id_: WorkloadId) -> None:
+        """It waits no more; what was promised and not judged never is."""
+        self._due.discard(id_)
+        for promise in self._promises.pop(id_, ()):
+            promise.judged = True
+
+    def _judge(self, promise: Promise, *, hit: bool, later: bool) -> None:
+        if not promise.judged:
+            promise.judged = True
+            self.calibration.judge(promise.given, promise.classes, hit=hit, later=later)
+
+    # ---- plays ----
+
+    def begin(self, now_s: float) -> Plays:
+        """Look at the queue; then ``play`` until it is over, and ``finish``."""
+        return Plays(queue_view(self._federation, now_s), self.arrivals, seed=int(now_s))
+
+    def begin_trial(self, workload: Workload, now_s: float) -> Plays | StartEstimate:
+        """The same with a workload that is not queued; then ``play``, and ``of_trial``."""
+        level = self._federation.ledger.tenancy.level(workload)
+        view = queue_view(self._federation, now_s).with_trial(workload, level)
+        if isinstance(view, NoEstimate):
+            return _none(view)
+        return Plays(view, self.arrivals, seed=int(now_s))
+
+    def of_trial(self, plays: Plays, id_: WorkloadId, now_s: float) -> StartEstimate:
+        """When a workload that is not queued would start, by its own plays."""
+        trial = next(queued for queued in plays.view.queued if queued.id == id_)
+        given = self.calibration.corrected(plays.waits()[id_], (*trial.classes, 0))
+        return self._shown(given, plays.view.at_s, now_s)
+
+    def finish(self, plays: Plays) -> list[Promise]:
+        """Take the quantiles over, and promise what is due; returns those promises."""
+        self._view, self._waits = plays.view, plays.waits()
+        self._queued = {queued.id: queued for queued in plays.view.queued}
+        self._due.difference_update(plays.view.without)
+        made = []
+        for queued in plays.view.queued:
+            promise = self._promised(queued, plays.view.at_s)
+            if promise is not None:
+                made.append(promise)
+        return made
+
+    def _promised(self, queued: Queued, now_s: float) -> Promise | None:
+        """A promise for one that is of an age at which it has none yet."""
+        self._due.discard(queued.id)
+        entry = self._federation.ledger.entries.get(queued.id)
+        if entry is None or entry.state is not WorkloadState.PENDING:
+            return None
+        age = age_of(now_s - queued.since_s)
+        before = self._promises.setdefault(queued.id, [])
+        if before and before[-1].age >= age:
+            return None
+        played, classes = self._waits[queued.id], (*queued.classes, age)
+        given = self.calibration.corrected(played, classes)
+        shown = kept_back(given) is None
+        promise = Promise(queued.id, age, now_s, played, given, classes, shown)
+        before.append(promise)
+        if given.latest_s < inf:
+            self._made += 1
+            heappush(self._ends, (now_s + given.latest_s, self._made, promise))
+        else:
+            promise.judged = True  # it can never be
+        return promise
+
+    # ---- answers ----
+
+    def of(self, id_: WorkloadId, now_s: float) -> StartEstimate:
+        """When a workload is estimated to start, by the latest play."""
+        entry = self._federation.ledger.entries.get(id_)
+        if entry is None or entry.state in AT_SITE or entry.state in TERMINAL:
+            return _none(NoEstimate.NOT_WAITING)
+        if entry.state is not WorkloadState.PENDING:
+            return _none(NoEstimate.MAY_NOT_START)
+        view, queued = self._view, self._queued.get(id_)
+        if view is None or queued is None:
+            return _none(view.without.get(id_, NoEstimate.NOT_YET) if view else NoEstimate.NOT_YET)
+        age = age_of(view.at_s - queued.since_s)
+        given = self.calibration.corrected(self._waits[id_], (*queued.classes, age))
+        return self._shown(given, view.at_s, now_s)
+
+    def _shown(self, given: Wait, made_at_s: float, now_s: float) -> StartEstimate:
+        known = self.calibration
+        none = NoEstimate.UNTRIED if known.judged < LEAST_JUDGED else kept_back(given)
+        if none is None and made_at_s + given.latest_s < now_s:
+            none = NoEstimate.NOT_YET  # the next play knows more
+        if none is not None:
+            return msgspec.structs.replace(
+                _none(none), hit_frac=known.hit_frac, judged=known.judged
+            )
+        return StartEstimate(
+            made_at_s=made_at_s,
+            earliest_s=max(now_s, made_at_s + given.earliest_s),
+            likely_s=max(now_s, made_at_s + given.likely_s),
+            latest_s=made_at_s + given.latest_s,
+            frac=COVERAGE,
+            hit_frac=known.hit_frac,
+            judged=known.judged,
+        )
+
+
+def age_of(waited_s: float) -> int:
+    """The index in ``AGES_S`` of the age that one has reached that has waited so long."""
+    return max(0, bisect_right(AGES_S, waited_s) - 1)
+
+
+def kept_back(given: Wait) -> NoEstimate | None:
+    """Why an interval is not worth showing; None: it is."""
+    if given.latest_s == inf:
+        return NoEstimate.TOO_LATE
+    if given.latest_s - given.earliest_s > max(_NARROW_S, WIDEST * (given.likely_s + GRAIN_S)):
+        return NoEstimate.TOO_WIDE
+    return None
+
+
+def _none(why: NoEstimate) -> StartEstimate:
+    return StartEstimate(none=why.value)

@@ -1,0 +1,217 @@
+"""Plays a queue forward once: who starts when, if runs take as long as they were drawn to.
+
+A proxy of the daemon's passes that knows GPUs on nodes alone. The first by rank that fits starts,
+others pass it by; nobody is evicted, nothing is reserved, and what a workload asks for beside GPUs
+counts in which pools it may use. Nothing starts before something has ended or come: the pass before
+the play has just tried all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final, NamedTuple
+
+Hold = tuple[tuple[int, int], ...]
+"""Node and GPUs of it, each."""
+
+
+class PlayShape(NamedTuple):
+    """What a workload needs of a pool.
+
+    Attributes:
+        gpus: in all, at least 1.
+        nodes: on so many nodes, ``per_node`` on each; 0: on any.
+        per_node: GPUs.
+        pools: the indices of those that it may use, in order.
+    """
+
+    gpus: int
+    nodes: int
+    per_node: int
+    pools: tuple[int, ...]
+
+
+class PlayedRun(NamedTuple):
+    """What runs: where, and for how long yet in seconds."""
+
+    pool: int
+    hold: Hold
+    left_s: float
+
+
+class Coming(NamedTuple):
+    """What waits, or will come: after how many seconds, and how long it will run."""
+
+    at_s: float
+    shape: PlayShape
+    runs_s: float
+
+
+_NOTHING: Final = Coming(inf, PlayShape(1, 0, 0, ()), 0.0)
+_STOP: Final = Coming(inf, PlayShape(1, 0, 0, ()), 1.0)
+
+
+class Pool:
+    """The free GPUs of alike nodes of a site.
+
+    Args:
+        free: of each node.
+    """
+
+    __slots__ = ("_at", "free", "total")
+
+    def __init__(self, free: Sequence[int]) -> None:
+        self.free = list(free)
+        self.total = sum(free)
+        self._at = [0] * (max(free, default=0) + 1)  # nodes by how many of their GPUs are free
+        for gpus in free:
+            self._at[gpus] += 1
+
+    def copy(self) -> Pool:
+        other = Pool.__new__(Pool)
+        other.free, other.total, other._at = self.free[:], self.total, self._at[:]
+        return other
+
+    def fits(self, shape: PlayShape) -> bool:
+        """Tell whether a shape could start now."""
+        if self.total < shape.gpus:
+            return False
+        return not shape.nodes or sum(self._at[shape.per_node :]) >= shape.nodes
+
+    def take(self, shape: PlayShape) -> Hold:
+        """Start it; it fits. The fullest nodes that do are taken, or as few as there can be."""
+        if shape.nodes:
+            return tuple(
+                (self._move_fullest(shape.per_node), shape.per_node) for _ in range(shape.nodes)
+            )
+        left, found = shape.gpus, []
+        while left:
+            gpus = min(left, next(k for k in range(len(self._at) - 1, 0, -1) if self._at[k]))
+            found.append((self._move_fullest(gpus), gpus))
+            left -= gpus
+        return tuple(found)
+
+    def give(self, hold: Hold) -> None:
+        """What was held is free again."""
+        for node, gpus in hold:
+            self._move(node, gpus)
+
+    def _move_fullest(self, gpus: int) -> int:
+        """Take so many GPUs of the fullest node that has them free."""
+        level = next(k for k in range(gpus, len(self._at)) if self._at[k])
+        node = self.free.index(level)
+        self._move(node, -gpus)
+        return node
+
+    def _move(self, node: int, gpus: int) -> None:
+        was = self.free[node]
+        now = was + gpus
+        if now >= len(self._at):
+            self._at += [0] * (now + 1 - len(self._at))
+        self._at[was] -= 1
+        self._at[now] += 1
+        self.free[node] = now
+        self.total += gpus
+
+
+class Play:
+    """One play of a queue.
+
+    Args:
+        pools: as they are now; they are changed.
+        running: what runs.
+        waiting: in rank order; their ``at_s`` counts nothing.
+        coming: what will come meanwhile, in the order of time; the play ends where it does. None:
+            nothing is known of that.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        running: Sequence[PlayedRun],
+        waiting: Sequence[Coming],
+        coming: Iterator[Coming] | None = None,
+    ) -> None:
+        self._pools = pools
+        self._ends = [(e.left_s, k, e.pool, e.hold) for k, e in enumerate(running)]
+        heapify(self._ends)
+        self._jobs = list(waiting)
+        self._coming = coming
+        self._seq = len(self._ends)
+        self._lanes: dict[PlayShape, deque[int]] = {}  # who waits, by shape and then by rank
+        self._by_pool: list[list[PlayShape]] = [[] for _ in pools]
+        self.starts_s = [inf] * len(waiting)
+        self._left = 0  # of those whose starts are wanted
+        for k, job in enumerate(waiting):
+            self._wait(k, job.shape)
+            self._left += 1
+
+    def run(self, until_s: float) -> list[float]:
+        """When each that waits starts, in seconds from now; inf: not before ``until_s``."""
+        ends, coming = self._ends, self._coming
+        comes = next(coming, _NOTHING) if coming is not None else _NOTHING
+        while self._left:
+            ends_s = ends[0][0] if ends else inf
+            now_s = min(comes.at_s, ends_s)
+            if now_s > until_s or now_s == inf:
+                break
+            if ends_s <= comes.at_s:
+                for pool in self._end(now_s):
+                    self._serve(pool, now_s)
+            else:
+                self._arrive(comes, now_s)
+                comes = next(coming, _STOP) if coming is not None else _NOTHING
+                if comes is _STOP:
+                    break
+        return self.starts_s
+
+    def _end(self, now_s: float) -> list[int]:
+        ends, touched = self._ends, []
+        while ends and ends[0][0] <= now_s:
+            _, _, pool, hold = heappop(ends)
+            self._pools[pool].give(hold)
+            if pool not in touched:
+                touched.append(pool)
+        return touched
+
+    def _serve(self, pool: int, now_s: float) -> None:
+        """Start all that fit a pool, the first by rank first."""
+        room, shapes = self._pools[pool], self._by_pool[pool]
+        while True:
+            first, chosen = inf, None
+            for shape in shapes:
+                lane = self._lanes[shape]
+                if lane and lane[0] < first and shape.gpus <= room.total and room.fits(shape):
+                    first, chosen = lane[0], shape
+            if chosen is None:
+                return
+            self._start(self._lanes[chosen].popleft(), pool, now_s)
+
+    def _arrive(self, job: Coming, now_s: float) -> None:
+        """It starts where it fits tightest, or waits behind those that do already."""
+        k, shape = len(self._jobs), job.shape
+        self._jobs.append(job)
+        fitting = [p for p in shape.pools if self._pools[p].fits(shape)]
+        if fitting and not self._lanes.get(shape):
+            self._start(k, min(fitting, key=lambda p: self._pools[p].total), now_s)
+        else:
+            self._wait(k, shape)
+
+    def _wait(self, k: int, shape: PlayShape) -> None:
+        if shape not in self._lanes:
+            self._lanes[shape] = deque()
+            for pool in shape.pools:
+                self._by_pool[pool].append(shape)
+        self._lanes[shape].append(k)
+
+    def _start(self, k: int, pool: int, now_s: float) -> None:
+        job = self._jobs[k]
+        self._seq += 1
+        hold = self._pools[pool].take(job.shape)
+        heappush(self._ends, (now_s + job.runs_s, self._seq, pool, hold))
+        if k < len(self.starts_s):
+            self.starts_s[k] = now_s
+            self._left -= 1

@@ -1,0 +1,253 @@
+"""Sees the federation as a play needs it: pools of free GPUs, what runs on them, and who waits.
+
+A pool are the nodes of one site with one type of GPU. Of GPUs that are in use beside the
+federation's own only the number is known: they count as taken on the freest nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from federator.model.lifecycle import AT_SITE, WorkloadState
+from federator.model.reason import RefusalKind
+from federator.model.start_estimate import NoEstimate
+from federator.model.tenant import LOWEST_PRIORITY
+from federator.model.workload import Job, SiteName, Workload, WorkloadId
+from federator.sched.passes.availability import takes_work
+from federator.sched.passes.federation import Federation
+from federator.sched.passes.site_view import SiteView, never_fits
+from federator.sched.starts.playout import Hold, PlayShape, Pool
+from federator.sched.state.durations import Lasting
+from federator.sched.state.learned_durations import LearnedDurations
+from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.recent_runs import size_class
+
+MOST_WAITING: Final = 2_000  # that are played, the first by rank
+LEAVES_IN_S: Final = 30.0  # what is on its way out
+_LEAVING: Final = (WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
+
+
+class Occupied(NamedTuple):
+    """What holds GPUs of a pool."""
+
+    id: WorkloadId
+    pool: int
+    hold: Hold
+    lasting: Lasting | None  # None: nothing is known of its like
+    leaving: bool
+
+
+class Queued(NamedTuple):
+    """One that waits."""
+
+    id: WorkloadId
+    shape: PlayShape
+    lasting: Lasting | None
+    priority: int  # as ranked
+    within_quota: bool
+    classes: tuple[str, ...]
+    since_s: float  # Unix time
+
+
+class _Places:
+    """The pools, and where their nodes are."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._sites = federation.sites
+        self.names: list[tuple[SiteName, str]] = []
+        self._node_at: dict[tuple[SiteName, str], tuple[int, int]] = {}
+        self.free: list[list[int]] = []
+        self._known: dict[tuple[Job, ...], tuple[int, ...]] = {}
+        for site, view in federation.sites.items():
+            if view.empty is not None and takes_work(site, view, federation.ledger):
+                self._add(site, view, set(federation.ledger.drains.nodes_at(site)))
+
+    def _add(self, site: SiteName, view: SiteView, drained: set[str]) -> None:
+        of_type: dict[str, int] = {}
+        for free in view.empty.nodes if view.empty is not None else ():
+            node = free.node
+            if not node.gpus or node.name in drained:
+                continue
+            if node.gpu_type not in of_type:
+                of_type[node.gpu_type] = len(self.names)
+                self.names.append((site, node.gpu_type))
+                self.free.append([])
+            pool = of_type[node.gpu_type]
+            self._node_at[site, node.name] = pool, len(self.free[pool])
+            self.free[pool].append(node.gpus)
+
+    def hold(self, entry: WorkloadRecord) -> dict[int, list[tuple[int, int]]]:
+        """What a workload at a site holds, by pool, taken from what is free."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for plan in entry.plan:
+            for name, share in plan.nodes.items():
+                at = self._node_at.get((entry.site, name))
+                if at is not None and share.gpus:
+                    pool, node = at
+                    gpus = min(share.gpus, self.free[pool][node])
+                    self.free[pool][node] -= gpus
+                    found.setdefault(pool, []).append((node, gpus))
+        return found
+
+    def take_unknown(self, own: Sequence[int]) -> None:
+        """Take what is in use beside the federation's own, or not to be had; ``own``: by pool."""
+        for pool, (site, kind) in enumerate(self.names):
+            rows = [r for r in self._sites[site].summary if r.gpu_type == kind]
+            if not rows:
+                continue
+            used = max(row.gpus_alloc + row.gpus_out for row in rows)  # partitions may overlap
+            others, free = max(0, used - own[pool]), self.free[pool]
+            while others and (most := max(free)):
+                gpus = min(others, most)
+                free[free.index(most)] -= gpus
+                others -= gpus
+
+    def shape(self, workload: Workload) -> PlayShape | NoEstimate:
+        """What it needs, and where it may have that."""
+        jobs = workload.jobs
+        if not workload.total_gpus:
+            return NoEstimate.NO_GPUS
+        if jobs not in self._known:
+            self._known[jobs] = tuple(self._pools_for(jobs))
+        pools = tuple(
+            p
+            for p in self._known[jobs]
+            if self._sites[self.names[p][0]].knows.get(workload.user, True)
+        )
+        if not pools:
+            return NoEstimate.NO_PLACE
+        job, gpus = jobs[0], workload.total_gpus
+        if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
+            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools)
+        return PlayShape(gpus, 0, 0, pools)
+
+    def _pools_for(self, jobs: tuple[Job, ...]) -> Iterable[int]:
+        for pool, (site, kind) in enumerate(self.names):
+            right = all(not job.gpu_types or kind in job.gpu_types for job in jobs)
+            if right and never_fits(self._sites, site, jobs) is None:
+                yield pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedQueue:
+    """The federation at one instant.
+
+    ``queued`` are in rank order; ``without``: those that wait and are not played.
+    """
+
+    at_s: float
+    pools: tuple[Pool, ...]
+    occupied: tuple[Occupied, ...]
+    queued: tuple[Queued, ...]
+    without: dict[WorkloadId, NoEstimate]
+    places: _Places
+    durations: LearnedDurations
+
+    def like(self, workload: Workload) -> tuple[PlayShape, Lasting | None] | None:
+        """What one that comes would need, and how long it may run; None: it can start nowhere."""
+        shape = self.places.shape(workload)
+        if isinstance(shape, NoEstimate):
+            return None
+        return shape, self.durations.lasting_like(workload)
+
+    def with_trial(self, workload: Workload, priority: int) -> PlayedQueue | NoEstimate:
+        """The same with one more, which comes after all of its priority.
+
+        It is taken to be within quota unless others of its tenant wait over quota.
+
+        Args:
+            workload: not queued; no other has its id.
+            priority: at which it would rank within quota.
+        """
+        shape = self.places.shape(workload)
+        if isinstance(shape, NoEstimate):
+            return shape
+        own = f"tenant {workload.tenant}"
+        within = all(q.within_quota for q in self.queued if own in q.classes)
+        priority = priority if within else LOWEST_PRIORITY
+        at = next((k for k, q in enumerate(self.queued) if q.priority > priority), len(self.queued))
+        if at >= MOST_WAITING:
+            return NoEstimate.TOO_DEEP
+        trial = Queued(
+            workload.id,
+            shape,
+            self.durations.lasting_like(workload),
+            priority,
+            within,
+            classes_of(workload, within),
+            self.at_s,
+        )
+        return replace(self, queued=(*self.queued[:at], trial, *self.queued[at:]))
+
+
+def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
+    """The federation as it is now."""
+    ledger, places = federation.ledger, _Places(federation)
+    occupied, own = [], [0] * len(places.names)
+    for entry in ledger.in_state(*AT_SITE):
+        lasting, leaving = ledger.durations.lasting(entry, now_s), entry.state in _LEAVING
+        for pool, hold in places.hold(entry).items():
+            own[pool] += sum(gpus for _, gpus in hold)
+            occupied.append(Occupied(entry.workload.id, pool, tuple(hold), lasting, leaving))
+    places.take_unknown(own)
+    queued, without = _queued(federation, places, now_s)
+    return PlayedQueue(
+        at_s=now_s,
+        pools=tuple(map(Pool, places.free)),
+        occupied=tuple(occupied),
+        queued=tuple(queued),
+        without=without,
+        places=places,
+        durations=ledger.durations,
+    )
+
+
+def _queued(
+    federation: Federation, places: _Places, now_s: float
+) -> tuple[list[Queued], dict[WorkloadId, NoEstimate]]:
+    ledger = federation.ledger
+    found: list[Queued] = []
+    without: dict[WorkloadId, NoEstimate] = {}
+    with ledger.backlog.unchanged():
+        ranked = federation.ranked(now_s)
+        for standing in ranked:
+            entry = ledger.entries[standing.id]
+            shape = places.shape(entry.workload)
+            if len(found) >= MOST_WAITING:
+                shape = NoEstimate.TOO_DEEP
+            elif isinstance(shape, PlayShape) and _refused_for_good(federation, entry):
+                shape = NoEstimate.MAY_NOT_START
+            if isinstance(shape, NoEstimate):
+                without[standing.id] = shape
+                continue
+            lasting = ledger.durations.lasting(entry, now_s)
+            classes = classes_of(entry.workload, standing.within_quota)
+            since_s = max(entry.queued_since_s, entry.ended_at_s)
+            found.append(
+                Queued(
+                    standing.id,
+                    shape,
+                    lasting,
+                    standing.priority,
+                    standing.within_quota,
+                    classes,
+                    since_s,
+                )
+            )
+    return found, without
+
+
+def _refused_for_good(federation: Federation, entry: WorkloadRecord) -> bool:
+    refusals = federation.refusals_of(entry).values()
+    return bool(refusals) and all(r.kind is not RefusalKind.WAIT for r in refusals)
+
+
+def classes_of(workload: Workload, within_quota: bool) -> tuple[str, ...]:
+    """In which a workload is: of its size, its quota and its tenant."""
+    return (
+        f"size {size_class(workload.total_gpus)}",
+        "within quota" if within_quota else "over quota",
+        f"tenant {workload.tenant}",
+    )

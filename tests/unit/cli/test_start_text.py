@@ -1,0 +1,75 @@
+"""Estimated starts in words: never one without its interval."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from federator.cli import start_text
+from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.wire.client_protocol import StartsRow
+
+NOON_S = time.mktime((2026, 11, 25, 12, 0, 0, 0, 0, -1))
+SOON = StartEstimate(
+    made_at_s=NOON_S,
+    earliest_s=NOON_S + 5 * 60.0,
+    likely_s=NOON_S + 20 * 60.0,
+    latest_s=NOON_S + 80 * 60.0,
+    frac=0.9,
+    hit_frac=0.91,
+    judged=730,
+)
+
+
+def test_an_estimate_is_told_with_its_interval() -> None:
+    told = start_text.start_text(SOON, NOON_S)
+    assert told == "estimated start: between 12:05 and 13:20 (90 %), likely 12:20"
+    assert start_text.range_text(SOON, NOON_S) == "12:05-13:20"
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    assert start_text.clock_text(NOON_S + 86_400.0, NOON_S) == "11-26T12:00"
+
+
+def test_explain_says_how_good_estimates_were() -> None:
+    assert list(start_text.start_lines(SOON, NOON_S)) == [
+        ("Start", "between 12:05 and 13:20 (90 %), likely 12:20"),
+        ("", "of the latest estimates 91 % held"),
+    ]
+
+
+@pytest.mark.parametrize("why", NoEstimate)
+def test_none_has_a_reason_in_words(why: NoEstimate) -> None:
+    none = StartEstimate(none=why.value)
+    text = start_text.start_text(none, NOON_S)
+    assert text.startswith("no estimate of its start: ")
+    assert not text.endswith(f": {why.value}")
+    assert start_text.start_json(none) == {"none": why.value}
+
+
+def test_a_reason_of_a_newer_daemon_is_told_as_it_is() -> None:
+    none = StartEstimate(none="it rains")
+    assert start_text.start_text(none, NOON_S) == "no estimate of its start: it rains"
+
+
+def test_what_does_not_wait_has_no_line() -> None:
+    gone = StartEstimate(none=NoEstimate.NOT_WAITING.value)
+    assert list(start_text.start_lines(gone, NOON_S)) == []
+    assert list(start_text.start_lines(None, NOON_S)) == []
+
+
+def test_json_has_the_interval() -> None:
+    found = start_text.start_json(SOON)
+    assert found is not None
+    assert (found["earliest_s"], found["latest_s"]) == (SOON.earliest_s, SOON.latest_s)
+    assert start_text.start_json(None) is None
+
+
+def test_status_says_how_many_held() -> None:
+    row = StartsRow(frac=0.9, judged=730, latest=500, hit_frac=0.91)
+    assert start_text.hits_text(row) == (
+        "91 % of the latest 500 intervals held, 90 % aimed at; 730 judged"
+    )
+    none = StartsRow(frac=0.9, judged=0, latest=0, hit_frac=0.0)
+    assert start_text.hits_text(none) == "no estimate has been judged yet"

@@ -1,0 +1,66 @@
+"""Corrected intervals: wide where they failed, and told together with how often they held."""
+
+from __future__ import annotations
+
+from math import inf
+
+from federator.sched.starts.calibration import COVERAGE, Calibration, Wait
+
+PLAYED = Wait(60.0, 120.0, 240.0)
+
+
+def judged(known: Calibration, classes: tuple[str, ...], wait_s: float, times: int = 1) -> None:
+    for _ in range(times):
+        given = known.corrected(PLAYED, classes)
+        known.judge(given, classes, hit=given.holds(wait_s), later=wait_s > given.likely_s)
+
+
+def test_nothing_is_corrected_before_anything_is_known() -> None:
+    given = Calibration().corrected(PLAYED, ("size 1",))
+    assert [round(wait_s) for wait_s in given] == [60, 120, 240]
+
+
+def test_what_always_comes_later_than_played_is_moved_there() -> None:
+    known = Calibration()
+    judged(known, ("size 1",), 1200.0, 200)
+    given = known.corrected(PLAYED, ("size 1",))
+    assert 1100 < given.likely_s < 1300
+    assert given.holds(1200.0)
+
+
+def test_an_interval_that_always_holds_becomes_narrower() -> None:
+    known = Calibration()
+    judged(known, (), 120.0, 30)
+    given = known.corrected(PLAYED, ())
+    assert given.latest_s - given.earliest_s < 100.0
+    assert given.earliest_s <= given.likely_s <= given.latest_s
+
+
+def test_a_class_that_fails_widens_itself_more_than_others() -> None:
+    known = Calibration()
+    judged(known, ("size 1",), 3000.0, 20)
+    judged(known, ("size 2",), 120.0, 20)
+    failed, held = known.corrected(PLAYED, ("size 1",)), known.corrected(PLAYED, ("size 2",))
+    assert failed.likely_s > held.likely_s
+
+
+def test_what_lies_beyond_the_horizon_stays_there() -> None:
+    known = Calibration()
+    judged(known, (), 120.0, 30)
+    assert known.corrected(Wait(60.0, 120.0, inf), ()).latest_s == inf
+
+
+def test_the_hit_rate_is_of_the_latest_that_were_judged() -> None:
+    known = Calibration()
+    assert (known.judged, known.hit_frac) == (0, 0.0)
+    for hit in (True, True, True, False):
+        known.judge(PLAYED, (), hit=hit, later=False)
+    assert (known.judged, known.hit_frac) == (4, 0.75)
+
+
+def test_one_that_was_saved_corrects_as_before() -> None:
+    known, again = Calibration(), Calibration()
+    judged(known, ("size 1",), 900.0, 25)
+    again.restore(known.saved())
+    assert again.corrected(PLAYED, ("size 1",)) == known.corrected(PLAYED, ("size 1",))
+    assert 0 < COVERAGE < 1

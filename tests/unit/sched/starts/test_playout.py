@@ -1,0 +1,78 @@
+"""A play of the queue: who starts when, if runs take as long as they were drawn to."""
+
+from __future__ import annotations
+
+from math import inf
+
+from federator.sched.starts.playout import Coming, Play, PlayedRun, PlayShape, Pool
+
+
+def one_node(gpus: int, *pools: int) -> PlayShape:
+    return PlayShape(gpus, 1, gpus, pools or (0,))
+
+
+def waiting(shape: PlayShape, runs_s: float = 100.0) -> Coming:
+    return Coming(0.0, shape, runs_s)
+
+
+def test_a_workload_starts_when_enough_has_ended_on_one_node() -> None:
+    pools = [Pool([2, 2])]
+    running = [PlayedRun(0, ((0, 6),), 50.0), PlayedRun(0, ((1, 6),), 80.0)]
+    assert Play(pools, running, [waiting(one_node(8))]).run(inf) == [50.0]
+
+
+def test_gpus_that_are_free_on_several_nodes_do_not_make_a_whole_node() -> None:
+    pools = [Pool([4, 4])]
+    running = [PlayedRun(0, ((0, 4),), 500.0)]
+    assert Play(pools, running, [waiting(one_node(8))]).run(inf) == [500.0]
+
+
+def test_a_gang_waits_until_it_has_all_its_nodes() -> None:
+    pools = [Pool([0, 0, 0])]
+    running = [PlayedRun(0, ((node, 8),), 10.0 * (node + 1)) for node in range(3)]
+    gang = PlayShape(16, 2, 8, (0,))
+    assert Play(pools, running, [waiting(gang)]).run(inf) == [20.0]
+
+
+def test_gpus_asked_for_in_all_may_come_from_any_nodes() -> None:
+    pools = [Pool([3, 3])]
+    running = [PlayedRun(0, ((0, 1),), 30.0), PlayedRun(0, ((1, 1),), 60.0)]
+    assert Play(pools, running, [waiting(PlayShape(7, 0, 0, (0,)))]).run(inf) == [30.0]
+
+
+def test_the_first_by_rank_goes_first_and_others_pass_it_by_where_it_does_not_fit() -> None:
+    pools = [Pool([0])]
+    running = [PlayedRun(0, ((0, 4),), 10.0), PlayedRun(0, ((0, 4),), 200.0)]
+    queue = [waiting(one_node(8)), waiting(one_node(4), 50.0), waiting(one_node(4), 50.0)]
+    # At 10 s the second starts, at 60 s the third; at 200 s the first has all of the node.
+    assert Play(pools, running, queue).run(inf) == [200.0, 10.0, 60.0]
+
+
+def test_nothing_starts_before_something_ends() -> None:
+    """The pass before has tried it: there is a reason that a play does not know."""
+    assert Play([Pool([8])], [], [waiting(one_node(1))]).run(inf) == [inf]
+
+
+def test_what_comes_meanwhile_takes_what_is_free() -> None:
+    pools = [Pool([4])]
+    running = [PlayedRun(0, ((0, 4),), 100.0)]
+    coming = iter([Coming(20.0, one_node(4), 300.0), Coming(1000.0, one_node(1), 1.0)])
+    # Without it a whole node would be free at 100 s.
+    assert Play(pools, running, [waiting(one_node(8))], coming).run(inf) == [320.0]
+
+
+def test_a_play_ends_where_what_may_come_is_no_longer_known() -> None:
+    running = [PlayedRun(0, ((0, 8),), 100.0)]
+    coming = iter([Coming(20.0, one_node(1), 1.0)])
+    assert Play([Pool([0])], running, [waiting(one_node(8))], coming).run(inf) == [inf]
+
+
+def test_a_start_beyond_the_horizon_is_not_known() -> None:
+    running = [PlayedRun(0, ((0, 8),), 100.0)]
+    assert Play([Pool([0])], running, [waiting(one_node(8))]).run(99.0) == [inf]
+
+
+def test_a_workload_starts_in_none_but_the_pools_that_it_may_use() -> None:
+    pools = [Pool([0]), Pool([0])]
+    running = [PlayedRun(0, ((0, 8),), 10.0), PlayedRun(1, ((0, 8),), 70.0)]
+    assert Play(pools, running, [waiting(one_node(8, 1))]).run(inf) == [70.0]
