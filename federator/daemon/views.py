@@ -26,6 +26,7 @@ from federator.model.submission import Option, Submission
 from federator.model.viewer import Viewer
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
+from federator.sched.passes.spoken import Spoken
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.credit import CreditWeights, usage_shares
@@ -188,7 +189,8 @@ def queue_rows(
     wanted = _wanted(federation.ledger, call, viewer)
     groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
     kept = most_telling(groups, limit)
-    rows = tuple(_row_of(group, call, federation, ranks) for group in kept)
+    spoken = Spoken() if call.brief else None
+    rows = tuple(_row_of(group, call, federation, ranks, spoken) for group in kept)
     return rows, len(wanted) - sum(map(len, kept))
 
 
@@ -219,14 +221,18 @@ def outcome_of(
     failed = [entry for entry in wanted if entry.state is not WorkloadState.COMPLETED]
     highest = max((1 if e.signal else exit_code_of(e) or 1 for e in failed), default=0)
     shown = sorted(failed, key=lambda entry: entry.reason is None)[:limit]
-    rows = tuple(_row(entry, federation, None, brief=False) for entry in shown)
+    rows = tuple(_row(entry, federation, None, None) for entry in shown)
     return QueueOutcome(failed=len(failed), exit_code=highest), rows
 
 
 def _row_of(
-    group: Group, call: QueueCall, federation: Federation, ranks: RankSnapshot | None
+    group: Group,
+    call: QueueCall,
+    federation: Federation,
+    ranks: RankSnapshot | None,
+    spoken: Spoken | None,
 ) -> QueueRow:
-    row = _row(group[0], federation, ranks, brief=call.brief)
+    row = _row(group[0], federation, ranks, spoken)
     waits = group[0].state not in AT_SITE and group[0].state not in TERMINAL
     if call.files:
         row = msgspec.structs.replace(row, **_files(group[0]))
@@ -274,13 +280,22 @@ def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
 
 
 def _row(  # one field a line
-    entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None, *, brief: bool
+    entry: WorkloadRecord,
+    federation: Federation,
+    ranks: RankSnapshot | None,
+    spoken: Spoken | None,
 ) -> QueueRow:
+    """A row; a brief one with ``spoken``."""
+    brief = spoken is not None
     w, site = entry.workload, federation.sites.get(entry.site)
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
-    refusals = federation.refusals_of(entry) if entry.state is WorkloadState.PENDING else NOTHING
+    waits = entry.state is WorkloadState.PENDING
+    refusals = federation.refusals_of(entry, spoken) if waits else NOTHING
+    reason = main_reason(entry, refusals)
+    if spoken is not None:
+        reason = spoken.in_terms_of(w.jobs, reason)
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -304,7 +319,7 @@ def _row(  # one field a line
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
         exit_code=exit_code_of(entry),
         signal=entry.signal,
-        reason=main_reason(entry, refusals),
+        reason=reason,
         refusals={} if brief else {str(s): r for s, r in refusals.items()},
         offers={} if brief else entry.offers,
         lending=None if brief or entry.award is None else entry.award.lending,

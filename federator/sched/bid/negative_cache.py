@@ -250,6 +250,14 @@ def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) ->
     return replace(refusal, reasons=tuple([_described(names, r) for r in refusal.reasons]))
 
 
+def reason_renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], reason: Reason) -> Reason:
+    """As ``renamed``, of one reason."""
+    if len(jobs) == 1 and jobs[0].name == known_jobs[0].name:
+        return reason
+    names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
+    return _described(names, reason)
+
+
 def _described(names: Mapping[str, str], reason: Reason) -> Reason:
     described = _of(reason, names.get(reason.job, reason.job), reason.needed)
     if not reason.apart:

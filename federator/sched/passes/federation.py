@@ -56,6 +56,7 @@ from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.spoken import Spoken
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
@@ -265,9 +266,11 @@ class Federation:
         view = self.sites.get(site)
         return view is not None and view.ready
 
-    def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
-        """Why a workload waits: the federation's own reason (under ""), or each site's."""
-        return self.rounds.memory.refusals_of(entry, self._seen_s)
+    def refusals_of(
+        self, entry: WorkloadRecord, spoken: Spoken | None = None
+    ) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits: as ``PassMemory.refusals_of``."""
+        return self.rounds.memory.refusals_of(entry, self._seen_s, spoken)
 
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""

@@ -7,7 +7,7 @@ from math import inf
 
 from federator.model.event import Claimed
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import SiteName
+from federator.model.workload import Job, SiteName
 from federator.sched.passes.availability import unavailable
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
@@ -17,6 +17,7 @@ from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import RoundSeries
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.spoken import OfShape, Spoken
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
@@ -100,8 +101,13 @@ class PassMemory:
 
     # ---- for people ----
 
-    def refusals_of(self, entry: WorkloadRecord, now_s: float) -> Mapping[SiteName, Refusal]:
-        """Why a workload waits: the federation's own reason under "", else that of each site."""
+    def refusals_of(
+        self, entry: WorkloadRecord, now_s: float, spoken: Spoken | None = None
+    ) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits: the federation's own reason under "", else that of each site.
+
+        With ``spoken`` sites' refusals may be in the names of other jobs; see there.
+        """
         if self.claims is not None and entry.workload.id in self._ledger.claims:
             return self.claims.refusals(entry, now_s)
         nowhere = data_nowhere(self._ledger, entry.workload.data)
@@ -115,17 +121,31 @@ class PassMemory:
             return {SiteName(""): own}
         if not (self._series.begun or entry.workload.data):
             return entry.refusals
-        jobs, number = entry.workload.jobs, lane.shape.number
+        return self._of_sites(entry, lane.shape.number, now_s, spoken or Spoken())
+
+    def _of_sites(
+        self, entry: WorkloadRecord, number: int, now_s: float, spoken: Spoken
+    ) -> Mapping[SiteName, Refusal]:
+        jobs, uses = entry.workload.jobs, entry.workload.data
+        said, is_all = spoken.of(number, jobs, lambda: self._of_shape(number, jobs, now_s))
+        own = _own_reasons(entry)
+        if is_all and not own and not uses:
+            return said
+        before = {} if is_all else entry.refusals
+        lacking = data_refusals(self._ledger, uses, self._sites)
+        if lacking:
+            away = unavailable(self._sites, self._ledger)
+            lacking = {site: why for site, why in lacking.items() if site not in away}
+        return {**before, **said, **lacking, **own}
+
+    def _of_shape(self, number: int, jobs: tuple[Job, ...], now_s: float) -> OfShape:
         away = unavailable(self._sites, self._ledger)
-        found = {
-            site: away.get(site) or self.known.refusal(site, number, jobs, now_s)
+        said = {
+            site: refusal
             for site in self._sites
+            if (refusal := away.get(site) or self.known.refusal(site, number, jobs, now_s))
         }
-        said = {site: refusal for site, refusal in found.items() if refusal is not None}
-        before = {} if said and len(said) == len(found) else entry.refusals
-        lacking = data_refusals(self._ledger, entry.workload.data, self._sites)
-        lacking = {site: why for site, why in lacking.items() if site not in away}
-        return {**before, **said, **lacking, **_own_reasons(entry)}
+        return OfShape(said, is_all=bool(said) and len(said) == len(self._sites))
 
     def needed_gpus(self) -> list[tuple[Claimed, int]]:
         """The claims in their order, each with the GPUs that are still to be evicted for it."""
