@@ -18,7 +18,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.cancel_ids import job_ids, of_federation
-from federator.cli.client import ask
+from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
@@ -42,24 +42,16 @@ from federator.cli.text import printable, unexpected
 from federator.errors import InvalidRequest
 from federator.slurm.options.quantities import MAX_ARRAY_INDEX
 from federator.wire.client_protocol import (
-    ErrorReply,
     NodesCall,
     NodesReply,
     QueueCall,
     QueueReply,
-    SiteRow,
-    SitesCall,
-    SitesReply,
     StatusCall,
     StatusReply,
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, unpacked_nodes
-from federator.wire.replies import Reply
 
 _COLUMN: Final = {column.name: column for column in COLUMNS}
-
-Record = tuple[tuple[tuple[str, str], ...], ...]
-"""Lines of fields with their values."""
 
 
 def show(given: Given, words: Sequence[str]) -> int:
@@ -112,13 +104,6 @@ def _numbered(name: str) -> list[tuple[int, str]]:
     return [(int(word) if word.isdecimal() else -1, word) for word in re.split(r"(\d+)", name)]
 
 
-def _asked(message: QueueCall | NodesCall | SitesCall | StatusCall) -> Reply:
-    reply = ask(message, lambda text: print(printable(f"fscontrol: {text}"), file=sys.stderr))
-    if isinstance(reply, ErrorReply):
-        raise InvalidRequest(reply.message)
-    return reply
-
-
 # ---- the federation ----
 
 
@@ -132,7 +117,7 @@ def ping() -> int:
 
 
 def _status() -> StatusReply:
-    reply = _asked(StatusCall())
+    reply = asked(StatusCall())
     if not isinstance(reply, StatusReply):
         raise unexpected(reply)
     return reply
@@ -169,7 +154,7 @@ def _as_json(kind: str, names: Sequence[str]) -> int:
 
 def _queue(names: Sequence[str]) -> QueueReply:
     ids = job_ids(names, to_look=True) if names else ()
-    reply = _asked(QueueCall(ids=ids, ended=bool(ids), collapsed=True, files=True, details=True))
+    reply = asked(QueueCall(ids=ids, ended=bool(ids), collapsed=True, files=True, details=True))
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
     return reply
@@ -233,15 +218,14 @@ def _word(column: str, shown: Shown) -> str:
 def _times(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
     row = shown.row
     yield (
-        ("SubmitTime", _known(row.submitted_at_s)),
-        ("EligibleTime", _known(eligible_s(shown))),
+        ("SubmitTime", known_time(row.submitted_at_s)),
+        ("EligibleTime", known_time(eligible_s(shown))),
     )
     end = end_s(shown)
-    yield ("StartTime", _known(row.started_at_s)), ("EndTime", _known(0.0 if end == inf else end))
-
-
-def _known(at_s: float) -> str:
-    return time_text(at_s) if at_s else "Unknown"
+    yield (
+        ("StartTime", known_time(row.started_at_s)),
+        ("EndTime", known_time(0.0 if end == inf else end)),
+    )
 
 
 def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -284,7 +268,7 @@ def _files(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
 
 
 def _site_nodes() -> tuple[list[tuple[str, SiteNodes]], list[str]]:
-    reply = _asked(NodesCall())
+    reply = asked(NodesCall())
     if not isinstance(reply, NodesReply):
         raise unexpected(reply)
     silent = [f"fscontrol: {row.site}: {row.detail}" for row in reply.sites if not row.nodes]
@@ -366,34 +350,7 @@ def _yes(is_so: bool) -> str:
 # ---- sites ----
 
 
-def _sites(names: Sequence[str]) -> tuple[list[Record], list[str]]:
-    reply = _asked(SitesCall())
-    if not isinstance(reply, SitesReply):
-        raise unexpected(reply)
-    found = [row for row in reply.sites if not names or row.name in names]
-    missing = set(names) - {row.name for row in found}
-    return [_site(row) for row in found], [f"Site {name} not found" for name in sorted(missing)]
-
-
-def _site(row: SiteRow) -> Record:
-    nodes = sum(
-        p.nodes_allocated + p.nodes_mixed + p.nodes_idle + p.nodes_drained + p.nodes_down
-        for p in row.partitions
-    )
-    gpus = sum(p.gpus for p in row.partitions)
-    return (
-        (("SiteName", row.name), ("Region", row.region), ("State", "UP" if row.up else "DOWN")),
-        (("SlurmVersion", row.slurm_version or "Unknown"), ("DownSince", _known(row.down_since_s))),
-        (
-            ("TotalNodes", str(nodes)),
-            ("TotalGPUs", str(gpus)),
-            ("AllocGPUs", str(sum(p.gpus_alloc for p in row.partitions))),
-        ),
-        (("Partitions", ",".join(dict.fromkeys(p.partition for p in row.partitions))),),
-    )
-
-
 KINDS: Final[Mapping[str, Callable[[Sequence[str]], tuple[list[Record], list[str]]]]] = (
-    MappingProxyType({"job": _jobs, "node": _nodes, "partition": _partitions, "site": _sites})
+    MappingProxyType({"job": _jobs, "node": _nodes, "partition": _partitions, **SITE_KINDS})
 )
 """What is shown as records; see ``control_words.SHOWN`` for the rest."""

@@ -96,7 +96,7 @@ SHOWN: Final[Mapping[str, Word]] = MappingProxyType(
         "federation": Word(instead="show site has its sites"),
         "frontend": _OF_A_SITE,
         "licenses": _OF_A_SITE,
-        "reservation": _OF_A_SITE,
+        "reservation": Word("Reservations of all sites, or NAME, or SITE:NAME."),
         "slurmd": _OF_A_SITE,
         "step": Word(instead="fsacct shows attempts; their steps only their site knows"),
         "topoconf": _OF_A_SITE,

@@ -11,6 +11,7 @@ import pytest
 from federator.cli import client, fscontrol
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
+from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
     BudgetRow,
     Call,
@@ -57,6 +58,13 @@ NODES = SiteNodes(
 )
 PART = PartitionSummary(partition="gpu", gpu_type="a100", nodes_idle=1, nodes_drained=1, gpus=4)
 
+WINDOW = SiteWindow(
+    name="weekend",
+    starts_at_s=1_795_000_000.0,
+    ends_at_s=1_795_086_400.0,
+    nodes=("n1", "n2"),
+    maintenance=True,
+)
 STATUS = StatusReply(
     federation="demo",
     now_s=9.0,
@@ -86,7 +94,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
                 return NodesReply(sites=(known, SiteNodesRow(site="cedar", detail="is down")))
             if isinstance(message, StatusCall):
                 return STATUS
-            row = SiteRow(name="alpine", region="west", up=True, partitions=(PART,))
+            row = SiteRow(
+                name="alpine", region="west", up=True, partitions=(PART,), windows=(WINDOW,)
+            )
             return SitesReply(sites=(row,))
 
         monkeypatch.setattr(client, "call", call)
@@ -149,12 +159,19 @@ def test_host_names_are_written_out_without_a_daemon(
     assert run("show", "hostnames")[1] == "n1\nn2\n"
 
 
+def test_reservations_are_shown_with_their_site(run: Run) -> None:
+    status, out, err = run("-o", "show", "reservation")
+    assert (status, err) == (0, "")
+    assert out.startswith("ReservationName=weekend Site=alpine StartTime=2026-11-")
+    assert "Duration=1-00:00:00 Nodes=n[1-2] NodeCnt=2 Flags=MAINT State=INACTIVE\n" in out
+    assert run("-o", "show", "res=alpine:weekend")[1] == out
+    assert run("show", "reservation", "nosuch")[::2] == (1, "Reservation nosuch not found\n")
+
+
 def test_what_is_not_shown_here_is_refused(run: Run) -> None:
-    status, out, err = run("show", "reservation")
+    status, out, err = run("show", "topology")
     assert (status, out) == (1, "")
-    assert err == (
-        "fscontrol: error: show reservation: it is each site's own; use scontrol there\n"
-    )
+    assert err == "fscontrol: error: show topology: it is each site's own; use scontrol there\n"
 
 
 def test_settings_that_programs_ask_for_are_shown_as_scontrol_shows_them(run: Run) -> None:
