@@ -23,7 +23,8 @@ SPANK_PLUGIN(federator, 1)
 
 enum {
     MAX_DATASETS = 32,
-    MAX_DATASET_BYTES = 128,
+    MAX_DATASET_BYTES = 128, /* of a name */
+    MAX_VERSION_BYTES = 64,
     MAX_PROJECT_BYTES = 64,
     MAX_GPU_TYPES = 64,
     MAX_PARALLEL = 4096,
@@ -31,7 +32,7 @@ enum {
     MAX_ARRAY_INDEX = 4000000,
     MAX_ARRAY_TASKS = 10000,
     MAX_DIGITS = 18,
-    DATASETS_BYTES = MAX_DATASETS * (MAX_DATASET_BYTES + 1),
+    DATASETS_BYTES = MAX_DATASETS * (MAX_DATASET_BYTES + MAX_VERSION_BYTES + sizeof "@:ro,"),
     NUMBERS_BYTES = 64,
     SHOWN_BYTES = 60, /* of a refused value */
     NAME_BYTES = 96,
@@ -113,17 +114,32 @@ static bool read_project(const char *text, char *value, size_t size)
     return length && text[length] == '\0' && snprintf(value, size, "%s", text) < (int)size;
 }
 
+/* Read NAME[@VERSION][:ro|:rw]; returns what follows it, or NULL. */
+static const char *dataset(const char *at)
+{
+    size_t length = name_length(at, "._/-", MAX_DATASET_BYTES);
+
+    if (length == 0)
+        return NULL;
+    at += length;
+    if (*at == '@') {
+        length = name_length(++at, "._-", MAX_VERSION_BYTES);
+        if (length == 0)
+            return NULL;
+        at += length;
+    }
+    return strncmp(at, ":ro", 3) == 0 || strncmp(at, ":rw", 3) == 0 ? at + 3 : at;
+}
+
 static bool read_datasets(const char *text, char *value, size_t size)
 {
     const char *at = text;
     int names;
 
     for (names = 1; names <= MAX_DATASETS; names++) {
-        size_t length = name_length(at, "._/-", MAX_DATASET_BYTES);
-
-        if (length == 0)
+        at = dataset(at);
+        if (at == NULL)
             return false;
-        at += length;
         if (*at == '\0')
             return snprintf(value, size, "%s", text) < (int)size;
         if (*at++ != ',')
@@ -245,8 +261,9 @@ static const struct fed_option options[] = {
             "must be between 1 and 4096", "FED_PP", false},
     [DATASET] = {"fed-dataset", "NAMES", "data sets that the job reads, as FED_DATASET", REQUIRED,
                  read_datasets,
-                 "name at most 32 data sets like imagenet/v2,wiki.en, each of 1 to 128 of "
-                 "A-Z a-z 0-9 . _ / -, its parts beginning with a letter or digit",
+                 "name at most 32 data sets, NAME[@VERSION][:ro|:rw] each, like "
+                 "imagenet/v2,wiki.en@3:ro; a name has 1 to 128 of A-Z a-z 0-9 . _ / -, a version "
+                 "1 to 64 and no /; parts begin with a letter or digit",
                  "FED_DATASET", false},
     [ELASTIC] = {"fed-elastic", "MIN-MAX", "nodes that the job can run on, as FED_ELASTIC",
                  REQUIRED, read_elastic,

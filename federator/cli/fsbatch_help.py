@@ -86,12 +86,17 @@ GROUPS: Final = (
         ),
     ),
     OptionGroup(
-        "These are carried to the job (FED_PROJECT, FED_DATASET, FED_ELASTIC) and shown (federator "
-        "explain); nothing acts on them yet, but for a tenant that takes no job without a project:",
+        "This says where its data is; it starts only there:",
+        (
+            Flag("fed-dataset", "", "NAME[@VERSION][:ro|:rw][,...]", "Data sets of the catalogue "
+                 "(federator data list); FED_DATASET_NAME has the path of each."),
+        ),
+    ),
+    OptionGroup(
+        "These are carried to the job (FED_PROJECT, FED_ELASTIC) and shown (federator explain); "
+        "nothing acts on them yet, but for a tenant that takes no job without a project:",
         (
             Flag("fed-project", "", "NAME", "The project it belongs to."),
-            Flag("fed-dataset", "", "NAME[,NAME]", "Data sets that it reads, e.g. "
-                 "imagenet/v2,wiki.en."),
             Flag("fed-elastic", "", "MIN-MAX", "On how many nodes it could run; --nodes lies "
                  "within."),
         ),

@@ -259,6 +259,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),
     ReasonCode.SAVES: _saves,
     ReasonCode.CLAIM: _claim,
+    ReasonCode.DATA: _named("waits for data sets that are not here"),
     ReasonCode.UNKNOWN: _named("for a reason that this release does not know"),
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
     ReasonCode.NO_PROGRESS: _no_progress,

@@ -162,6 +162,7 @@ class Effects:
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
             shared=self._all_shared,
+            data=command.data,
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from federator.config import FederationConfig
+from federator.daemon.data_calls import data_uses
 from federator.daemon.dependency import known_dependency
 from federator.errors import InvalidRequest
 from federator.model.event import Draft
@@ -50,6 +51,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         signal_lead_s=asked.signal_lead_s,
         project=asked.project,
         datasets=asked.datasets,
+        data=data_uses(asked.datasets, user, config, ledger.catalogue),
         elastic=asked.elastic,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from federator.model.data_use import DataPath
 from federator.model.dataset import DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
 from federator.model.drain import DrainRefusal
@@ -259,6 +260,7 @@ class LaunchAt:
     priority: int = 0
     within_quota: bool = False
     credit: float = 0.0
+    data: tuple[DataPath, ...] = ()  # where it finds its data sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

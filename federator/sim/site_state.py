@@ -77,6 +77,7 @@ class SiteState:
             freed=freed,
             keeps_claims=True,
             keeps_wishes=True,
+            keeps_data=True,
         )
 
     def take(self, order: LaunchAt) -> SimulatedAttempt:

@@ -1,21 +1,25 @@
 """Makes the text of the helper as sites have it: one file, for those to read who let it run.
 
-The package has it as two modules; ``site_exec`` imports the other one by one line, and that line
-is replaced by the module.
+The package has it as three modules; ``site_exec`` imports each of the others by one line, and that
+line is replaced by the module.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 import federator
 
 HELPER_SOURCE: Final = Path(federator.__file__).resolve().parent / "slurm/site_exec.py"
-_IMPORT: Final = "from federator.slurm.site_tidy import remove_folders\n"
+_IMPORT: Final = re.compile(r"^from federator\.slurm\.(site_\w+) import .*\n", re.MULTILINE)
 
 
 def helper_of(source: str) -> str:
     """Return the helper in one piece, given the text of ``site_exec``."""
-    part = HELPER_SOURCE.with_name("site_tidy.py")
-    return source.replace(_IMPORT, part.read_text(encoding="utf-8"))
+
+    def module(found: re.Match[str]) -> str:
+        return HELPER_SOURCE.with_name(f"{found[1]}.py").read_text(encoding="utf-8")
+
+    return _IMPORT.sub(module, source)

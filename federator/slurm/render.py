@@ -20,12 +20,12 @@ The submission and its plan become argv, script and environment; nothing passes 
   FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET
-  and FED_CONTINUE=1; for a job of one component also FED_TP, FED_PP and FED_ELASTIC as asked for,
-  and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of every
-  node is on rail r of a rail-optimised fabric. PATH keeps the user's order with the site's
-  default behind. A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every
-  exec of the job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left
-  out.
+  and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for a job of one component
+  also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each node, if it has
+  all of them on every node: then GPU r of every node is on rail r of a rail-optimised fabric. PATH
+  keeps the user's order with the site's default behind. A variable longer than the kernel takes
+  (``MAX_VARIABLE_BYTES``) would make every exec of the job fail; it is left out and named in
+  FED_DROPPED_ENV, behind those that fsbatch left out.
 * The umask is that of the shell where the job was submitted, as with sbatch.
 * Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
   to the site's helper, which makes them bytes again.
@@ -148,7 +148,10 @@ _HOST_ONLY: Final = frozenset(
         "JOURNAL_STREAM",
     }
 )
-_HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_", "FED_ARRAY_")
+_HOST_ONLY_PREFIXES: Final = (
+    *("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_"),
+    *("FED_ARRAY_", "FED_DATASET_"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,10 +291,12 @@ def files_to_open(order: LaunchOrder) -> dict[str, object]:
     An output of an earlier attempt that is another UID's is put aside under that one's number.
     """
     earlier = order.attempt.attempt - 1
+    data = [[path.root, path.path, path.write] for path in order.data]
     return {
         "names": opened(order.submission, ids_of(order), user=order.user, name=chosen_name(order)),
         "shared": order.shared,
         "aside": f".{earlier}" if earlier and order.has_run else "",
+        **({"data": data} if data else {}),  # a helper of an older release knows none
     }
 
 
@@ -342,7 +347,9 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
 def _own(order: LaunchOrder) -> dict[str, str]:
     """The variables that only some jobs get: what was said of them, their shape, where to save."""
     array = {f"FED_ARRAY_{name}": value for name, value in _array(order).items()}
-    return array | _from_federation(order) | _shape(order) | _checkpoint(order) | _interval(order)
+    data = {path.variable: path.absolute for path in order.data}
+    own = array | _from_federation(order) | data
+    return own | _shape(order) | _checkpoint(order) | _interval(order)
 
 
 def _dependency(order: LaunchOrder) -> dict[str, str]:

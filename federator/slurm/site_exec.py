@@ -9,7 +9,7 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
      "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",
      "files": {"names": [["output", "/folder", "name"], ...], "shared": ["/...", ...],
-               "aside": ".1"}, "start_by_s": 1795213807.5}
+               "aside": ".1", "data": [["/root", "path", false], ...]}, "start_by_s": 1795213807.5}
                                                         -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch|steps|program|all"}
@@ -28,7 +28,8 @@ The exit status is 66 where files of the job cannot be opened and sbatch was not
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_tidy`` is written into it (``site_installer.helper``): a site has one file to look through.
+``site_files`` and ``site_tidy`` are written into it (``site_installer.helper``): a site has one
+file to look through.
 """
 
 import contextlib
@@ -45,6 +46,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
@@ -212,14 +214,19 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
 def check_files(files: "dict[str, Any]") -> None:
     """Accept files by option, folder and name ("" where only Slurm knows it), and what is shared.
 
-    ``aside`` is appended to the name of an output that is in the way; "" leaves it there.
+    ``aside`` is appended to the name of an output that is in the way; "" leaves it there. ``data``
+    may be left out: roots and paths of data sets.
     """
-    names, shared, aside = take({"op": "", **files}, names=list, shared=list, aside=str)
+    kinds = {"names": list, "shared": list, "aside": str, "data": list}
+    names, shared, aside, data = take({"op": "", "data": [], **files}, **kinds)
     check(re.fullmatch(r"(\.[0-9]+)?", aside), "aside is a number")
     for file in names:
         check_form(file, (str, str, str), "a file has option, folder and name")
         check_texts(file, "files")
     check_texts(shared, "shared")
+    for each in data:
+        check_form(each, (str, str, bool), "a data set has root, path, and if it is written to")
+        check_texts(each[:2], "data")
 
 
 def make_ready(files: "dict[str, Any]", umask: int) -> None:
@@ -230,6 +237,9 @@ def make_ready(files: "dict[str, Any]", umask: int) -> None:
     aside. Only of what lies in shared folders a login node sees what the compute nodes see.
     """
     os.umask(umask)
+    for root, path, write in files.get("data", []):
+        wrong = data_mistake(encode(root), encode(path), write)
+        check(not wrong, f"data set {root}/{path}: {wrong}")
     for option, folder, name in files["names"]:
         at = encode(folder)
         if option != "input":
@@ -241,26 +251,6 @@ def make_ready(files: "dict[str, Any]", umask: int) -> None:
         real = os.path.join(os.path.realpath(at), b"")
         if any(real.startswith(os.path.join(encode(root), b"")) for root in files["shared"]):
             check(not wrong, wrong)
-
-
-def put_aside(path: bytes, number: int) -> None:
-    """Rename another UID's file that this user cannot write, to the first free number from here.
-
-    It is renamed over an empty file of our own, so nothing is lost. A link would not do: Linux lets
-    nobody link to what he cannot write.
-    """
-    state = os.lstat(path)
-    foreign = stat.S_ISREG(state.st_mode) and state.st_uid != os.getuid()
-    if not foreign or os.access(path, os.W_OK):
-        return
-    while os.path.lexists(path + b".%d" % number):
-        number += 1
-    free = path + b".%d" % number
-    os.close(os.open(free, NEW, 0o600))
-    try:
-        os.rename(path, free)
-    except OSError:
-        os.unlink(free)
 
 
 def why_not(option: str, folder: str, name: str) -> str:

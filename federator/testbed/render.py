@@ -282,6 +282,7 @@ def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) ->
             "a100": {"mem_gib": 80, "nvlink": True, "weight": 1.0},
             "h100": {"mem_gib": 80, "nvlink": True, "weight": 2.0},
         },
+        "storage": {region: {"mounts": mounts} for region, mounts in _mounts(ports).items()},
         "sites": {site.name: _site_entry(site, port) for site, port in ports},
         "tenants": {
             tenant.name: {
@@ -295,6 +296,14 @@ def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) ->
     return "# Written by `federator testbed up`; edits are lost at the next one.\n" + _yaml(
         document
     )
+
+
+def _mounts(ports: Sequence[tuple[SiteLayout, int]]) -> dict[str, dict[str, str]]:
+    """Each region's shared folder as a storage domain of its name: the path at each site."""
+    mounts: dict[str, dict[str, str]] = {}
+    for site, _ in ports:
+        mounts.setdefault(site.region, {})[site.name] = f"/shared/{site.region}"
+    return mounts
 
 
 def _site_entry(site: SiteLayout, port: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import SiteUnavailable
+from federator.model.data_use import DataPath
 from federator.model.plan import JobPlan, Shrink
 from federator.model.site import AttemptReport, GpuModel, Snapshot
 from federator.model.site_message import (
@@ -140,6 +141,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     has_run: bool = False
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
+    data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
 
 
 class SignalTo(Enum):

@@ -285,7 +285,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site
     preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
-    project: str = ""  # this and the next two as the user said; nothing acts on them
+    project: str = ""  # this and the next two as the user said
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
     work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site

@@ -25,7 +25,7 @@ BOTH = f"""#!/bin/sh
 #SBATCH --fed-tp=02 --fed-pp=2 --fed-dataset=imagenet/v2,wiki.en --fed-elastic=4-8
 #SBATCH --fed-project=grant-42 --fed-continue --fed-priority=7
 #SBATCH --fed-gpu-types=a100,h100 --fed-gpu-mem=40G --fed-nvlink
-{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT|TICKET)'
+{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT|TICKET|DATASET_)'
 srun -N1 -n1 /bin/sh -c 'echo step $FED_TP $FED_DATASET $FED_PROJECT'
 sleep 5
 """
@@ -266,6 +266,13 @@ def assert_ours_is_clean(log: str) -> None:
 def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
     federation: Running, go: Callable[..., None]
 ) -> None:
+    for name in ("imagenet/v2", "wiki.en"):  # the roots of storage themselves hold no data
+        places = []
+        for region, site in (("west", "alpine"), ("east", "cedar")):
+            at(site, "mkdir", "-m", "755", "-p", f"/shared/{region}/sets-of-tests")
+            places += ["--at", f"{region}:sets-of-tests"]
+        done = federation.run("federator", "data", "add", name, "--share", "all", *places)
+        assert done.returncode == 0, done.stderr
     lasting = BOTH.replace("--time=2", "--time=10").replace("sleep 5\n", until())
     ids = [federation.submit(lasting) for _ in SITES]  # together: none fits twice on one site
     (row, *_) = federation.rows(ids[0])

@@ -223,6 +223,7 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         signal_lead_s=workload.signal_lead_s,
         project=workload.project,
         datasets=workload.datasets,
+        data=workload.data,
         elastic=workload.elastic,
         deadline_at_s=workload.deadline_at_s,
         starts_by_s=workload.starts_by_s,

@@ -8,7 +8,7 @@ from functools import partial
 from federator.model.site_message import BidsMade
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.availability import without_drained
-from federator.sched.passes.bid_validation import Validation, without_wishes
+from federator.sched.passes.bid_validation import Validation, without_data, without_wishes
 from federator.sched.passes.held import Holding
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.transaction import Transaction
@@ -42,11 +42,18 @@ class BidIntake:
         validated = self._validation.validated(came.answers, asked)
         if not came.keeps_wishes:
             validated = without_wishes(validated, asked)
+        if not came.keeps_data:
+            validated = without_data(validated, partial(_uses_data, turn))
         answers = without_drained(validated, turn.ledger, site)
         round_.take(site, answers, generation)
         if came.keeps_claims:
             round_.keeping_claims.add(site)
         self._holding.answered(turn, site, round_.requests, answers)
+
+
+def _uses_data(turn: Transaction, id_: WorkloadId) -> bool:
+    entry = turn.ledger.entries.get(id_)
+    return entry is not None and bool(entry.workload.data)
 
 
 def _jobs_asked(turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId) -> Sequence[Job]:

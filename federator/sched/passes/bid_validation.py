@@ -76,11 +76,24 @@ def without_wishes(
     answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
 ) -> list[SiteAnswer]:
     """The answers of an older agent: without bids that may ignore what it does not know."""
+    return _without(answers, lambda id_: needs_wishes(jobs_of(id_)))
+
+
+def without_data(
+    answers: Iterable[SiteAnswer], uses_data: Callable[[WorkloadId], bool]
+) -> list[SiteAnswer]:
+    """As ``without_wishes``, of one that would give jobs no path of their data sets."""
+    return _without(answers, uses_data)
+
+
+def _without(
+    answers: Iterable[SiteAnswer], lacks: Callable[[WorkloadId], bool]
+) -> list[SiteAnswer]:
     reason = Reason(code=ReasonCode.OLD_RELEASE)
     refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
     return [
         SiteAnswer(id=answer.id, refusal=refusal)
-        if answer.bid is not None and needs_wishes(jobs_of(answer.id))
+        if answer.bid is not None and lacks(answer.id)
         else answer
         for answer in answers
     ]

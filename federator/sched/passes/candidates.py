@@ -22,6 +22,7 @@ from federator.sched.bid.negative_cache import NOBODY, Rights
 from federator.sched.passes.asking_limit import AskingLimit
 from federator.sched.passes.blocked_workloads import BlockedWorkloads
 from federator.sched.passes.claims import Claims
+from federator.sched.passes.data_places import has_data
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import OF_A_LANE
 from federator.sched.passes.pass_budget import PassBudget
@@ -159,6 +160,7 @@ class Candidates:
         id_ = entry.workload.id
         claim, number = self._ledger.claims[id_], lane.shape.number
         others = self._known.bits([site for site in self.sites if site != claim.site])
+        others &= self._data_bits(lane) if lane.data else others
         settled = not others or self._known.is_refused(number, entry.workload.jobs, others)
         here = claim.site in self.sites and (is_again or self._claims.is_worth_asking(claim))
         if (settled and not here) or self._withheld.of(entry) is not None:
@@ -189,8 +191,13 @@ class Candidates:
         """Have one workload in a round of its own, with the right to evict as many as it takes."""
         self.ranked = {ranked.id: ranked}
         tenancy = self._ledger.tenancy
-        home = tenancy.home(tenancy.row(self._ledger.entries[ranked.id].workload.tenant))
-        self.sites = [site for site in self.sites if not home or site in home]
+        workload = self._ledger.entries[ranked.id].workload
+        home = tenancy.home(tenancy.row(workload.tenant))
+        self.sites = [
+            site
+            for site in self.sites
+            if (not home or site in home) and has_data(self._ledger, workload, site)
+        ]
         rights = Rights(request.priority, request.preempt_gpus, home)
         asked = Asked(number, rights, self._known.bits(self.sites))
         self._asked, self._jobs = {ranked.id: asked}, {asked: request.jobs}
@@ -269,11 +276,20 @@ class Candidates:
         return Asked(number, rights, self._bits_for(lane))
 
     def _bits_for(self, lane: Lane) -> int:
-        """The sites that may be asked: those at home, for one that no owner could have evicted."""
+        """The sites that may be asked: those with its data sets.
+
+        For one that no owner could have evicted only those at home.
+        """
         home = self._ledger.tenancy.home(lane.row)
-        if not home or lane.shape.preemptible or not self._withheld.guests.keeps_firm_work_home:
-            return self._shapes.bits
-        return self._known.bits([site for site in self.sites if site in home])
+        bits = self._shapes.bits
+        if home and not lane.shape.preemptible and self._withheld.guests.keeps_firm_work_home:
+            bits = self._known.bits([site for site in self.sites if site in home])
+        return bits & self._data_bits(lane) if lane.data else bits
+
+    def _data_bits(self, lane: Lane) -> int:
+        """The sites where the data sets of a lane are."""
+        having = self._ledger.catalogue.sites_of(lane.data)
+        return self._known.bits([site for site in self.sites if site in having])
 
     def _with_rights_at(self, site: SiteName, window: Sequence[BidRequest]) -> Iterator[BidRequest]:
         """Those that a site may be asked about; only at home with the right to evict."""

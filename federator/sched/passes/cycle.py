@@ -23,6 +23,7 @@ from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
+from federator.sched.passes.data_places import data_refusals
 from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
 from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
@@ -245,6 +246,10 @@ class SchedulingPass:
             self._withheld.was_not_awarded(entry.workload)
             return chosen
         award, kept, lending, standings = chosen
+        data = self._ledger.catalogue.paths(entry.workload.data, award.site)
+        if data is None:  # its last replica there went while sites were asked
+            self._withheld.was_not_awarded(entry.workload)
+            return data_refusals(self._ledger, entry.workload.data, (award.site,))[award.site]
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -257,6 +262,7 @@ class SchedulingPass:
             victims=tuple(map(WorkloadId, award.bid.victims)),
             shrinks=award.bid.shrinks,
             lending=lending,
+            data=data,
         )
         return award, awarded, standings
 
@@ -316,6 +322,8 @@ class SchedulingPass:
             if site not in refusals and not checkpoint_in_reach(entry, site, self._rules):
                 elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
+        if entry.workload.data:
+            refusals = {**data_refusals(self._ledger, entry.workload.data, sites), **refusals}
         for site, by_id in self.round.answers.items():
             answer = by_id.get(entry.workload.id)
             if answer is not None and answer.refusal is not None:

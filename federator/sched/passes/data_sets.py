@@ -48,9 +48,10 @@ def change_catalogue(turn: Transaction, asked: DataAsked) -> None:
     except _Refused as refused:
         turn.commands.append(AnswerDataRefused(client=asked.client, refusal=refused.refusal))
         return
-    for record in changes.records():
+    records = changes.records()
+    for record in records:
         turn.record(record)
-    if changes.records():
+    if records:
         turn.pass_is_due(turn)
     kept, dropped = changes.outcome()
     turn.commands.append(AnswerData(client=asked.client, sets=kept, dropped=dropped))

@@ -25,6 +25,7 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName
 from federator.sched.passes.continuation import limit_at_s
+from federator.sched.passes.data_places import has_data
 from federator.sched.passes.eviction import budget_gpus, prices_of, spared_until_s
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.save_slots import saves_left
@@ -237,7 +238,10 @@ class Drains:
             return False
         drains = self._ledger.drains
         return any(
-            view.ready and name not in drains.by_site and self.rules.reaches(name, entry.site)
+            view.ready
+            and name not in drains.by_site
+            and self.rules.reaches(name, entry.site)
+            and has_data(self._ledger, entry.workload, name)
             for name, view in self._sites.items()
         )
 

@@ -101,7 +101,7 @@ class Federation:
         self._policy = policy
         self.rules = rules
         self._pass_not_before_s = 0.0  # unless a site is ready
-        self._holding = Holding(self.sites, rules)
+        self._holding = Holding(self.sites, rules, self.ledger)
         self._eligibility = Eligibility()
         self._updates: list[ControlAsked] = []  # that wait for the end of the pass
         self.rounds = Rounds(
@@ -246,6 +246,7 @@ class Federation:
                 self.rounds.is_due(turn)  # somebody may be lent what was kept before
             case DataAsked():
                 change_catalogue(turn, observation)
+                self.rounds.data_changed(turn)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)

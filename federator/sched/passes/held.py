@@ -2,8 +2,8 @@
 
 A site refuses for good when its sbatch refuses the submission itself, or one plan for it after
 another, or its files cannot be opened there; one that is too small, knows no such user, or cannot
-read the checkpoint, cannot take the workload anyhow. As long as another site may take it, though it
-is full or down, it waits.
+read the checkpoint, or lacks the data sets, cannot take the workload anyhow. As long as another
+site may take it, though it is full or down, it waits.
 
 What is held is tried again, since an admin may have mended what the sites complained of, and no
 site would tell. Of those alike (same user, same words) one at a time is enough: once sbatch takes
@@ -21,11 +21,12 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.sched.passes.data_places import has_data
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.report_events import refusal_of_plan
 from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 TRIED_EVERY_S: Final = 300.0  # one of those alike; each a pause after its refusal at the earliest
@@ -39,10 +40,12 @@ class Holding:
     Args:
         sites: as they are known, by name.
         rules: see ``Rules``.
+        ledger: knows where data sets are.
     """
 
-    def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules) -> None:
+    def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger) -> None:
         self._sites = sites
+        self._ledger = ledger
         self.rules = rules
         self._try_at_s = 0.0
         self._stuck: dict[WorkloadId, tuple[AttemptId, Reason]] = {}
@@ -100,6 +103,7 @@ class Holding:
 
     def _has_what_it_needs(self, entry: WorkloadRecord, site: SiteName) -> bool:
         in_reach = checkpoint_in_reach(entry, site, self.rules)
+        in_reach = in_reach and has_data(self._ledger, entry.workload, site)
         return in_reach and never_fits(self._sites, site, entry.workload.jobs) is None
 
     # ---- the way back ----

@@ -30,6 +30,7 @@ def launch_order(entry: WorkloadRecord, ledger: Ledger) -> LaunchAt:
         priority=award.priority if award is not None else 0,
         within_quota=award is not None and award.within_quota,
         credit=award.credit if award is not None else 0.0,
+        data=award.data if award is not None else (),
     )
 
 

@@ -11,6 +11,7 @@ from federator.model.workload import SiteName
 from federator.sched.passes.availability import unavailable
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
+from federator.sched.passes.data_places import data_nowhere, data_refusals
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
@@ -79,11 +80,16 @@ class PassMemory:
         self.known.begin_pass()
         return claims
 
-    def end_claims(self, turn: Transaction, is_lost: Callable[[Claimed], bool]) -> None:
-        """Give up the claims whose nodes take no new work any more."""
+    def end_claims(
+        self,
+        turn: Transaction,
+        is_lost: Callable[[Claimed], bool],
+        reason: ReasonCode = ReasonCode.DRAINED,
+    ) -> None:
+        """Give up the claims that lead nowhere: their nodes take no new work any more, say."""
         for claim in list(self._ledger.claims.values()) if self.claims is not None else ():
             if self.claims is not None and is_lost(claim):
-                self.claims.end(turn, claim, ReasonCode.DRAINED)
+                self.claims.end(turn, claim, reason)
 
     def next_claim_s(self, now_s: float) -> float:
         """Unix time at which the budget has more for a claim, or one may be had; inf: never."""
@@ -98,12 +104,17 @@ class PassMemory:
         """Why a workload waits: the federation's own reason under "", else that of each site."""
         if self.claims is not None and entry.workload.id in self._ledger.claims:
             return self.claims.refusals(entry, now_s)
+        nowhere = data_nowhere(self._ledger, entry.workload.data)
+        if nowhere is not None:
+            return {SiteName(""): nowhere}
         lane = self._ledger.backlog.lane_of(entry.workload)
-        if lane is None or not self._series.begun:
+        if lane is None:
             return entry.refusals
         own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
         if own is not None:
             return {SiteName(""): own}
+        if not (self._series.begun or entry.workload.data):
+            return entry.refusals
         jobs, number = entry.workload.jobs, lane.shape.number
         away = unavailable(self._sites, self._ledger)
         found = {
@@ -112,7 +123,9 @@ class PassMemory:
         }
         said = {site: refusal for site, refusal in found.items() if refusal is not None}
         before = {} if said and len(said) == len(found) else entry.refusals
-        return {**before, **said, **_own_reasons(entry)}
+        lacking = data_refusals(self._ledger, entry.workload.data, self._sites)
+        lacking = {site: why for site, why in lacking.items() if site not in away}
+        return {**before, **said, **lacking, **_own_reasons(entry)}
 
     def needed_gpus(self) -> list[tuple[Claimed, int]]:
         """The claims in their order, each with the GPUs that are still to be evicted for it."""

@@ -20,6 +20,7 @@ from federator.sched.passes.auction import Award, auction, bids_for
 from federator.sched.passes.availability import is_on_drained_nodes, sites_to_ask
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.data_places import has_data
 from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.guest_rules import GuestRules
 from federator.sched.passes.held import Holding
@@ -106,6 +107,7 @@ class Rounds:
             for site in gone:
                 round_.drop(site)
         self.memory.end_claims(turn, lambda claim: claim.site not in self._sites)
+        self.data_changed(turn)
         self._due_s = turn.now_s
         turn.commands.append(Wake(at_s=turn.now_s))
         self.conclude(turn)
@@ -143,6 +145,15 @@ class Rounds:
         """A site takes no new work, or none on some nodes: its offers and claims hold no more."""
         self.drop(site)
         self.memory.end_claims(turn, lambda claim: is_on_drained_nodes(claim, self._ledger))
+
+    def data_changed(self, turn: Transaction) -> None:
+        """Data sets may be elsewhere now: whoever would not find its own has no claim there."""
+        entries, ledger = self._ledger.entries, self._ledger
+        self.memory.end_claims(
+            turn,
+            lambda claim: not has_data(ledger, entries[claim.workload].workload, claim.site),
+            ReasonCode.DATA,
+        )
 
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""

@@ -10,6 +10,7 @@ from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.auction import bids_for
 from federator.sched.passes.availability import unavailable
+from federator.sched.passes.data_places import data_refusals
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round
 from federator.sched.passes.site_view import SiteView, never_fits
@@ -35,7 +36,9 @@ class Trial:
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, refused in (self._of_those_away(sites, ledger) | self.round.silent()).items():
+        lacking = data_refusals(ledger, self.workload.data, sites)
+        others = lacking | self._of_those_away(sites, ledger) | self.round.silent()
+        for site, refused in others.items():
             answers[site] = SiteAnswer(id=id_, refusal=refused)
         site_order = list(sites)
         if self.workload.tenant not in tenancy:

@@ -9,6 +9,7 @@ from federator.model.plan import BidRequest
 from federator.model.site_message import Ask
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.availability import drained_nodes, sites_to_ask
+from federator.sched.passes.data_places import has_data
 from federator.sched.passes.round import Round, RoundSeries, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
@@ -43,6 +44,7 @@ class Trials:
         request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
         round_ = self._series.begin(turn, (request,))
         names = sites_to_ask(self._sites, self._ledger)
+        names = [name for name in names if has_data(self._ledger, workload, name)]
         round_.waiting_for.update(names)
         for name in names:
             drained = drained_nodes(self._ledger, name)

@@ -1,7 +1,8 @@
 """Says which workloads the federation itself does not let start in a pass, whatever room there is.
 
 Those beyond a limit of their tenant, their user or the throttle of their array, those to which
-nothing is lent (``guests``), and those that may be at a site though they wait.
+nothing is lent (``guests``), those whose data sets are at no site, and those that may be at a site
+though they wait.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 from federator.model.lending import LendingDecision
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import Workload, WorkloadId
+from federator.sched.passes.data_places import data_nowhere
 from federator.sched.passes.limits import LimitRefusals, Places, limit_refusal, wait
 from federator.sched.queue.guests import Guests
 from federator.sched.state.backlog import Lane
@@ -45,6 +47,8 @@ class Withheld:
         """The refusal of all of a lane; None: there is none."""
         if (refusal := self.guests.withheld(lane)) is not None:
             return refusal
+        if (refusal := data_nowhere(self._ledger, lane.data)) is not None:
+            return refusal
         row = lane.row
         if (refusal := self._places.full(row)) is not None:
             return refusal
@@ -73,6 +77,8 @@ class Withheld:
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
+        if (refusal := data_nowhere(self._ledger, workload.data)) is not None:
+            return refusal
         return self._places.take(workload)
 
     def of_plan(

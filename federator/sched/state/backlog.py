@@ -20,6 +20,7 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
+from federator.model.data_use import DataUse
 from federator.model.reason import Refusal
 from federator.model.resources import Amounts
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy
@@ -32,6 +33,10 @@ _COMPACT_AT = 64  # taken workloads at the head of a lane before its arrays are 
 ASKED_KEPT = 8_192  # numbers of jobs, at least
 
 
+_Asked = tuple[Job, ...] | tuple[tuple[Job, ...], tuple[DataUse, ...]]
+"""The jobs of a workload; with its data sets, if it has any."""
+
+
 class Shape(NamedTuple):
     """The properties by which lanes of one tenant differ."""
 
@@ -39,7 +44,7 @@ class Shape(NamedTuple):
     asked_priority: int
     nice: int
     preemptible: bool = True
-    number: int = 0  # of the jobs that it asks for; see ``Backlog.number_of``
+    number: int = 0  # of what it asks for; see ``Backlog.number_of``
     throttled: int = 0  # the array whose tasks may not all run at once; 0: none
     user: str = ""  # whose jobs may not all run at once; "": anybody's may
 
@@ -56,6 +61,7 @@ class Lane:
         "_head",
         "_ids",
         "_submitted",
+        "data",
         "jobs",
         "over_refusal",
         "refusal",
@@ -65,9 +71,12 @@ class Lane:
         "within",
     )
 
-    def __init__(self, row: int, shape: Shape, jobs: tuple[Job, ...] = ()) -> None:
+    def __init__(
+        self, row: int, shape: Shape, jobs: tuple[Job, ...] = (), data: tuple[DataUse, ...] = ()
+    ) -> None:
         self.row = row
         self.jobs = jobs  # of one of them
+        self.data = data  # the same of all: see ``Backlog.number_of``
         self.shape = shape
         self.within = 0
         self.refusal: Refusal | None = None
@@ -170,7 +179,7 @@ class Backlog:
         self._lanes: dict[int, dict[Shape, Lane]] = {}  # by row
         self._families: dict[int, set[int]] = {}  # rows with lanes, by family
         self._count = 0
-        self._asked: dict[tuple[Job, ...], tuple[int, Amounts]] = {}
+        self._asked: dict[_Asked, tuple[int, Amounts]] = {}
         self._asked_most = ASKED_KEPT
         self._numbers = count(1)
 
@@ -192,7 +201,7 @@ class Backlog:
         shape = self._shape(workload)
         lane = lanes.get(shape)
         if lane is None:
-            lane = lanes[shape] = Lane(row, shape, workload.jobs)
+            lane = lanes[shape] = Lane(row, shape, workload.jobs, workload.data)
         lane.add((workload.submitted_at_s if since_s is None else since_s, workload.id))
         self._count += 1
         self.touch(row)
@@ -259,7 +268,9 @@ class Backlog:
             yield Run(LOWEST_PRIORITY, False, lane.within, stop)
 
     def number_of(self, workload: Workload) -> int:
-        """The number of what a waiting workload asks for: of jobs that differ in names it is one.
+        """The number of what a waiting workload asks for: its jobs and data sets.
+
+        Of jobs that differ in names it is one.
 
         It means the same for as long as anything waits that asks for it; none is given twice.
         """
@@ -267,11 +278,12 @@ class Backlog:
 
     def _shape(self, workload: Workload) -> Shape:
         jobs, array_ = workload.jobs, workload.array
-        known = self._asked.get(jobs)
+        asked: _Asked = (jobs, workload.data) if workload.data else jobs
+        known = self._asked.get(asked)
         if known is None:
             if len(self._asked) >= self._asked_most:
                 self._forget_asked()
-            known = self._asked[jobs] = next(self._numbers), self.tenancy.resources.request(jobs)
+            known = self._asked[asked] = next(self._numbers), self.tenancy.resources.request(jobs)
         number, request = known
         throttled = array_.array_id if array_ is not None and array_.max_running else 0
         return Shape(
@@ -294,5 +306,5 @@ class Backlog:
     def _forget_asked(self) -> None:
         """Keep what is asked for by something that waits."""
         waits = {shape.number for lanes in self._lanes.values() for shape in lanes}
-        self._asked = {jobs: known for jobs, known in self._asked.items() if known[0] in waits}
+        self._asked = {asked: known for asked, known in self._asked.items() if known[0] in waits}
         self._asked_most = max(ASKED_KEPT, 2 * len(self._asked))

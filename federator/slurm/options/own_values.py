@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.data_use import MAX_NAME_BYTES, MAX_VERSION_BYTES, NAME, VERSION
 from federator.model.submission import NodeRange
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import MAX_AMOUNT
@@ -17,13 +18,13 @@ from federator.slurm.options import quantities
 
 MAX_GPU_TYPES: Final = 64  # that one job accepts
 MAX_DATASETS: Final = 32
-MAX_DATASET_BYTES: Final = 128
+MAX_DATASET_BYTES: Final = MAX_NAME_BYTES
 MAX_PARALLEL: Final = 4096
 MAX_NODES: Final = 65_536
 SHOWN_BYTES: Final = 60  # of a refused value
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DATASET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_DATASET: Final = re.compile(rf"({NAME})(?:@({VERSION}))?(?::r[ow])?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 _MEMORY: Final = re.compile(r"([0-9]{1,18})([MGT])(I?B)?", re.IGNORECASE | re.ASCII)
@@ -55,17 +56,26 @@ def elastic(text: str) -> NodeRange:
 
 
 def datasets(text: str) -> tuple[str, ...]:
-    """Read ``--fed-dataset``: names of data sets, no path of which leads upwards."""
+    """Read ``--fed-dataset``: data sets, NAME[@VERSION][:ro|:rw] each."""
     names = text.split(",")
-    sound = all(_DATASET.fullmatch(name) and len(name) <= MAX_DATASET_BYTES for name in names)
+    sound = all(map(_is_dataset, names))
     if len(names) > MAX_DATASETS or not sound:
         expected = (
-            f"name at most {MAX_DATASETS} data sets like imagenet/v2,wiki.en, each of 1 to "
-            f"{MAX_DATASET_BYTES} of A-Z a-z 0-9 . _ / -, its parts beginning with a letter or "
-            "digit"
+            f"name at most {MAX_DATASETS} data sets, NAME[@VERSION][:ro|:rw] each, like "
+            f"imagenet/v2,wiki.en@3:ro; a name has 1 to {MAX_DATASET_BYTES} of A-Z a-z 0-9 . _ / "
+            f"-, a version 1 to {MAX_VERSION_BYTES} and no /; parts begin with a letter or digit"
         )
         raise _refused("fed-dataset", text, expected)
     return tuple(dict.fromkeys(names))
+
+
+def _is_dataset(text: str) -> bool:
+    match = _DATASET.fullmatch(text)
+    return (
+        match is not None
+        and len(match[1]) <= MAX_DATASET_BYTES
+        and len(match[2] or "") <= MAX_VERSION_BYTES
+    )
 
 
 def project(text: str) -> str:

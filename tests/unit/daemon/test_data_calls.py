@@ -8,6 +8,7 @@ import pytest
 
 from federator.config import FederationConfig
 from federator.daemon.data_calls import domain_rows
+from federator.model.data_use import DataUse
 from federator.model.dataset import (
     DataClass,
     DataGiven,
@@ -17,12 +18,13 @@ from federator.model.dataset import (
     DataVerb,
 )
 from federator.model.event import DataSetDropped, DataSetKept
+from federator.model.workload import Workload
 from federator.sched.state.rules import Rules
 from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from tests.fakes.build import rack
 from tests.fakes.loopback import Loopback
-from tests.unit.daemon.test_api import CONFIG, Desk
+from tests.unit.daemon.test_api import CONFIG, Desk, submit_call
 
 STORAGE = {
     "west": {"capacity_tib": 1, "mounts": {"alpine": "/w"}},
@@ -247,3 +249,56 @@ def test_what_one_answer_does_not_hold_is_asked_for_in_pages(
         found += [of.name for of in reply.sets]
         after = reply.after
     assert (found, after) == (["s0", "s1", "s2", "s3", "s4"], None)
+
+
+# ---- submissions ----
+
+
+def submitted(desk: Desk, text: str, user: str = "ada") -> Workload:
+    id_ = desk.submit(user, key=f"key-of-{text}-{user}", **{"fed-dataset": text})
+    return desk.federation.entry(id_).workload
+
+
+def not_submitted(desk: Desk, text: str, user: str = "ada") -> str:
+    return desk.refusal(submit_call("key-00009", {"fed-dataset": text}), user)
+
+
+def test_a_submission_keeps_the_version_that_was_the_last_when_it_came(desk: Desk) -> None:
+    add(desk, given(version="1"))
+    workload = submitted(desk, "a")
+    add(desk, given(version="2"))
+    assert workload.data == (DataUse(name="a", version="1", owner="ada"),)
+    assert workload.datasets == ("a",)
+    assert [use.label for use in submitted(desk, "a:ro").data] == ["a@2"]
+    assert [use.label for use in submitted(desk, "a@1").data] == ["a@1"]
+
+
+def test_a_job_is_queued_only_with_names_that_are_there_and_its_users_to_see(desk: Desk) -> None:
+    add(desk, given())
+    words = "no such data set, or not yours to see"
+    assert words in not_submitted(desk, "b")
+    assert words in not_submitted(desk, "a@2")
+    assert words in not_submitted(desk, "a", user="eve")
+    assert not desk.federation.federation.ledger.entries
+    add(desk, given(sharing=DataSharing.ALL))
+    assert submitted(desk, "a", user="eve").data[0].owner == "ada"
+
+
+def test_only_the_owner_of_scratch_may_write(desk: Desk) -> None:
+    add(desk, given(sharing=DataSharing.ALL), given("s", kind=DataClass.SCRATCH))
+    assert "only the owner of a data set of class scratch" in not_submitted(desk, "a:rw")
+    assert submitted(desk, "s:rw").data[0].write
+    add(desk, given("s", sharing=DataSharing.ALL))
+    assert "only the owner" in not_submitted(desk, "s:rw", user="eve")
+
+
+def test_two_data_sets_with_one_variable_are_refused(desk: Desk) -> None:
+    add(desk, given("x/y"), given("x.y"), given(version="1"), given(version="2"))
+    assert "would both be FED_DATASET_X_Y" in not_submitted(desk, "x/y,x.y")
+    assert "a@1 and a@2 would both be FED_DATASET_A" in not_submitted(desk, "a@1,a@2")
+    assert len(submitted(desk, "a,a@2").data) == 1  # the same one, twice
+
+
+def test_a_trial_refuses_unknown_names_too(desk: Desk) -> None:
+    call = submit_call(options={"fed-dataset": "b"}, test_only=True)
+    assert "no such data set" in desk.refusal(call)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from federator.errors import InvalidRequest
+from federator.model.data_use import DataPath
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.submission import Submission
@@ -333,3 +334,21 @@ def test_a_dependency_is_in_the_environment_as_sbatch_has_it_and_not_on_the_comm
     said = " ".join(call.argv)
     assert not any(word in said for word in ("dependency", "invalid-dep", "begin", "hold"))
     assert call.environment["SLURM_JOB_DEPENDENCY"] == "afterok:4294967296"
+
+
+WIKI = DataPath(name="text/wiki", version="2", domain="west", root="/mnt/w", path="sets/wiki")
+
+
+@pytest.mark.parametrize("export", [[], ["--export=NONE"]])
+def test_a_job_finds_the_path_of_each_data_set_whatever_it_exports(export: list[str]) -> None:
+    others = {"FED_DATASET_TEXT_WIKI": "/elsewhere", "FED_DATASET_OLD": "/of/another/job"}
+    call = render(order(["-N1", *export], data=(WIKI,), environment=others), "s")
+    assert call.environment["FED_DATASET_TEXT_WIKI"] == "/mnt/w/sets/wiki"
+    assert "FED_DATASET_OLD" not in call.environment
+    (listed,) = [word for word in call.argv if word.startswith("--export=")]
+    assert listed == "--export=ALL" or "FED_DATASET_TEXT_WIKI" in listed
+
+
+def test_the_helper_looks_at_data_sets_and_hears_of_none_where_there_are_none() -> None:
+    assert render(order([], data=(WIKI,)), "s").files["data"] == [["/mnt/w", "sets/wiki", False]]
+    assert "data" not in render(order([]), "s").files

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from federator.errors import LogIsOld
+from federator.model.data_use import DataUse
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
     AnswerSubmitted,
@@ -271,6 +272,7 @@ def every_field(workload: Workload) -> Workload:
         watched=True,
         project="p",
         datasets=("d",),
+        data=(DataUse(name="d", version="1", owner="ada"),),
         elastic=NodeRange(least=1, most=4),
     )
 

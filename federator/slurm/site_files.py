@@ -1,0 +1,67 @@
+"""Looks at a job's data sets, and puts outputs of others aside, before sbatch; part of the helper.
+
+``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
+stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
+Paths are bytes.
+"""
+
+import contextlib
+import os
+import stat
+
+OURS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+LOOK = os.O_PATH | os.O_NOFOLLOW  # opens a link itself, not what it leads to
+
+
+def put_aside(path: bytes, number: int) -> None:
+    """Rename another UID's file that this user cannot write, to the first free number from here.
+
+    It is renamed over an empty file of our own, so nothing is lost. A link would not do: Linux lets
+    nobody link to what he cannot write.
+    """
+    state = os.lstat(path)
+    foreign = stat.S_ISREG(state.st_mode) and state.st_uid != os.getuid()
+    if not foreign or os.access(path, os.W_OK):
+        return
+    while os.path.lexists(path + b".%d" % number):
+        number += 1
+    free = path + b".%d" % number
+    os.close(os.open(free, OURS, 0o600))
+    try:
+        os.rename(path, free)
+    except OSError:
+        os.unlink(free)
+
+
+def data_mistake(root: bytes, path: bytes, write: bool) -> str:
+    """Return why a job cannot have a data set, as seen from here; "" where it can.
+
+    Below the root of its storage domain no link is followed: whoever may write there could else
+    lead a job of another user anywhere.
+    """
+    wrong = ""
+    with contextlib.ExitStack() as opened:
+        try:
+            at = os.open(root, os.O_PATH | os.O_DIRECTORY)
+            opened.callback(os.close, at)
+        except OSError:
+            return "its storage domain is not mounted on this host"
+        try:
+            for part in path.split(b"/"):
+                if part in (b"", b".", b".."):
+                    return "its path has an empty part, . or .."
+                at = os.open(part, LOOK, dir_fd=at)
+                opened.callback(os.close, at)
+                if stat.S_ISLNK(os.fstat(at).st_mode):
+                    return "its path leads through a link, " + part.decode("utf-8", "replace")
+            mode = os.fstat(at).st_mode
+            wanted = os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0) | (os.W_OK if write else 0)
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                wrong = "it is neither a folder nor a file"
+            elif not os.access(os.path.join(root, path), wanted):
+                wrong = "permission denied"
+        except (FileNotFoundError, NotADirectoryError):
+            wrong = "it does not exist"
+        except PermissionError:
+            wrong = "permission denied"
+    return wrong
