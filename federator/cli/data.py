@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from federator.cli.data_sets import COMMANDS
+from federator.cli.data_questions import QUESTIONS
+from federator.cli.data_sets import CHANGES
+from federator.cli.data_verify import verify
 from federator.cli.text import printable
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def data() -> None:
     """
 
 
-for _command in COMMANDS:
+for _command in (*CHANGES, *QUESTIONS, verify):
     data.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""The commands of ``federator data`` that ask the daemon: the catalogue of data sets."""
+"""The commands of ``federator data`` that change the catalogue of data sets."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.data_file import read_data_file, size_bytes, size_shown
-from federator.cli.text import counted, listed, printable, refused, unexpected
+from federator.cli.data_file import read_data_file, size_bytes
+from federator.cli.text import counted, printable, refused, unexpected
 from federator.errors import InvalidRequest
-from federator.model.data_use import variable_of
 from federator.model.dataset import (
     DataClass,
     DataGiven,
     DataPlace,
-    DataReplica,
     DataSet,
     DataSharing,
     DataVerb,
-    ReplicaState,
 )
 from federator.model.workload import TenantName
 from federator.wire.client_protocol import ErrorReply
-from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply, DomainRow
+from federator.wire.data_rows import DataCall, DataReply
 
 AT_ONCE: Final = 500  # data sets of an import, in one request
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -35,7 +32,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 # ---- changes ----
 
 
-def _json(command: _F) -> _F:
+def json_option(command: _F) -> _F:
+    """Give a command ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")(
         command
     )
@@ -64,7 +62,7 @@ def _at(about: str) -> Callable[[_F], _F]:
 )
 @click.option("--tenant", default=None, help="Whose it is; by default its owner's first.")
 @click.option("--owner", default=None, help="A user; only an operator names another.")
-@_json
+@json_option
 def add(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     at: tuple[str, ...],
@@ -103,7 +101,7 @@ def add(  # noqa: PLR0913, PLR0917 - one for each option
 @click.command()
 @click.argument("name")
 @_at("Only its replica there; by default all.")
-@_json
+@json_option
 def pin(name: str, at: tuple[str, ...], as_json: bool) -> None:
     """Have replicas of NAME[@VERSION] stay where they are.
 
@@ -115,7 +113,7 @@ def pin(name: str, at: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @_at("Only its replica there; by default all.")
-@_json
+@json_option
 def unpin(name: str, at: tuple[str, ...], as_json: bool) -> None:
     """End what pin began.
 
@@ -127,7 +125,7 @@ def unpin(name: str, at: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @_at("Only its replica there; by default all of it.")
-@_json
+@json_option
 def rm(name: str, at: tuple[str, ...], as_json: bool) -> None:
     """Take NAME[@VERSION], or replicas of it, out of the catalogue; its files stay.
 
@@ -140,7 +138,7 @@ def rm(name: str, at: tuple[str, ...], as_json: bool) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@_json
+@json_option
 def import_(file: Path, as_json: bool) -> None:
     """Add all data sets of FILE, in YAML (docs/formats.md); what is known already stays.
 
@@ -152,7 +150,7 @@ def import_(file: Path, as_json: bool) -> None:
     done: list[DataSet] = []
     for first in range(0, len(given), AT_ONCE):
         try:
-            reply = _ask(DataCall(verb="add", sets=tuple(given[first : first + AT_ONCE])))
+            reply = ask_to_change(DataCall(verb="add", sets=tuple(given[first : first + AT_ONCE])))
         except InvalidRequest as error:
             raise InvalidRequest(f"{error} ({len(done)} were added before)") from error
         done += reply.sets
@@ -184,7 +182,7 @@ def _named(name: str, at: Iterable[str]) -> DataGiven:
 
 
 def _changed(verb: DataVerb, sets: Sequence[DataGiven], done: str, *, as_json: bool) -> None:
-    reply = _ask(DataCall(verb=verb.value, sets=tuple(sets)))
+    reply = ask_to_change(DataCall(verb=verb.value, sets=tuple(sets)))
     if as_json:
         answer = {"schema": 1, "data_sets": reply.sets, "dropped": reply.dropped}
         print(msgspec.json.encode(answer).decode())
@@ -193,7 +191,12 @@ def _changed(verb: DataVerb, sets: Sequence[DataGiven], done: str, *, as_json: b
         print(printable(f"{label} {done}"))
 
 
-def _ask(message: DataCall) -> DataReply:
+def ask_to_change(message: DataCall) -> DataReply:
+    """Have the daemon change the catalogue.
+
+    Raises:
+        FederatorError: it was refused, or nobody answers.
+    """
     reply = call(message)
     if isinstance(reply, ErrorReply):
         raise refused(reply)
@@ -202,170 +205,4 @@ def _ask(message: DataCall) -> DataReply:
     return reply
 
 
-# ---- questions ----
-
-
-@click.command("list")
-@click.option("--user", default=None, help="Owners, with commas between.")
-@click.option("--tenant", default=None, help="Tenants, with commas between.")
-@click.option("--domain", default=None, help="Storage domains, with commas between.")
-@click.option("--noheader", is_flag=True, help="No header line.")
-@_json
-def list_(
-    user: str | None, tenant: str | None, domain: str | None, noheader: bool, as_json: bool
-) -> None:
-    """List the data sets that you may see.
-
-    Example: federator data list --tenant vision
-    """
-    sets, _ = _all(DataSetsCall(users=listed(user), tenants=listed(tenant), domains=listed(domain)))
-    if as_json:
-        print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
-        return
-    header = ("NAME", "OWNER", "TENANT", "CLASS", "SHARE", "SIZE", "FILES", "READY", "DOMAINS")
-    _print_table([] if noheader else [header], map(_row, sets))
-
-
-def _row(of: DataSet) -> tuple[str, ...]:
-    ready = [r.domain for r in of.replicas if r.state is ReplicaState.READY]
-    return (
-        of.label,
-        of.owner,
-        of.tenant or "-",
-        of.kind.value,
-        of.sharing.value,
-        size_shown(of.size_bytes),
-        str(of.files or "-"),
-        f"{len(ready)}/{len(of.replicas)}",
-        ",".join(ready[:_MOST_DOMAINS]) + (",…" if len(ready) > _MOST_DOMAINS else "") or "-",
-    )
-
-
-_MOST_DOMAINS: Final = 4  # that a row names
-
-
-@click.command()
-@click.argument("name")
-@_json
-def show(name: str, as_json: bool) -> None:
-    """Show data set NAME, all its versions, or NAME@VERSION.
-
-    Example: federator data show imagenet@2
-    """
-    sets, _ = _one(name)
-    if as_json:
-        print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
-        return
-    for of in sets:
-        size = size_shown(of.size_bytes)
-        print(printable(f"{of.label} of {of.owner} ({of.tenant or 'no tenant'})"))
-        print(f"   {of.kind.value}, share {of.sharing.value}, {size}, {of.files or '-'} files")
-        print(printable(f"   digest {of.digest or '-'}; in a job {variable_of(of.name)}"))
-        for replica in of.replicas:
-            print(printable(f"   {replica.domain}:{replica.path} {_marks(replica)}"))
-
-
-def _marks(replica: DataReplica) -> str:
-    marks = [replica.state.value]
-    marks += ["sealed"] if replica.digest else []
-    marks += ["pinned"] if replica.pinned else []
-    return ", ".join(marks)
-
-
-@click.command()
-@click.argument("name")
-@_json
-def where(name: str, as_json: bool) -> None:
-    """Show at which sites jobs find data set NAME[@VERSION], and the path there.
-
-    Example: federator data where imagenet@2
-    """
-    sets, domains = _one(name)
-    found = [
-        {
-            "data_set": of.label,
-            "site": site,
-            "domain": domain.name,
-            "path": f"{root}/{replica.path}",
-            "state": replica.state.value,
-        }
-        for of in sets
-        for domain in domains
-        if (replica := of.replica_in(domain.name)) is not None
-        for site, root in domain.mounts.items()
-    ]
-    if as_json:
-        print(msgspec.json.encode({"schema": 1, "replicas": found}).decode())
-        return
-    _print_table([("DATA SET", "SITE", "DOMAIN", "PATH", "STATE")], (r.values() for r in found))
-
-
-@click.command()
-@_json
-def usage(as_json: bool) -> None:
-    """Show how full storage domains are with data sets of the catalogue.
-
-    Only what the catalogue has is counted, not all that lies there.
-
-    Example: federator data usage
-    """
-    reply = _page(DataSetsCall(only_domains=True))
-    if as_json:
-        print(msgspec.json.encode({"schema": 1, "domains": reply.domains}).decode())
-        return
-    header = ("DOMAIN", "CAPACITY", "DATA SETS", "SIZE", "UNSIZED", "USED%", "SITES")
-    _print_table([header], (_domain_row(row) for row in reply.domains))
-    for row in reply.domains:
-        for tenant, used in sorted(row.by_tenant.items()):
-            print(printable(f"{row.name}: {tenant or 'no tenant'} {size_shown(used)}"))
-
-
-def _domain_row(row: DomainRow) -> tuple[str, ...]:
-    used = 100 * row.used_bytes / row.capacity_bytes if row.capacity_bytes else None
-    return (
-        row.name,
-        size_shown(row.capacity_bytes),
-        str(row.sets),
-        size_shown(row.used_bytes),
-        str(row.unsized),
-        "-" if used is None else f"{used:.1f}",
-        ",".join(row.mounts),
-    )
-
-
-def _one(name: str) -> tuple[list[DataSet], tuple[DomainRow, ...]]:
-    sets, reply = _all(DataSetsCall(names=(name,)))
-    if reply.unknown:
-        raise InvalidRequest(f"{printable(name[:200])}: no such data set, or not yours to see")
-    return sets, reply.domains
-
-
-def _all(message: DataSetsCall) -> tuple[list[DataSet], DataSetsReply]:
-    """All pages of an answer, and the last."""
-    reply = _page(message)
-    found = [*reply.sets]
-    while reply.after is not None:
-        reply = _page(msgspec.structs.replace(message, after=reply.after))
-        found += reply.sets
-    return found, reply
-
-
-def _page(message: DataSetsCall) -> DataSetsReply:
-    reply = call(message)
-    if isinstance(reply, ErrorReply):
-        raise refused(reply)
-    if not isinstance(reply, DataSetsReply):
-        raise unexpected(reply)
-    return reply
-
-
-def _print_table(header: Sequence[Sequence[str]], rows: Iterable[Iterable[str]]) -> None:
-    lines = [[printable(cell) for cell in row] for row in (*header, *rows)]
-    if not lines:
-        return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print(" ".join(map(str.ljust, line, widths)).rstrip())
-
-
-COMMANDS: Final = (add, show, list_, where, pin, unpin, rm, usage, import_)
+CHANGES: Final = (add, pin, unpin, rm, import_)

@@ -68,6 +68,10 @@ def data_asked(
         )
     domains = {name: each.domain for name, each in config.storage.items()}
     sets = tuple(_checked(given, domains) for given in call.sets)
+    if verb in (DataVerb.SEAL, DataVerb.LOSE):
+        for given in sets:
+            if not given.at or (verb is DataVerb.SEAL and not given.digest):
+                raise InvalidRequest(f"{given.label}: say which replica, and what was read")
     if verb is not DataVerb.ADD:
         _refuse_ambiguous(sets, catalogue, sees(caller, config))
     else:
@@ -188,6 +192,7 @@ _WORDS: Final = {
     DataRefusalCode.PINNED: "it is pinned in {detail}; federator data unpin lets it go",
     DataRefusalCode.IN_USE: ("{jobs} it and would find it nowhere; cancel them, or let them end"),
     DataRefusalCode.TOO_MANY: "too many replicas",
+    DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
 }
 
 
@@ -231,6 +236,7 @@ def data_sets(
         now_s=now_s,
         after=_key(page[-1]) if len(found) > len(page) else None,
         unknown=tuple(unknown),
+        site=caller.via if caller.via in config.sites else "",
     )
 
 

@@ -134,6 +134,8 @@ class DataVerb(Enum):
     PIN = "pin"
     UNPIN = "unpin"
     REMOVE = "rm"
+    SEAL = "seal"  # replicas hold what they should: what was read is given
+    LOSE = "lose"  # they do not
 
 
 class DataPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -178,6 +180,7 @@ class DataRefusalCode(Enum):
     PINNED = "pinned"  # in the domain that ``detail`` names
     IN_USE = "in use"  # by ``jobs`` that have not ended, which would find it nowhere
     TOO_MANY = "too many replicas"
+    SCRATCH = "scratch"  # which nothing is sealed of
 
 
 class DataRefusal(Struct, frozen=True, kw_only=True):

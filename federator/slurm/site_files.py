@@ -10,6 +10,7 @@ import os
 import stat
 
 OURS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+ABSENT = "it does not exist"
 LOOK = os.O_PATH | os.O_NOFOLLOW  # opens a link itself, not what it leads to
 
 
@@ -61,7 +62,7 @@ def data_mistake(root: bytes, path: bytes, write: bool) -> str:
             elif not os.access(os.path.join(root, path), wanted):
                 wrong = "permission denied"
         except (FileNotFoundError, NotADirectoryError):
-            wrong = "it does not exist"
+            wrong = ABSENT
         except PermissionError:
             wrong = "permission denied"
     return wrong

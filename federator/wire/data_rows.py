@@ -53,3 +53,4 @@ class DataSetsReply(Message, frozen=True, kw_only=True, tag="data_sets_are"):
     now_s: float
     after: tuple[str, str] | None = None  # to be asked for next; None: this is all
     unknown: tuple[str, ...] = ()  # names asked for, of which the caller sees none
+    site: str = ""  # where the caller is; "": on the daemon's host

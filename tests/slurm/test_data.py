@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from federator.testbed import inside, layout
 from tests.slurm.federation import Running, at, output_of, within
 
 pytestmark = pytest.mark.slurm
@@ -56,6 +57,13 @@ def test_a_job_waits_for_its_data_and_runs_in_the_region_that_has_it(alone: Runn
     assert output_of(row).splitlines() == [f"cedar {SETS.format('east')}/wiki", "east"]
     shown = json.loads(data(alone, "show", "text/wiki", "--json"))["data_sets"]
     assert shown[0]["replicas"][0]["used_at_s"] > 0
+    verify = ("/opt/federator/bin/federator", "data", "verify", "text/wiki")
+    assert "text/wiki@1 in east is sealed: 1 file, 5 B" in at("cedar", *verify, user="vision1")
+    at("cedar", "sh", "-c", f"echo other >{SETS.format('east')}/wiki/words")
+    done = inside.execute(layout.site("cedar"), verify, user="vision1")
+    assert (done.exit_status, "is lost: its digest is" in done.stdout) == (1, True), done
+    lost = alone.submit(READS, *QUIET, "--fed-dataset=text/wiki")
+    within(30, lambda: why(alone, lost) == {"": "FedData"})
     data(alone, "add", "trap", "--owner", "vision1", "--at", f"west:{SETS.format('west')}/link")
     trapped = alone.submit(READS, *QUIET, "--fed-dataset=trap")
     said = "its path leads through a link"

@@ -98,6 +98,9 @@ class _Changes:
         if self._asked.verb is DataVerb.REMOVE:
             self._remove(given, known, domains)
             return
+        if self._asked.verb in (DataVerb.SEAL, DataVerb.LOSE):
+            self._read(given, known, domains)
+            return
         pinned = self._asked.verb is DataVerb.PIN
         replicas = tuple(
             replace(r, pinned=pinned) if r.domain in domains else r for r in known.replicas
@@ -158,6 +161,33 @@ class _Changes:
         key = known.name, known.version
         self._after[key] = replace(known, replicas=left) if left and given.at else None
         self._shrunk[key] = given
+
+    def _read(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
+        """Somebody has read replicas: they hold what they should, or are lost."""
+        sound = self._asked.verb is DataVerb.SEAL
+        if known.kind is DataClass.SCRATCH and sound:
+            raise _Refused(DataRefusalCode.SCRATCH, given)
+        if sound and known.digest and given.digest != known.digest:
+            raise _Refused(DataRefusalCode.OTHER_CONTENT, given, f"digest {known.digest}")
+        replicas = tuple(
+            replace(
+                r,
+                state=ReplicaState.READY if sound else ReplicaState.LOST,
+                digest=given.digest or "" if sound else "",
+                sealed_at_s=self._now_s if sound else 0.0,
+            )
+            if r.domain in domains
+            else r
+            for r in known.replicas
+        )
+        if sound:  # what was read is right, whatever was said before
+            known = replace(
+                known,
+                digest=given.digest or "",
+                size_bytes=given.size_bytes or known.size_bytes,
+                files=given.files or known.files,
+            )
+        self._put(replace(known, replicas=replicas))
 
     # ---- adding ----
 

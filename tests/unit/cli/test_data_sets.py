@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from federator.cli import data, data_sets
+from federator.cli import data, data_questions, data_sets
 from federator.cli.data_file import size_bytes, size_shown
 from federator.errors import InvalidRequest, NotAllowed
 from federator.model.dataset import (
@@ -62,6 +62,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             return left.pop(0) if len(left) > 1 else left[0]
 
         monkeypatch.setattr(data_sets, "call", call)
+        monkeypatch.setattr(data_questions, "call", call)
         ended = CliRunner().invoke(data.data, [*words])
         if ended.exception is not None:
             raise ended.exception

@@ -16,8 +16,10 @@ from federator.model.dataset import (
     DataSet,
     DataSharing,
     DataVerb,
+    ReplicaState,
 )
 from federator.model.event import DataSetDropped, DataSetKept
+from federator.model.lifecycle import WorkloadState
 from federator.model.workload import Workload
 from federator.sched.state.rules import Rules
 from federator.wire.client_protocol import ErrorKind, ErrorReply
@@ -213,7 +215,51 @@ def test_of_several_versions_one_must_be_named(desk: Desk) -> None:
     assert "a has versions 1, 2" in refusal(desk, DataVerb.REMOVE, DataGiven(name="a"))
 
 
+# ---- seals ----
+
+
+def test_a_seal_gives_a_data_set_its_digest_which_others_must_have(desk: Desk) -> None:
+    add(desk, given(at=(*AT_WEST, DataPlace(domain="east", path="a")), size_bytes=150))
+    west, east = ((DataPlace(domain=name),) for name in ("west", "east"))
+    reply = change(desk, DataVerb.SEAL, given(at=west, digest=DIGEST, size_bytes=7, files=2))
+    assert isinstance(reply, DataReply)
+    (of,) = reply.sets
+    assert (of.digest, of.size_bytes, of.files) == (DIGEST, 7, 2)
+    assert [r.digest for r in of.replicas] == [DIGEST, ""]
+    assert of.replicas[0].sealed_at_s == pytest.approx(desk.federation.clock(), abs=2)
+    other = given(at=east, digest=DIGEST.replace("0", "1"))
+    assert "another content" in refusal(desk, DataVerb.SEAL, other)
+    assert "say which replica, and what was read" in refusal(desk, DataVerb.SEAL, given(at=east))
+    for verb in (DataVerb.SEAL, DataVerb.LOSE):
+        assert "no such data set" in refusal(desk, verb, other, user="eve")
+
+
+def test_no_job_goes_to_a_replica_that_is_lost_until_it_is_sealed_again(desk: Desk) -> None:
+    add(desk, given())
+    west = (DataPlace(domain="west"),)
+    reply = change(desk, DataVerb.LOSE, given(at=west))
+    assert isinstance(reply, DataReply)
+    assert reply.sets[0].replicas[0].state is ReplicaState.LOST
+    id_ = desk.submit(**{"fed-dataset": "a"})
+    assert desk.federation.state(id_) is WorkloadState.PENDING
+    change(desk, DataVerb.SEAL, given(at=west, digest=DIGEST))
+    desk.federation.run_for(5.0)
+    assert desk.federation.state(id_) is WorkloadState.RUNNING
+
+
+def test_scratch_has_no_seal(desk: Desk) -> None:
+    add(desk, given(kind=DataClass.SCRATCH))
+    sealed = given(at=(DataPlace(domain="west"),), digest=DIGEST)
+    assert "it has no seal" in refusal(desk, DataVerb.SEAL, sealed)
+
+
 # ---- questions ----
+
+
+def test_an_answer_says_at_which_site_the_caller_is(desk: Desk) -> None:
+    reply = desk.ask(DataSetsCall())
+    assert isinstance(reply, DataSetsReply)
+    assert reply.site == "alpine"
 
 
 def test_questions_select_by_owner_tenant_and_domain(desk: Desk) -> None:

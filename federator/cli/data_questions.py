@@ -1,0 +1,190 @@
+"""The commands of ``federator data`` that only look: list, show, where and usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from federator.cli.client import call
+from federator.cli.data_file import size_shown
+from federator.cli.data_sets import json_option
+from federator.cli.text import listed, printable, refused, unexpected
+from federator.errors import InvalidRequest
+from federator.model.data_use import variable_of
+from federator.model.dataset import DataReplica, DataSet, ReplicaState
+from federator.wire.client_protocol import ErrorReply
+from federator.wire.data_rows import DataSetsCall, DataSetsReply, DomainRow
+
+
+@click.command("list")
+@click.option("--user", default=None, help="Owners, with commas between.")
+@click.option("--tenant", default=None, help="Tenants, with commas between.")
+@click.option("--domain", default=None, help="Storage domains, with commas between.")
+@click.option("--noheader", is_flag=True, help="No header line.")
+@json_option
+def list_(
+    user: str | None, tenant: str | None, domain: str | None, noheader: bool, as_json: bool
+) -> None:
+    """List the data sets that you may see.
+
+    Example: federator data list --tenant vision
+    """
+    sets, _ = _all(DataSetsCall(users=listed(user), tenants=listed(tenant), domains=listed(domain)))
+    if as_json:
+        print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
+        return
+    header = ("NAME", "OWNER", "TENANT", "CLASS", "SHARE", "SIZE", "FILES", "READY", "DOMAINS")
+    _print_table([] if noheader else [header], map(_row, sets))
+
+
+def _row(of: DataSet) -> tuple[str, ...]:
+    ready = [r.domain for r in of.replicas if r.state is ReplicaState.READY]
+    return (
+        of.label,
+        of.owner,
+        of.tenant or "-",
+        of.kind.value,
+        of.sharing.value,
+        size_shown(of.size_bytes),
+        str(of.files or "-"),
+        f"{len(ready)}/{len(of.replicas)}",
+        ",".join(ready[:_MOST_DOMAINS]) + (",…" if len(ready) > _MOST_DOMAINS else "") or "-",
+    )
+
+
+_MOST_DOMAINS: Final = 4  # that a row names
+
+
+@click.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show data set NAME, all its versions, or NAME@VERSION.
+
+    Example: federator data show imagenet@2
+    """
+    sets, _ = named_sets(name)
+    if as_json:
+        print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
+        return
+    for of in sets:
+        size = size_shown(of.size_bytes)
+        print(printable(f"{of.label} of {of.owner} ({of.tenant or 'no tenant'})"))
+        print(f"   {of.kind.value}, share {of.sharing.value}, {size}, {of.files or '-'} files")
+        print(printable(f"   digest {of.digest or '-'}; in a job {variable_of(of.name)}"))
+        for replica in of.replicas:
+            print(printable(f"   {replica.domain}:{replica.path} {_marks(replica)}"))
+
+
+def _marks(replica: DataReplica) -> str:
+    marks = [replica.state.value]
+    marks += ["sealed"] if replica.digest else []
+    marks += ["pinned"] if replica.pinned else []
+    return ", ".join(marks)
+
+
+@click.command()
+@click.argument("name")
+@json_option
+def where(name: str, as_json: bool) -> None:
+    """Show at which sites jobs find data set NAME[@VERSION], and the path there.
+
+    Example: federator data where imagenet@2
+    """
+    sets, reply = named_sets(name)
+    found = [
+        {
+            "data_set": of.label,
+            "site": site,
+            "domain": domain.name,
+            "path": f"{root}/{replica.path}",
+            "state": replica.state.value,
+        }
+        for of in sets
+        for domain in reply.domains
+        if (replica := of.replica_in(domain.name)) is not None
+        for site, root in domain.mounts.items()
+    ]
+    if as_json:
+        print(msgspec.json.encode({"schema": 1, "replicas": found}).decode())
+        return
+    _print_table([("DATA SET", "SITE", "DOMAIN", "PATH", "STATE")], (r.values() for r in found))
+
+
+@click.command()
+@json_option
+def usage(as_json: bool) -> None:
+    """Show how full storage domains are with data sets of the catalogue.
+
+    Only what the catalogue has is counted, not all that lies there.
+
+    Example: federator data usage
+    """
+    reply = _page(DataSetsCall(only_domains=True))
+    if as_json:
+        print(msgspec.json.encode({"schema": 1, "domains": reply.domains}).decode())
+        return
+    header = ("DOMAIN", "CAPACITY", "DATA SETS", "SIZE", "UNSIZED", "USED%", "SITES")
+    _print_table([header], (_domain_row(row) for row in reply.domains))
+    for row in reply.domains:
+        for tenant, used in sorted(row.by_tenant.items()):
+            print(printable(f"{row.name}: {tenant or 'no tenant'} {size_shown(used)}"))
+
+
+def _domain_row(row: DomainRow) -> tuple[str, ...]:
+    used = 100 * row.used_bytes / row.capacity_bytes if row.capacity_bytes else None
+    return (
+        row.name,
+        size_shown(row.capacity_bytes),
+        str(row.sets),
+        size_shown(row.used_bytes),
+        str(row.unsized),
+        "-" if used is None else f"{used:.1f}",
+        ",".join(row.mounts),
+    )
+
+
+def named_sets(name: str) -> tuple[list[DataSet], DataSetsReply]:
+    """The versions of NAME, or NAME@VERSION.
+
+    Raises:
+        InvalidRequest: there is none that the user may see.
+    """
+    sets, reply = _all(DataSetsCall(names=(name,)))
+    if reply.unknown:
+        raise InvalidRequest(f"{printable(name[:200])}: no such data set, or not yours to see")
+    return sets, reply
+
+
+def _all(message: DataSetsCall) -> tuple[list[DataSet], DataSetsReply]:
+    """All pages of an answer, and the last."""
+    reply = _page(message)
+    found = [*reply.sets]
+    while reply.after is not None:
+        reply = _page(msgspec.structs.replace(message, after=reply.after))
+        found += reply.sets
+    return found, reply
+
+
+def _page(message: DataSetsCall) -> DataSetsReply:
+    reply = call(message)
+    if isinstance(reply, ErrorReply):
+        raise refused(reply)
+    if not isinstance(reply, DataSetsReply):
+        raise unexpected(reply)
+    return reply
+
+
+def _print_table(header: Sequence[Sequence[str]], rows: Iterable[Iterable[str]]) -> None:
+    lines = [[printable(cell) for cell in row] for row in (*header, *rows)]
+    if not lines:
+        return
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print(" ".join(map(str.ljust, line, widths)).rstrip())
+
+
+QUESTIONS: Final = (list_, show, where, usage)
