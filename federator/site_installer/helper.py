@@ -12,7 +12,7 @@ from typing import Final
 import federator
 
 HELPER_SOURCE: Final = Path(federator.__file__).resolve().parent / "slurm/site_exec.py"
-_IMPORT: Final = "from federator.slurm.site_tidy import remove_folders\n"
+_IMPORT: Final = "from federator.slurm.site_tidy import progress_in, remove_folders\n"
 
 
 def helper_of(source: str) -> str:
