@@ -63,7 +63,11 @@ def page_of(reply: UsageReply, daily: UsageReport) -> str:
         *_summary(reply.report),
         *_key(),
         *_bars("By day", daily),
+        "<details><summary>The days in figures</summary>",
+        *_table(daily),
+        "</details>",
         *_bars(f"By {_words(reply.report)}", reply.report),
+        "<h2>Figures</h2>",
         *_table(reply.report),
         *_notes(reply),
     ]
@@ -168,9 +172,9 @@ def _groups(row: UsageRow) -> dict[str, int]:
 def _table(report: UsageReport) -> Iterator[str]:
     columns = table_columns([*report.rows, report.total])
     keys = report.by or ("all",)
-    yield "<h2>Figures</h2>"
-    yield '<div class="scroll" tabindex="0" role="region" aria-label="Figures"><table>'
-    yield f"<caption>By {_text(_words(report))}, in hours{_money(report)}</caption><thead><tr>"
+    by = f"By {_text(_words(report))}, in hours{_money(report)}"
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{by}"><table>'
+    yield f"<caption>{by}</caption><thead><tr>"
     for word in keys:
         yield f'<th scope="col" class="key">{_text(word.replace("_", " "))}</th>'
     for column in columns:

@@ -59,7 +59,9 @@ class _Source(NamedTuple):
 @click.option("-A", "--tenants", "--accounts", metavar="NAMES", help="Only these tenants.")
 @click.option("-u", "--users", metavar="NAMES", help="Only these users.")
 @click.option("-M", "--sites", "--clusters", metavar="NAMES", help="Only at these sites.")
-@click.option("-t", "--time-unit", type=click.Choice(list(UNITS)), default="hours")
+@click.option(
+    "-t", "--time-unit", type=click.Choice(list(UNITS)), default="hours", help="Of the times."
+)
 @click.option("-n", "--noheader", is_flag=True, help="No header line.")
 @click.option("-p", "--parsable", is_flag=True, help="Fields with a bar behind each.")
 @click.option("-P", "--parsable2", is_flag=True, help="Fields with bars between them.")

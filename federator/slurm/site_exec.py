@@ -47,7 +47,7 @@ from collections.abc import Callable
 from typing import Any
 
 from federator.slurm.site_files import data_mistake, put_aside
-from federator.slurm.site_tidy import remove_folders
+from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
 TIMEOUT_S, FOLDER_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 60
@@ -506,18 +506,6 @@ def seen_in(folder: str, attempt: int) -> "dict[str, float]":
                 seen[key] = os.stat(name, dir_fd=notes).st_mtime
         seen["ready_at_s"], seen["save_s"] = progress_in(notes, attempt)
     return seen
-
-
-def progress_in(notes: int, attempt: int) -> "tuple[float, float]":
-    """When an attempt made its first step, and the seconds that its saves took, by its own note."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    opened = os.open(f"progress.{attempt}", flags, dir_fd=notes)
-    try:
-        ready_at_s, save_s = map(float, os.read(opened, 64).split())
-    finally:
-        os.close(opened)
-    check(0 <= ready_at_s < 1e11 and 0 <= save_s < 1e11, "these are no times")  # nor is NaN
-    return ready_at_s, save_s
 
 
 def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":

@@ -40,7 +40,7 @@ AT_ONCE = 50_000
 COUNTED = 10_000  # workloads, one by one
 
 
-def fill(engine: Engine, count: int) -> int:
+def fill(engine: Engine, count: int, families: int) -> int:
     """Write attempts and their sums; the number of sums."""
     with transaction(engine) as connection:
         schema.prepare(connection)
@@ -51,7 +51,7 @@ def fill(engine: Engine, count: int) -> int:
     apart_s = DAYS * DAY_S / count
     for first in range(0, count, AT_ONCE):
         numbers = range(first, min(count, first + AT_ONCE))
-        uses = [(k, attempt_use(k, BEGAN_S + k * apart_s)) for k in numbers]
+        uses = [(k, attempt_use(k, BEGAN_S + k * apart_s, families)) for k in numbers]
         for _, use in uses:
             add_up(sums, [use])
         with transaction(engine) as connection:
@@ -73,16 +73,21 @@ def _supply() -> Iterator[SupplyRow]:
             yield SupplyRow(f"site{site}", kind, 0.0, 1, 64, 512, 8192, 64 << 20)
 
 
-def asked(reader: Engine, *by: str, viewer: Viewer | None = None) -> float:
-    """Seconds for a month's report."""
-    began_s = time.perf_counter()
+def asked(reader: Engine, *by: str, viewer: Viewer | None = None) -> tuple[float, float]:
+    """Seconds for a month's report, and of them CPU time."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     first = int(BEGAN_S // DAY_S)
     question = UsageQuestion(
         first_day=first, end_day=first + DAYS, columns=with_prices(by), viewer=viewer
     )
     prices = PriceList([PriceRule(rates=Rates(gpu_h=2.0))])
     report(find(reader, question), by, prices, most=5_000, shows_supply=viewer is None)
-    return time.perf_counter() - began_s
+    return time.perf_counter() - began_s, time.process_time() - began_cpu_s
+
+
+def _median(took: list[tuple[float, float]]) -> str:
+    wall_s, cpu_s = (statistics.median(some) for some in zip(*took, strict=True))
+    return f"{wall_s:6.2f} s, {cpu_s:.2f} s of CPU time"
 
 
 def count_anew(engine: Engine) -> float:
@@ -100,13 +105,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempts", type=int, default=1_000_000)
     parser.add_argument("--url", help="an empty database; by default a SQLite file")
+    parser.add_argument("--families", type=int, default=5, help="names that each user gives")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite://{folder}/history.db"
         engine, reader = open_writer(url), open_reader(url)
         began_s = time.perf_counter()
-        sums = fill(engine, given.attempts)
+        sums = fill(engine, given.attempts, given.families)
         filled_s = time.perf_counter() - began_s
         print(f"{given.attempts} attempts, {sums} sums, written in {filled_s:.0f} s")
         if not given.url:
@@ -114,10 +120,10 @@ def main() -> None:
         for by in ((), ("tenant",), ("user",), ("site", "gpu_type"), ("day",), ("family",),
                    ("tenant", "user", "gpu_type")):  # fmt: skip
             took = [asked(reader, *by) for _ in range(given.rounds)]
-            print(f"month by {', '.join(by) or 'nothing':<24} {statistics.median(took):6.2f} s")
+            print(f"month by {', '.join(by) or 'nothing':<24} {_median(took)}")
         member = Viewer(user="user7", tenants=frozenset({"tenant7"}))
         took = [asked(reader, "user", viewer=member) for _ in range(given.rounds)]
-        print(f"month by user, of a member   {statistics.median(took):6.2f} s")
+        print(f"month by user, of a member   {_median(took)}")
         print(f"counting 1000 attempts       {count_anew(engine):6.2f} s")
 
 

@@ -12,8 +12,11 @@ from federator.usage.days import AttemptUse, Evictor
 from federator.wire.accounting_rows import AccountingAttempt, AttemptFacts
 
 
-def attempt_use(number: int, ended_at_s: float) -> AttemptUse:
-    """The attempt of this number: an hour or so, of one of 1,000 users in 50 tenants."""
+def attempt_use(number: int, ended_at_s: float, families: int = 5) -> AttemptUse:
+    """The attempt of this number: an hour or so, of one of 1,000 users in 50 tenants.
+
+    ``families``: how many names each user gives.
+    """
     user = (number * 7919) % 1000
     kind = "a100" if number % 2 else "h100"
     gpus = 8 << (number % 4)
@@ -40,7 +43,7 @@ def attempt_use(number: int, ended_at_s: float) -> AttemptUse:
         mem_mib=64_000 * gpus,
         tenant=f"tenant{user % 50}",
         user=f"user{user}",
-        family=f"train-{number % 5}{own}",
+        family=f"train-{number // 1000 % families}{own}",
         over_quota=number % 3 == 0,
         evictor=Evictor("tenant1", "user1", "", "serve") if evicted else Evictor(),
     )

@@ -48,10 +48,10 @@ class Measurements:
             await self._spool.remove_usage(self._answered - asked)
             accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
-            told = await self._progress_of(ask.jobs)
+            progress = await self._progress_of(ask.jobs)
             self._answered = asked
         used = tuple(
-            _with_progress(_joined(use, nodes, job), told.get(job.attempt), job)
+            _with_progress(_joined(use, nodes, job), progress.get(job.attempt), job)
             for use, job in zip(accounts, ask.jobs, strict=True)
         )
         self._send(UsageTaken(ask_id=ask.ask_id, used=used))

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from federator.cli.usage_page import page_of
+from federator.usage.rows import FREE_NAMES, HELD_NAMES, UsageReport, UsageRow
+from federator.wire.usage_messages import UsageReply
 from tests.fakes.page_daemon import HOSTILE, MadeUpDaemon, config_of
 from tests.fakes.page_server import served
 
@@ -95,6 +98,38 @@ def tab(browser: Any, url: str) -> Iterator[Tab]:
     yield opened
     opened.context.close()
     assert opened.wrong == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_page_of_usage_has_no_error_and_no_fault_of_access_and_fits(
+    browser: Any, look: str, tmp_path: Path
+) -> None:
+    def lines(word: str, count: int, free: dict[str, int]) -> tuple[UsageRow, ...]:
+        sums = {f"{name}_gpu_ms": 3_600_000 * (k + 1) for k, name in enumerate(HELD_NAMES)}
+        return tuple(
+            UsageRow(key=(f"{word}-{k}" * 9,), sums=sums, free=free, supply_gpu_ms=10**9, cost=k)
+            for k in range(count)
+        )
+
+    def report(by: str, free: dict[str, int]) -> UsageReport:
+        (total,) = lines("total", 1, free)
+        return UsageReport(
+            by=(by,), start_s=0.0, end_s=9e5, at_s=9e5, rows=lines(by, 60, free), total=total
+        )
+
+    free = dict.fromkeys(FREE_NAMES, 36_000_000)
+    page = page_of(UsageReply(report=report("user", {}), federation="demo"), report("day", free))
+    (tmp_path / "usage.html").write_text(page)
+    tab = Tab(browser, tmp_path.as_uri(), look)
+    try:
+        shown = tab.open("/usage.html")
+        shown.evaluate("document.querySelector('details').open = true")
+        faults = axe.Axe().run(shown).response["violations"]
+        assert [(f["id"], [n["html"][:200] for n in f["nodes"][:3]]) for f in faults] == []
+        assert shown.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    finally:
+        tab.context.close()
+    assert tab.wrong == []
 
 
 @pytest.mark.parametrize("look", LOOKS)
