@@ -1,7 +1,7 @@
 """Corrects estimated waits so that nine of ten of the intervals hold, whatever the queue does.
 
-A play gives three quantiles of a wait. They are moved by a *shift*, so that half of the starts come
-after the likely one, and the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
+A play gives three quantiles of a wait. They are moved by a *shift*, towards where starts came, and
+the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
 starts lie between them. Both count in logarithms of the wait and ``GRAIN_S``, and both are sums of
 parts: one of all workloads, and one for each class that a workload is in (its size, its quota
 class, its tenant, how long it has waited). An interval that fails makes those of its classes wider,
@@ -30,6 +30,8 @@ CLASSES_KEPT: Final = 10_000
 _FIRST_STEP: Final = 0.4
 _LEAST_STEP: Final = 0.06  # of each part
 _SLOWING: Final = 0.1  # from the first step to the least
+_SHIFT: Final = 0.5  # of a step
+_MOST_OFF: Final = 1.0  # as a logarithm: what is further off counts no more
 _MOST: Final = 5.0  # of a part: some 150 times
 
 Classes = tuple[str, ...]
@@ -91,18 +93,18 @@ class Calibration:
         high = max(likely, _log(played.latest_s) + shift + spread)
         return Wait(_exp(low), _exp(likely), _exp(high))
 
-    def judge(
-        self, given: Wait, classes: Classes, *, hit: bool, later: bool, counts: bool = True
-    ) -> None:
+    def judge(self, given: Wait, classes: Classes, wait_s: float, *, counts: bool = True) -> None:
         """The outcome of an estimate is known.
 
         Args:
             given: as ``corrected`` gave it.
             classes: as then.
-            hit: whether the start was in the interval.
-            later: whether it came after what was likely.
+            wait_s: from when it was given until the start; of one that still waits, until now.
             counts: whether the hit rate is of it, too.
         """
+        hit = given.holds(wait_s)
+        off = _log(wait_s) - _log(given.likely_s)
+        shift = _SHIFT * min(_MOST_OFF, max(-_MOST_OFF, off))
         self.judged += 1
         if counts:
             self._hits.append(hit)
@@ -112,8 +114,7 @@ class Calibration:
             step = part.step
             part.judged += 1
             part.spread = _bounded(part.spread + step * ((COVERAGE - 1.0) if hit else COVERAGE))
-            if given.latest_s > 0.0:  # "at once" is neither sooner nor later
-                part.shift = _bounded(part.shift + step * (0.5 if later else -0.5))
+            part.shift = _bounded(part.shift + step * shift)
         while len(self._parts) > CLASSES_KEPT:
             self._parts.popitem(last=False)
 

@@ -93,7 +93,7 @@ class StartEstimates:
         self._changed.clear()
         while self._ends and self._ends[0][0] < now_s:
             _, _, promise = heappop(self._ends)
-            self._judge(promise, hit=False, later=True)
+            self._judge(promise, now_s)
         return bool(self._due)
 
     def _new(self) -> list[WorkloadRecord]:
@@ -113,9 +113,7 @@ class StartEstimates:
                 self._due.add(id_)
         elif entry.started_at_s and entry.state not in _TO_START:
             for promise in self._promises.get(id_, ()):
-                wait_s = max(0.0, min(now_s, entry.started_at_s) - promise.made_at_s)
-                likely_s = promise.given.likely_s
-                self._judge(promise, hit=promise.given.holds(wait_s), later=wait_s > likely_s)
+                self._judge(promise, min(now_s, entry.started_at_s))
             self._left(id_)
         elif entry.state not in AT_SITE:
             self._left(id_)
@@ -128,11 +126,12 @@ class StartEstimates:
         for promise in self._promises.pop(id_, ()):
             promise.judged = True
 
-    def _judge(self, promise: Promise, *, hit: bool, later: bool) -> None:
+    def _judge(self, promise: Promise, at_s: float) -> None:
+        """It has started then, or its interval is over."""
         if not promise.judged:
             promise.judged = True
-            known, given, shown = self.calibration, promise.given, promise.shown
-            known.judge(given, promise.classes, hit=hit, later=later, counts=shown)
+            wait_s = max(0.0, at_s - promise.made_at_s)
+            self.calibration.judge(promise.given, promise.classes, wait_s, counts=promise.shown)
 
     def _corrected(self, played: Wait, classes: Classes) -> tuple[Wait, Classes, NoEstimate | None]:
         """An interval, the classes that it is judged in, and why it is kept back, if it is.

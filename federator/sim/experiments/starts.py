@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from federator.policies import POLICIES
-from federator.sched.starts.calibration import COVERAGE
+from federator.sched.starts.calibration import COVERAGE, Wait
 from federator.sched.starts.estimates import AGES_S, Promise, StartEstimates
 from federator.sched.starts.playout import Coming, Play, PlayedRun
 from federator.sched.starts.plays import Plays
@@ -57,7 +57,7 @@ class GivenStart(NamedTuple):
         classes: of the workload.
         shown: whether it would have been.
         earliest_s, likely_s, latest_s: as given; inf: beyond what is played.
-        played_s: what was likely before it was corrected.
+        played: the interval before it was corrected.
         by_limits_s: as by time limits; inf: never.
         wait_s: until it started.
     """
@@ -69,7 +69,7 @@ class GivenStart(NamedTuple):
     earliest_s: float
     likely_s: float
     latest_s: float
-    played_s: float
+    played: Wait
     by_limits_s: float
     wait_s: float
 
@@ -167,7 +167,7 @@ def _given(promise: Promise, by_limits_s: float, start_s: float) -> GivenStart:
         earliest_s=promise.given.earliest_s,
         likely_s=promise.given.likely_s,
         latest_s=promise.given.latest_s,
-        played_s=promise.played.likely_s,
+        played=promise.played,
         by_limits_s=by_limits_s,
         wait_s=start_s - made_s,
     )
