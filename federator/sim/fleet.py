@@ -154,7 +154,11 @@ class Fleet:
                 self.see(Tick())
             held = sum(site.held_gpus for site in self.sites.values())
             self._records.sample(held, self.now_s)
+            self.moment_over()
             self._forget_ended()
+
+    def moment_over(self) -> None:
+        """All that happens at an instant has happened; for whoever watches."""
 
     # ---- time ----
 

@@ -27,7 +27,7 @@ def test_an_interval_is_in_order_and_not_in_the_past(
     for wait_s, size in seen:
         shown = known.corrected(Wait(*played), (size,))
         assert 0.0 <= shown.earliest_s <= shown.likely_s <= shown.latest_s < inf
-        known.judge(shown, (size,), hit=shown.holds(wait_s), later=wait_s > shown.likely_s)
+        known.judge(shown, (size,), wait_s)
 
 
 @settings(max_examples=25, deadline=None)
@@ -49,7 +49,7 @@ def test_nine_of_ten_hold_in_each_class_however_wrong_the_plays_are(
             played = Wait(*(600.0 * draw.uniform(0.8, 1.2) * f for f in _ends(spread)))
             shown = known.corrected(played, (size,))
             hits[size].append(shown.holds(wait_s))
-            known.judge(shown, (size,), hit=hits[size][-1], later=wait_s > shown.likely_s)
+            known.judge(shown, (size,), wait_s)
     for of_class in hits.values():
         later = of_class[300:]
         assert abs(sum(later) / len(later) - COVERAGE) < 0.03

@@ -1,7 +1,7 @@
 """Corrects estimated waits so that nine of ten of the intervals hold, whatever the queue does.
 
-A play gives three quantiles of a wait. They are moved by a *shift*, so that half of the starts come
-after the likely one, and the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
+A play gives three quantiles of a wait. They are moved by a *shift*, towards where starts came, and
+the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
 starts lie between them. Both count in logarithms of the wait and ``GRAIN_S``, and both are sums of
 parts: one of all workloads, and one for each class that a workload is in (its size, its quota
 class, its tenant, how long it has waited). An interval that fails makes those of its classes wider,
@@ -18,20 +18,23 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from math import exp, inf, log
 from typing import Final, NamedTuple
 
 COVERAGE: Final = 0.9
+OF_ALL: Final = "all"
 GRAIN_S: Final = 30.0  # below it waits hardly differ
 JUDGED_KEPT: Final = 500  # the latest, of which the hit rate is told
 CLASSES_KEPT: Final = 10_000
 _FIRST_STEP: Final = 0.4
 _LEAST_STEP: Final = 0.06  # of each part
 _SLOWING: Final = 0.1  # from the first step to the least
+_SHIFT: Final = 0.5  # of a step
+_MOST_OFF: Final = 1.0  # as a logarithm: what is further off counts no more
 _MOST: Final = 5.0  # of a part: some 150 times
 
-Classes = tuple[Hashable, ...]
+Classes = tuple[str, ...]
 
 
 class Wait(NamedTuple):
@@ -67,7 +70,7 @@ class Calibration:
     """
 
     def __init__(self) -> None:
-        self._parts: OrderedDict[Hashable, _Part] = OrderedDict()  # the latest judged at the end
+        self._parts: OrderedDict[str, _Part] = OrderedDict()  # the latest judged at the end
         self._hits: deque[bool] = deque(maxlen=JUDGED_KEPT)
         self.judged = 0
 
@@ -83,40 +86,43 @@ class Calibration:
             played: quantiles of the plays; ``latest_s`` may be inf.
             classes: of the workload, beside that of all.
         """
-        known = [self._parts[key] for key in (None, *classes) if key in self._parts]
+        known = [self._parts[key] for key in (OF_ALL, *classes) if key in self._parts]
         shift, spread = sum(p.shift for p in known), sum(p.spread for p in known)
         likely = _log(played.likely_s) + shift
         low = min(likely, _log(played.earliest_s) + shift - spread)
         high = max(likely, _log(played.latest_s) + shift + spread)
         return Wait(_exp(low), _exp(likely), _exp(high))
 
-    def judge(self, given: Wait, classes: Classes, *, hit: bool, later: bool) -> None:
+    def judge(self, given: Wait, classes: Classes, wait_s: float, *, counts: bool = True) -> None:
         """The outcome of an estimate is known.
 
         Args:
             given: as ``corrected`` gave it.
             classes: as then.
-            hit: whether the start was in the interval.
-            later: whether it came after what was likely.
+            wait_s: from when it was given until the start; of one that still waits, until now.
+            counts: whether the hit rate is of it, too.
         """
+        hit = given.holds(wait_s)
+        off = _log(wait_s) - _log(given.likely_s)
+        shift = _SHIFT * min(_MOST_OFF, max(-_MOST_OFF, off))
         self.judged += 1
-        self._hits.append(hit)
-        for key in (None, *classes):
+        if counts:
+            self._hits.append(hit)
+        for key in (OF_ALL, *classes):
             part = self._parts.setdefault(key, _Part())
             self._parts.move_to_end(key)
             step = part.step
             part.judged += 1
             part.spread = _bounded(part.spread + step * ((COVERAGE - 1.0) if hit else COVERAGE))
-            if given.latest_s > 0.0:  # "at once" is neither sooner nor later
-                part.shift = _bounded(part.shift + step * (0.5 if later else -0.5))
+            part.shift = _bounded(part.shift + step * shift)
         while len(self._parts) > CLASSES_KEPT:
             self._parts.popitem(last=False)
 
-    def saved(self) -> tuple[tuple[Hashable, float, float, int], ...]:
+    def saved(self) -> tuple[tuple[str, float, float, int], ...]:
         """Each class with its shift, its spread, and how often it was judged."""
         return tuple((key, p.shift, p.spread, p.judged) for key, p in self._parts.items())
 
-    def restore(self, parts: Iterable[tuple[Hashable, float, float, int]]) -> None:
+    def restore(self, parts: Iterable[tuple[str, float, float, int]]) -> None:
         """Correct as the one that ``saved`` was asked of."""
         for key, shift, spread, judged in parts:
             part = self._parts.setdefault(key, _Part())

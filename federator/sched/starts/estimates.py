@@ -26,6 +26,7 @@ from federator.sched.starts.queue_view import PlayedQueue, Queued, queue_view
 from federator.sched.state.workload_record import WorkloadRecord
 
 AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
+AGE_NAMES: Final = tuple(f"had waited {age_s:g} s" for age_s in AGES_S)
 LEAST_JUDGED: Final = 20
 """Before so many promises have been judged nothing is shown."""
 WIDEST: Final = 8.0
@@ -92,7 +93,7 @@ class StartEstimates:
         self._changed.clear()
         while self._ends and self._ends[0][0] < now_s:
             _, _, promise = heappop(self._ends)
-            self._judge(promise, hit=False, later=True)
+            self._judge(promise, now_s)
         return bool(self._due)
 
     def _new(self) -> list[WorkloadRecord]:
@@ -112,9 +113,7 @@ class StartEstimates:
                 self._due.add(id_)
         elif entry.started_at_s and entry.state not in _TO_START:
             for promise in self._promises.get(id_, ()):
-                wait_s = max(0.0, min(now_s, entry.started_at_s) - promise.made_at_s)
-                likely_s = promise.given.likely_s
-                self._judge(promise, hit=promise.given.holds(wait_s), later=wait_s > likely_s)
+                self._judge(promise, min(now_s, entry.started_at_s))
             self._left(id_)
         elif entry.state not in AT_SITE:
             self._left(id_)
@@ -127,10 +126,25 @@ class StartEstimates:
         for promise in self._promises.pop(id_, ()):
             promise.judged = True
 
-    def _judge(self, promise: Promise, *, hit: bool, later: bool) -> None:
+    def _judge(self, promise: Promise, at_s: float) -> None:
+        """It has started then, or its interval is over."""
         if not promise.judged:
             promise.judged = True
-            self.calibration.judge(promise.given, promise.classes, hit=hit, later=later)
+            wait_s = max(0.0, at_s - promise.made_at_s)
+            self.calibration.judge(promise.given, promise.classes, wait_s, counts=promise.shown)
+
+    def _corrected(self, played: Wait, classes: Classes) -> tuple[Wait, Classes, NoEstimate | None]:
+        """An interval, the classes that it is judged in, and why it is kept back, if it is.
+
+        Those that are shown are classes of their own: else it would be the easy part of nine of ten
+        that is kept back, or shown.
+        """
+        first = self.calibration.corrected(played, classes)
+        none = kept_back(first)
+        if none is not None:
+            return first, classes, none
+        classes = (*classes, "shown", *(f"shown, {each}" for each in classes))
+        return self.calibration.corrected(played, classes), classes, None
 
     # ---- plays ----
 
@@ -149,8 +163,8 @@ class StartEstimates:
     def of_trial(self, plays: Plays, id_: WorkloadId, now_s: float) -> StartEstimate:
         """When a workload that is not queued would start, by its own plays."""
         trial = next(queued for queued in plays.view.queued if queued.id == id_)
-        given = self.calibration.corrected(plays.waits()[id_], (*trial.classes, 0))
-        return self._shown(given, plays.view.at_s, now_s)
+        classes = (*trial.classes, AGE_NAMES[0])
+        return self._shown(plays.waits()[id_], classes, plays.view.at_s, now_s)
 
     def finish(self, plays: Plays) -> list[Promise]:
         """Take the quantiles over, and promise what is due; returns those promises."""
@@ -174,9 +188,9 @@ class StartEstimates:
         before = self._promises.setdefault(queued.id, [])
         if before and before[-1].age >= age:
             return None
-        played, classes = self._waits[queued.id], (*queued.classes, age)
-        given = self.calibration.corrected(played, classes)
-        shown = kept_back(given) is None
+        played = self._waits[queued.id]
+        given, classes, none = self._corrected(played, (*queued.classes, AGE_NAMES[age]))
+        shown = none is None
         promise = Promise(queued.id, age, now_s, played, given, classes, shown)
         before.append(promise)
         if given.latest_s < inf:
@@ -199,12 +213,15 @@ class StartEstimates:
         if view is None or queued is None:
             return _none(view.without.get(id_, NoEstimate.NOT_YET) if view else NoEstimate.NOT_YET)
         age = age_of(view.at_s - queued.since_s)
-        given = self.calibration.corrected(self._waits[id_], (*queued.classes, age))
-        return self._shown(given, view.at_s, now_s)
+        classes = (*queued.classes, AGE_NAMES[age])
+        return self._shown(self._waits[id_], classes, view.at_s, now_s)
 
-    def _shown(self, given: Wait, made_at_s: float, now_s: float) -> StartEstimate:
+    def _shown(
+        self, played: Wait, classes: Classes, made_at_s: float, now_s: float
+    ) -> StartEstimate:
         known = self.calibration
-        none = NoEstimate.UNTRIED if known.judged < LEAST_JUDGED else kept_back(given)
+        given, _, none = self._corrected(played, classes)
+        none = NoEstimate.UNTRIED if known.judged < LEAST_JUDGED else none
         if none is None and made_at_s + given.latest_s < now_s:
             none = NoEstimate.NOT_YET  # the next play knows more
         if none is not None:

@@ -9,7 +9,7 @@ the play has just tried all.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
@@ -126,6 +126,7 @@ class Play:
         waiting: in rank order; their ``at_s`` counts nothing.
         coming: what will come meanwhile, in the order of time; the play ends where it does. None:
             nothing is known of that.
+        unwanted: indices of those that wait whose starts are not wanted: it ends without them.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Play:
         running: Sequence[PlayedRun],
         waiting: Sequence[Coming],
         coming: Iterator[Coming] | None = None,
+        unwanted: Collection[int] = (),
     ) -> None:
         self._pools = pools
         self._ends = [(e.left_s, k, e.pool, e.hold) for k, e in enumerate(running)]
@@ -144,10 +146,10 @@ class Play:
         self._lanes: dict[PlayShape, deque[int]] = {}  # who waits, by shape and then by rank
         self._by_pool: list[list[PlayShape]] = [[] for _ in pools]
         self.starts_s = [inf] * len(waiting)
-        self._left = 0  # of those whose starts are wanted
+        self._unwanted = unwanted
+        self._left = len(waiting) - len(unwanted)
         for k, job in enumerate(waiting):
             self._wait(k, job.shape)
-            self._left += 1
 
     def run(self, until_s: float) -> list[float]:
         """When each that waits starts, in seconds from now; inf: not before ``until_s``."""
@@ -214,4 +216,4 @@ class Play:
         heappush(self._ends, (now_s + job.runs_s, self._seq, pool, hold))
         if k < len(self.starts_s):
             self.starts_s[k] = now_s
-            self._left -= 1
+            self._left -= k not in self._unwanted

@@ -19,6 +19,7 @@ PLAYS: Final = 32
 HORIZON_S: Final = 2 * 86_400.0
 _LOW: Final = 0.05
 _HIGH: Final = 0.95
+_TOO_MANY: Final = PLAYS - int(_HIGH * PLAYS)  # that do not start: the upper quantile does not
 
 
 class Plays:
@@ -36,6 +37,8 @@ class Plays:
         self._known: dict[WorkloadId, tuple[PlayShape, Lasting | None] | None] = {}
         self._draw = _uniform(seed).__next__
         self._starts_s: list[list[float]] = []  # of each play
+        self._beyond = [0] * len(view.queued)  # plays in which each did not start
+        self._hopeless: set[int] = set()  # the end of whose interval lies beyond the horizon
 
     @property
     def over(self) -> bool:
@@ -52,7 +55,20 @@ class Plays:
         waiting = [Coming(0.0, q.shape, _left_s(q.lasting, draw())) for q in view.queued]
         pools = [pool.copy() for pool in view.pools]
         coming = self._coming() if self._arrivals.foretell(view.at_s) else None
-        self._starts_s.append(Play(pools, running, waiting, coming).run(HORIZON_S))
+        starts_s = Play(pools, running, waiting, coming, self._hopeless).run(HORIZON_S)
+        self._starts_s.append(starts_s)
+        self._give_up(starts_s)
+
+    def _give_up(self, starts_s: list[float]) -> None:
+        """Do not wait in further plays for those whose interval is known to have no end.
+
+        Else each play would last to the horizon for the sake of one gang that starves.
+        """
+        for k, start_s in enumerate(starts_s):
+            if start_s == inf:
+                self._beyond[k] += 1
+                if self._beyond[k] >= _TOO_MANY:
+                    self._hopeless.add(k)
 
     def _coming(self) -> Iterator[Coming]:
         draw, known = self._draw, self._known

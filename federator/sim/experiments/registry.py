@@ -143,6 +143,13 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "DurationsExperiment",
             most_jobs=2000,
         ),
+        "starts": _entry(
+            "how well the starts of jobs that wait are estimated",
+            "starts",
+            "StartsExperiment",
+            most_jobs=2000,
+            loads=(2.0,),
+        ),
         "owners": _entry(
             "do owners who lend have their GPUs back in time?",
             "owners",

@@ -16,9 +16,11 @@ from federator.config import FederationConfig
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.roles import operators
+from federator.daemon.start_forecasts import StartForecasts
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
+from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.submission import Option, Submission
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.mast import Mast
@@ -275,6 +277,52 @@ def test_a_trial_shows_every_sites_bid(desk: Desk) -> None:
     assert isinstance(reply, TrialReply)
     assert (reply.winner, sorted(b.site for b in reply.bids)) == ("alpine", ["alpine", "baker"])
     assert not desk.federation.federation.ledger.entries
+
+
+def full(desk: Desk) -> StartForecasts:
+    """Every node is taken; starts are estimated from now on."""
+    for number in range(4):
+        desk.submit(key=f"key-1000{number}")
+    clock = desk.federation.clock
+    starts = StartForecasts(desk.federation.federation, clock, clock)
+    desk.api.show_starts(starts)
+    return starts
+
+
+def test_a_trial_that_would_wait_is_answered_with_its_estimate(desk: Desk) -> None:
+    starts = full(desk)
+    replies: list[Reply] = []
+    call = ClientCall(call_id=1, user="ada", call=submit_call(test_only=True))
+    desk.api.take(call, SiteName("alpine"), replies.append)
+    desk.federation.run_for(1.0)
+    desk.pass_on_answers()
+    assert replies == []  # the queue is played first
+    asyncio.run(starts.look())
+    (reply,) = replies
+    assert isinstance(reply, TrialReply)
+    assert (reply.winner, reply.start) == ("", StartEstimate(none=NoEstimate.UNTRIED.value))
+
+
+def test_a_trial_that_would_start_now_is_answered_at_once(desk: Desk) -> None:
+    clock = desk.federation.clock
+    desk.api.show_starts(StartForecasts(desk.federation.federation, clock, clock))
+    reply = desk.ask(submit_call(test_only=True))
+    assert isinstance(reply, TrialReply)
+    assert (reply.winner, reply.start) == ("alpine", None)
+
+
+def test_rows_have_estimates_only_where_they_are_asked_for_and_somebody_waits(desk: Desk) -> None:
+    starts = full(desk)
+    waits = desk.submit(key="key-20000")
+    asyncio.run(starts.look())
+
+    def estimates(call: QueueCall) -> dict[int, StartEstimate]:
+        reply = desk.ask(call)
+        assert isinstance(reply, QueueReply)
+        return {row.id: row.start for row in reply.rows if row.start is not None}
+
+    assert estimates(QueueCall()) == {}
+    assert list(estimates(QueueCall(starts=True))) == [waits]
 
 
 def test_nobody_at_a_site_may_act_for_another(desk: Desk) -> None:

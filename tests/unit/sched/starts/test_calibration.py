@@ -12,7 +12,7 @@ PLAYED = Wait(60.0, 120.0, 240.0)
 def judged(known: Calibration, classes: tuple[str, ...], wait_s: float, times: int = 1) -> None:
     for _ in range(times):
         given = known.corrected(PLAYED, classes)
-        known.judge(given, classes, hit=given.holds(wait_s), later=wait_s > given.likely_s)
+        known.judge(given, classes, wait_s)
 
 
 def test_nothing_is_corrected_before_anything_is_known() -> None:
@@ -53,9 +53,10 @@ def test_what_lies_beyond_the_horizon_stays_there() -> None:
 def test_the_hit_rate_is_of_the_latest_that_were_judged() -> None:
     known = Calibration()
     assert (known.judged, known.hit_frac) == (0, 0.0)
-    for hit in (True, True, True, False):
-        known.judge(PLAYED, (), hit=hit, later=False)
-    assert (known.judged, known.hit_frac) == (4, 0.75)
+    for wait_s in (60.0, 100.0, 240.0, 241.0):
+        known.judge(PLAYED, (), wait_s)
+    known.judge(PLAYED, (), 1000.0, counts=False)
+    assert (known.judged, known.hit_frac) == (5, 0.75)
 
 
 def test_one_that_was_saved_corrects_as_before() -> None:
