@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from federator.cli.text import counted, reason_text, span
 from federator.model.lending import LendingDecision, LoadForecast
-from federator.wire.client_protocol import LendingRow
+from federator.wire.status_rows import LendingRow
 
 
 def decision_text(decision: LendingDecision) -> str:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federator.model.start_estimate import NoEstimate, StartEstimate
-from federator.wire.client_protocol import StartsRow
+from federator.wire.status_rows import StartsRow
 
 _DAY_S: Final = 86_400.0
 

@@ -13,14 +13,8 @@ from federator.cli.fsinfo import drain_line, site_state
 from federator.cli.lending_text import lending_lines
 from federator.cli.start_text import hits_text
 from federator.cli.text import counted, printable, refused, span, unexpected
-from federator.wire.client_protocol import (
-    BudgetRow,
-    ErrorReply,
-    PassRow,
-    SiteRow,
-    StatusCall,
-    StatusReply,
-)
+from federator.wire.client_protocol import ErrorReply, SiteRow, StatusCall, StatusReply
+from federator.wire.status_rows import BudgetRow, PassRow
 
 MOST_CLAIMS: int = 5  # on the screen
 _HEADER = ("SITE", "REGION", "STATE", "SLURM", "GPUS(F/A/O/T)", "NODES(U/O)")

@@ -20,7 +20,7 @@ from federator.sched.passes.federation import Federation
 from federator.sched.starts.calibration import COVERAGE, JUDGED_KEPT
 from federator.sched.starts.estimates import StartEstimates
 from federator.sched.starts.plays import Plays
-from federator.wire.client_protocol import StartsRow
+from federator.wire.status_rows import StartsRow
 
 EVERY_S: Final = 10.0  # between two looks at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits

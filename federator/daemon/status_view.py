@@ -8,14 +8,8 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.round import PassSummary
 from federator.sched.state.evictions import charged, since
-from federator.wire.client_protocol import (
-    BudgetRow,
-    ClaimRow,
-    LendingRow,
-    PassRow,
-    SiteRow,
-    StatusReply,
-)
+from federator.wire.client_protocol import SiteRow, StatusReply
+from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow
 
 
 def status_reply(

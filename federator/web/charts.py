@@ -10,7 +10,7 @@ import msgspec
 from federator.web.heat_map import Paths, rectangle
 from federator.web.story import JobStory
 from federator.web.summaries import TenantPast
-from federator.wire.client_protocol import PassRow
+from federator.wire.status_rows import PassRow
 
 CHART_W: Final = 600
 CHART_H: Final = 90

@@ -8,15 +8,13 @@ import msgspec
 
 from federator.web.past import Past
 from federator.wire.client_protocol import (
-    BudgetRow,
     DrainRow,
-    LendingRow,
     PassesReply,
-    PassRow,
     StatusReply,
     TenantRow,
     TenantsReply,
 )
+from federator.wire.status_rows import BudgetRow, LendingRow, PassRow
 
 
 class TenantPast(msgspec.Struct, frozen=True, kw_only=True):

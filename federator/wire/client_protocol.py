@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import InvalidRequest
-from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
+from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
@@ -25,6 +25,7 @@ from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
+from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow, StartsRow
 from federator.wire.usage_messages import UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -411,61 +412,6 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
-
-
-class PassRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The pass that is under way, or the last one."""
-
-    began_s: float  # Unix time, as the next
-    ended_s: float = 0.0  # 0: it is under way
-    rounds: int = 0
-    awarded: int = 0
-
-
-class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The eviction budget; amounts are GPUs."""
-
-    window_s: float
-    gpus: float = 0.0  # that may be evicted in any window; 0: nobody is evicted
-    left_gpus: float = 0.0  # of those, now
-    whole_in_s: float = 0.0  # until all of it is left again, if nobody is evicted
-    evicted_gpus: int = 0  # in the last window; a large victim counts longer
-    evictions: int = 0  # likewise
-    beyond_gpus: int = 0  # evicted besides in the last window, for start objectives
-
-
-class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim: nodes that come free for a workload."""
-
-    id: int
-    site: str
-    gpus: int  # that it will have
-    to_evict_gpus: int
-    starts_by_s: float  # Unix time
-
-
-class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Lending as it stands; times are Unix times.
-
-    ``made_at_s`` 0: no plan is in force; then ``expires_at_s`` is when the last one ended, or 0.
-    """
-
-    mode: str  # a Lending's value
-    made_at_s: float = 0.0
-    expires_at_s: float = 0.0
-    source: str = ""
-    windows_s: tuple[float, ...] = ()
-    usable_gpus: tuple[int, ...] = ()  # by window, now; below 0: owners need more than is idle
-    forecasts: tuple[LoadForecast, ...] = ()
-
-
-class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How good estimated starts are: see docs/starts.md."""
-
-    frac: float  # of the starts that intervals are to hold
-    judged: int  # estimates since the daemon's start whose outcome is known
-    latest: int  # of them that ``hit_frac`` tells of
-    hit_frac: float  # held; 0 if none was judged
 
 
 class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):

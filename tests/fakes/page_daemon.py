@@ -24,7 +24,6 @@ from federator.wire.agent_protocol import NodesAsk, NodesTaken
 from federator.wire.client_protocol import (
     AccountingCall,
     AccountingReply,
-    BudgetRow,
     Call,
     ErrorReply,
     HoldingsCall,
@@ -33,7 +32,6 @@ from federator.wire.client_protocol import (
     NodesReply,
     PassesCall,
     PassesReply,
-    PassRow,
     QueueCall,
     QueueReply,
     QueueRow,
@@ -48,6 +46,7 @@ from federator.wire.client_protocol import (
 from federator.wire.holdings_rows import NodeHoldings, SiteHoldings
 from federator.wire.node_rows import NodeRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
+from federator.wire.status_rows import BudgetRow, PassRow
 from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 

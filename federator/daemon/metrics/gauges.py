@@ -20,7 +20,7 @@ from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.site_view import SiteView
 from federator.sched.state.credit import usage_shares
-from federator.wire.client_protocol import StartsRow
+from federator.wire.status_rows import StartsRow
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "drained", "down")
 PARTITION_USES: Final = ("allocated", "free", "drained", "down")

@@ -10,7 +10,7 @@ from federator.daemon.metrics.counts import Counts
 from federator.daemon.metrics.gauges import Gauges, HistoryState, LinkState
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
-from federator.wire.client_protocol import StartsRow
+from federator.wire.status_rows import StartsRow
 
 
 class TermMetrics:

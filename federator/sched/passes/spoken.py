@@ -1,4 +1,4 @@
-"""What sites say of shapes, for one answer to people: each shape is looked up once.
+"""Looks up once what sites say of a shape, for an answer to people.
 
 A table of thousands that wait holds few shapes. What is said of one is said in the names of the
 jobs of whoever was looked up first; only the reason that is shown is put in those of each.

@@ -13,7 +13,6 @@ from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
-    BudgetRow,
     Call,
     NodesCall,
     NodesReply,
@@ -29,6 +28,7 @@ from federator.wire.client_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.queue_rows import JobDetails
 from federator.wire.replies import Reply
+from federator.wire.status_rows import BudgetRow
 
 Run = Callable[..., tuple[int, str, str]]
 DETAILS = JobDetails(

@@ -9,7 +9,7 @@ import pytest
 from federator.cli.lending_text import decision_text, lending_lines
 from federator.model.lending import LendingDecision, LoadForecast
 from federator.model.reason import Reason, ReasonCode
-from federator.wire.client_protocol import LendingRow
+from federator.wire.status_rows import LendingRow
 
 UNTIL_S = 1_795_010_700.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from federator.cli import start_text
 from federator.model.start_estimate import NoEstimate, StartEstimate
-from federator.wire.client_protocol import StartsRow
+from federator.wire.status_rows import StartsRow
 
 NOON_S = time.mktime((2026, 11, 25, 12, 0, 0, 0, 0, -1))
 SOON = StartEstimate(

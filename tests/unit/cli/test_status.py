@@ -13,17 +13,15 @@ from federator.cli import status
 from federator.errors import SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import (
-    BudgetRow,
     Call,
     CancelReply,
-    ClaimRow,
     DrainRow,
-    PassRow,
     SiteRow,
     StatusCall,
     StatusReply,
 )
 from federator.wire.replies import Reply
+from federator.wire.status_rows import BudgetRow, ClaimRow, PassRow
 
 GPU = PartitionSummary(
     partition="gpu",

@@ -10,7 +10,8 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
-from federator.wire.client_protocol import LendingRow, StatusCall, StatusReply
+from federator.wire.client_protocol import StatusCall, StatusReply
+from federator.wire.status_rows import LendingRow
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import Desk

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from federator.web.topic import PART_OF_TIME, WANTED_S, Topic
-from federator.wire.client_protocol import ErrorReply, PassesCall, PassesReply, PassRow
+from federator.wire.client_protocol import ErrorReply, PassesCall, PassesReply
+from federator.wire.status_rows import PassRow
 
 NOTHING = PassesReply(passes=(), now_s=0.0)
 
