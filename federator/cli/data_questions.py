@@ -1,4 +1,4 @@
-"""The commands of ``federator data`` that only look: list, show, where and usage."""
+"""The commands of ``federator data`` that only look: list, show, where, usage and export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.data_file import size_shown
+from federator.cli.data_file import data_file, size_shown
 from federator.cli.data_sets import json_option
 from federator.cli.text import listed, printable, refused, unexpected
 from federator.errors import InvalidRequest
@@ -56,6 +56,20 @@ def _row(of: DataSet) -> tuple[str, ...]:
 
 
 _MOST_DOMAINS: Final = 4  # that a row names
+
+
+@click.command()
+@click.option("--user", default=None, help="Owners, with commas between.")
+@click.option("--tenant", default=None, help="Tenants, with commas between.")
+def export(user: str | None, tenant: str | None) -> None:
+    """Print the data sets that you may see as a file for federator data import.
+
+    Pins, seals and lost replicas are not in it: the catalogue that imports it learns them anew.
+
+    Example: federator data export > sets.yaml
+    """
+    sets, _ = _all(DataSetsCall(users=listed(user), tenants=listed(tenant)))
+    print(data_file(sorted(sets, key=lambda of: (of.name, of.added_at_s))))
 
 
 @click.command()
@@ -187,4 +201,4 @@ def _print_table(header: Sequence[Sequence[str]], rows: Iterable[Iterable[str]])
         print(" ".join(map(str.ljust, line, widths)).rstrip())
 
 
-QUESTIONS: Final = (list_, show, where, usage)
+QUESTIONS: Final = (list_, show, where, usage, export)
