@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ import yaml
 
 from federator.cli.text import printable
 from federator.errors import InvalidRequest
-from federator.model.dataset import DataClass, DataGiven, DataPlace, DataSharing
+from federator.model.dataset import DataClass, DataGiven, DataPlace, DataSet, DataSharing
 from federator.model.workload import TenantName
 
 MAX_FILE_BYTES: Final = 64 * 2**20
@@ -78,6 +79,28 @@ def _given(item: _Item) -> DataGiven:
         sharing=item.sharing,
         at=tuple(DataPlace(domain=domain, path=path) for domain, path in item.at.items()),
     )
+
+
+def data_file(sets: Iterable[DataSet]) -> str:
+    """A file of these data sets that can be imported, in the part of YAML that JSON is."""
+    lines = [
+        msgspec.json.encode(
+            {
+                "name": of.name,
+                "version": of.version,
+                "owner": of.owner,
+                **({"tenant": of.tenant} if of.tenant else {}),
+                **({"size": of.size_bytes} if of.size_bytes else {}),
+                **({"files": of.files} if of.files else {}),
+                **({"digest": of.digest} if of.digest else {}),
+                "class": of.kind.value,
+                "sharing": of.sharing.value,
+                "at": {replica.domain: replica.path for replica in of.replicas},
+            }
+        ).decode()
+        for of in sets
+    ]
+    return "\n".join(["data_sets:", *(f"- {line}" for line in lines)]) if lines else "data_sets: []"
 
 
 def size_bytes(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The commands of ``federator data`` that only look: list, show, where and usage."""
+"""The commands of ``federator data`` that only look: list, show, where, usage and export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.data_file import size_shown
+from federator.cli.data_file import data_file, size_shown
 from federator.cli.data_sets import json_option
 from federator.cli.text import listed, printable, refused, unexpected
 from federator.errors import InvalidRequest
@@ -32,7 +32,9 @@ def list_(
 
     Example: federator data list --tenant vision
     """
-    sets, _ = _all(DataSetsCall(users=listed(user), tenants=listed(tenant), domains=listed(domain)))
+    sets, _ = all_sets(
+        DataSetsCall(users=listed(user), tenants=listed(tenant), domains=listed(domain))
+    )
     if as_json:
         print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
         return
@@ -56,6 +58,20 @@ def _row(of: DataSet) -> tuple[str, ...]:
 
 
 _MOST_DOMAINS: Final = 4  # that a row names
+
+
+@click.command()
+@click.option("--user", default=None, help="Owners, with commas between.")
+@click.option("--tenant", default=None, help="Tenants, with commas between.")
+def export(user: str | None, tenant: str | None) -> None:
+    """Print the data sets that you may see as a file for federator data import.
+
+    Pins, seals and lost replicas are not in it: the catalogue that imports it learns them anew.
+
+    Example: federator data export > sets.yaml
+    """
+    sets, _ = all_sets(DataSetsCall(users=listed(user), tenants=listed(tenant)))
+    print(data_file(sorted(sets, key=lambda of: (of.name, of.added_at_s))))
 
 
 @click.command()
@@ -123,7 +139,7 @@ def usage(as_json: bool) -> None:
 
     Example: federator data usage
     """
-    reply = _page(DataSetsCall(only_domains=True))
+    reply = one_page(DataSetsCall(only_domains=True))
     if as_json:
         print(msgspec.json.encode({"schema": 1, "domains": reply.domains}).decode())
         return
@@ -153,23 +169,32 @@ def named_sets(name: str) -> tuple[list[DataSet], DataSetsReply]:
     Raises:
         InvalidRequest: there is none that the user may see.
     """
-    sets, reply = _all(DataSetsCall(names=(name,)))
+    sets, reply = all_sets(DataSetsCall(names=(name,)))
     if reply.unknown:
         raise InvalidRequest(f"{printable(name[:200])}: no such data set, or not yours to see")
     return sets, reply
 
 
-def _all(message: DataSetsCall) -> tuple[list[DataSet], DataSetsReply]:
-    """All pages of an answer, and the last."""
-    reply = _page(message)
+def all_sets(message: DataSetsCall) -> tuple[list[DataSet], DataSetsReply]:
+    """All pages of an answer, and the last.
+
+    Raises:
+        FederatorError: as of ``one_page``.
+    """
+    reply = one_page(message)
     found = [*reply.sets]
     while reply.after is not None:
-        reply = _page(msgspec.structs.replace(message, after=reply.after))
+        reply = one_page(msgspec.structs.replace(message, after=reply.after))
         found += reply.sets
     return found, reply
 
 
-def _page(message: DataSetsCall) -> DataSetsReply:
+def one_page(message: DataSetsCall) -> DataSetsReply:
+    """One page of an answer.
+
+    Raises:
+        FederatorError: the call was refused, or nobody answers.
+    """
     reply = call(message)
     if isinstance(reply, ErrorReply):
         raise refused(reply)
@@ -187,4 +212,4 @@ def _print_table(header: Sequence[Sequence[str]], rows: Iterable[Iterable[str]])
         print(" ".join(map(str.ljust, line, widths)).rstrip())
 
 
-QUESTIONS: Final = (list_, show, where, usage)
+QUESTIONS: Final = (list_, show, where, usage, export)

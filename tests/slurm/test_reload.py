@@ -89,14 +89,21 @@ def test_a_site_leaves_when_it_is_empty_and_comes_again(running: Running) -> Non
     id_ = running.submit(SLEEPS, *NODE, user="bio1")
     assert running.await_state(id_, "RUNNING")["site"] == "cedar"
     before: dict[str, Any] = {}
-    change(running, lambda settings: before.update(cedar=settings["sites"].pop("cedar")))
+
+    def leave(settings: dict[str, Any]) -> None:
+        before.update(sites=settings["sites"].pop("cedar"), storage=settings["storage"].pop("east"))
+
+    def come(settings: dict[str, Any]) -> None:
+        settings["sites"]["cedar"], settings["storage"]["east"] = before["sites"], before["storage"]
+
+    change(running, leave)
     done = running.run("federator", "reload")
     assert done.returncode == os.EX_CONFIG
     assert "live workloads at site 'cedar'" in done.stderr
     running.await_end(id_)
     assert "sites.cedar.region" in reload(running)
     assert not up(running, "cedar")
-    change(running, lambda settings: settings["sites"].update(before))
+    change(running, come)
     reload(running)
     within(60, lambda: up(running, "cedar"))
     (row,) = running.await_end(running.submit(BRIEF, *NODE, user="bio1"))

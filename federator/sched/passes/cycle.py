@@ -322,12 +322,13 @@ class SchedulingPass:
             if site not in refusals and not checkpoint_in_reach(entry, site, self._rules):
                 elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
-        if entry.workload.data:
-            refusals = {**data_refusals(self._ledger, entry.workload.data, sites), **refusals}
         for site, by_id in self.round.answers.items():
             answer = by_id.get(entry.workload.id)
             if answer is not None and answer.refusal is not None:
                 refusals[site] = answer.refusal
+        if entry.workload.data:  # behind the others: the main reason is one of those, if there are
+            lacking = data_refusals(self._ledger, entry.workload.data, sites)
+            refusals |= {site: why for site, why in lacking.items() if site not in refusals}
         entry.refusals = refusals
 
     def victims_at(self, site: SiteName) -> Mapping[WorkloadId, VictimTerms]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -186,6 +187,33 @@ def test_a_file_is_added_some_hundred_at_a_time(
     assert first.at == (DataPlace(domain="west", path="x/a"),)
     assert (last.owner, last.tenant, last.size_bytes) == ("eve", "nlp", 7)
     assert "in the catalogue" in text
+
+
+def test_what_is_exported_is_imported_as_it_was_the_newest_version_last(
+    run: Run, tmp_path: Path
+) -> None:
+    odd = msgspec.structs.replace(
+        IMAGENET,
+        version="1",
+        files=3,
+        digest="sha256tree:" + "0" * 64,
+        added_at_s=5.0,
+        replicas=(DataReplica(domain="west", path='a: "b" \'ünï #'),),
+    )
+    _, text = run(answer(odd, IMAGENET), "export")
+    file = tmp_path / "sets.yaml"
+    file.write_text(text)
+    asked, _ = run(DONE, "import", str(file))
+    (call,) = asked
+    assert isinstance(call, DataCall)
+    newer, older = call.sets
+    assert (newer.version, older.version) == ("2", "1")  # by when they were added
+    assert (older.files, older.digest, older.size_bytes) == (3, odd.digest, odd.size_bytes)
+    assert (older.owner, older.tenant, older.kind) == ("ada", "vision", DataClass.FRESH)
+    assert older.at == (DataPlace(domain="west", path=odd.replicas[0].path),)
+    _, text = run(answer(), "export")
+    file.write_text(text)
+    assert run(DONE, "import", str(file))[0] == []
 
 
 @pytest.mark.parametrize(

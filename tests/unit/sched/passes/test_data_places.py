@@ -142,6 +142,7 @@ def test_who_waits_for_data_is_asked_about_at_no_other_site() -> None:
     id_ = submit(f, "a")
     f.run_for(1000.0)
     assert f.state(id_) is WAITS
+    assert next(iter(codes(f, id_))) == "alpine"  # the main reason is not what others lack
     assert codes(f, id_)["alpine"] is ReasonCode.SITE_DOWN
     assert codes(f, id_)["baker"] is ReasonCode.DATA
     f.site_up(ALPINE)
