@@ -190,11 +190,11 @@ def _messages(
 
 def _unknown_key(model: type[BaseModel], keys: Sequence[str]) -> str:
     """Advice about a key that is not known."""
-    if _meant(model, keys):
-        return f"unknown key; did you mean {_meant(model, keys)[0]}?"
     elsewhere = [where for where, name in _all_keys(model) if name == keys[-1]]
     if elsewhere:
         return f"unknown key here; it belongs under {elsewhere[0] or 'no other key'}"
+    if _meant(model, keys):
+        return f"unknown key; did you mean {_meant(model, keys)[0]}?"
     return f"unknown key; one of {', '.join(_keys_at(model, keys[:-1]))}"
 
 

@@ -34,7 +34,6 @@ from federator.wire.accounting_rows import (
     AccountingAttempt,
     AccountingRow,
     AttemptFacts,
-    MeasuredUse,
 )
 
 STEP: Final = 500  # workloads that are counted at once, of those from before there were sums
@@ -42,7 +41,7 @@ _IDS_AT_ONCE: Final = 500
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
 _W: Final = schema.workloads.c
-_NOTHING: Final = MeasuredUse()
+_MEASURED: Final = ("gpu_util_frac", "ready_s", "save_s", "alloc_cpus", "alloc_mem_mib")
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
 
@@ -143,7 +142,7 @@ def uses_of(
     joined = schema.attempts.outerjoin(
         schema.measured, and_(_A.id == _M.id, _A.attempt == _M.attempt)
     )
-    columns = [*schema.attempts.columns, _M.gpu_util_frac, _M.ready_s, _M.save_s]
+    columns = [*schema.attempts.columns, *(_M[name] for name in _MEASURED)]
     found: dict[int, list[AttemptUse]] = {}
     for some in chunks(ids, _IDS_AT_ONCE):
         query = select(*columns).select_from(joined).where(_A.id.in_(some), _A.counted == 1)
@@ -163,7 +162,7 @@ def live_uses(row: AccountingRow, now_s: float) -> AttemptUse | None:
     values = msgspec.structs.asdict(made) | facts | _owner(row)
     over_s = made.ended_at_s or max(now_s, made.started_at_s)
     values |= {"state": "", "ended_at_s": over_s, "known_at_s": 0.0}
-    return _use(values | dict.fromkeys(("gpu_util_frac", "ready_s", "save_s")))
+    return _use(values | dict.fromkeys(_MEASURED))
 
 
 def _use(row: Mapping[Any, Any]) -> AttemptUse:
@@ -185,8 +184,8 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
         partition=row["partition"],
         gpus=row["gpus"],
         gpu_types=row["gpu_types"],
-        cpus=row["cpus"],
-        mem_mib=row["mem_mib"],
+        cpus=_given(row["alloc_cpus"], row["cpus"]),
+        mem_mib=_given(row["alloc_mem_mib"], row["mem_mib"]),
         tenant=row["tenant"],
         user=row["user"],
         project=row["project"],
@@ -200,6 +199,11 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
         ),
         busy_frac=row["gpu_util_frac"],
     )
+
+
+def _given(by_site: float | None, planned: int) -> int:
+    """The amount that Slurm gave, if its site has told; it may be more than was planned."""
+    return max(0, round(by_site)) if by_site else planned
 
 
 def _add(connection: Connection, sums: Sums) -> None:

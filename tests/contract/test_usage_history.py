@@ -173,6 +173,17 @@ def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, u
     assert kept(url) == made_anew(url)
 
 
+def test_cpus_and_memory_are_those_that_slurm_gave_where_its_site_tells(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    use = MeasuredUse(cpu_s=1.0, alloc_cpus=80.0, alloc_mem_mib=300_000.0)
+    measured.put(writer(url), due, [use], T0_S + 1000)
+    (row,) = asked(url, "user").rows
+    assert row.sums["cpu_ms"] == 60 * 80 * 1000
+    assert row.sums["mem_mib_s"] == 60 * 300_000
+
+
 def _as_before_there_were_sums(engine: Engine) -> None:
     fresh = [c.name for c in schema.attempts.columns if c.server_default is not None]
     with engine.begin() as connection:

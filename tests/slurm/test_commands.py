@@ -10,11 +10,24 @@ from typing import Any
 import pytest
 
 from federator.testbed import inside, layout
+from federator.usage.rows import HELD_NAMES
 from tests.slurm.federation import Running, at, slurm_job, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
 USER = "vision1"
+STEPS = """#!/bin/sh
+PYTHONPATH=/opt/federator/user exec python3 -c '
+import time
+from federator.checkpoint import Checkpointer
+with Checkpointer() as ckpt:
+    time.sleep(1)
+    for step in range(3):
+        ckpt.step(step, lambda: {})
+        time.sleep(1)
+    ckpt.save(2, lambda: {})
+'
+"""
 ARRAYS = ("0-10%4", "0-400:3", "1-5:2,9", "7", "1-2,4-5,7-9%2")
 
 
@@ -173,9 +186,9 @@ def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
 
 def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) -> None:
     """Slurm's start and end of each job, ± 1 s: the testbed has no slurmdbd to ask sacct."""
-    script, where = "#!/bin/sh\nsleep 3\n", "--nodelist={0}:{0}-g[1-2]"
+    where = "--nodelist={0}:{0}-g[1-2]"
     ids = {
-        name: federation.submit(script, "--gres=gpu:4", where.format(name), f"-Jused-{name}")
+        name: federation.submit(STEPS, "--gres=gpu:4", where.format(name), f"-Jused-{name}")
         for name in SITES
     }
     elapsed_s = {}
@@ -186,17 +199,23 @@ def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) ->
     words = ("--by", "site,family", "--start", "now-1days", "--json")
 
     def counted() -> list[dict[str, Any]] | None:
+        """Once the sites have told of steps, too: 10 s after the end, or 15 s later."""
         told = json.loads(federation.run("federator", "usage", *words).stdout)
         rows = [row for row in told["rows"] if row["key"]["family"].startswith("used-")]
-        return rows if len(rows) == len(ids) and all(row["attempts"] for row in rows) else None
+        with_steps = [row for row in rows if row["attempts"] and row["gpu_s"]["productive"]]
+        return rows if len(with_steps) == len(ids) else None
 
-    rows = within(60, counted, 1.0)
+    rows = within(90, counted, 1.0)
     assert rows is not None
     for row in rows:
         site = row["key"]["site"]
         assert row["key"]["family"] == f"used-{site}"
         assert abs(row["held_gpu_s"] - 8 * elapsed_s[site]) <= 8, site
-        assert row["gpu_s"]["unknown"] == row["held_gpu_s"] > 0
+        shares = row["gpu_s"]
+        assert shares["unknown"] == shares["restore"] == 0
+        assert shares["productive"] >= 8 * 2.0, "three steps"
+        assert shares["start_up"] >= 8 * 0.5
+        assert row["held_gpu_s"] == pytest.approx(sum(shares[name] for name in HELD_NAMES))
         mine = shell(site, f"federator usage {' '.join(words)} --by tenant,user")
         (seen,) = {tuple(each["key"].values()) for each in json.loads(mine.stdout)["rows"]}
         assert seen == ("vision", USER), "a member sees no other tenants"
