@@ -14,12 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from subprocess import PIPE
 from tempfile import TemporaryFile
+from typing import Final
 
 from docker.models.containers import Container
 
 from federator.errors import ConfigError, SiteUnavailable
 from federator.testbed.entry import entry_argv, entry_to
 from federator.testbed.layout import SiteLayout
+
+LONGEST_S: Final = 240.0  # of a command at a site, where the machine is busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,7 @@ def execute(
     *,
     user: str | None = None,
     stdin: str = "",
-    timeout_s: float = 60.0,
+    timeout_s: float = LONGEST_S,
 ) -> Executed:
     """Run ``command`` at ``site`` to its end and return what it printed.
 

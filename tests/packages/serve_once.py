@@ -44,7 +44,7 @@ def main() -> None:
         ["/usr/bin/fsinfo", "--json"], user="nobody", capture_output=True, text=True, check=False
     )
     os.kill(daemon.pid, signal.SIGTERM)
-    _, log = daemon.communicate(timeout=30)
+    _, log = daemon.communicate(timeout=120)
     while "STOPPING=1" not in seen:
         seen.append(notices.recv(100).decode())
     json.dump(

@@ -139,6 +139,10 @@ def _says_that_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
             append(self, records)
 
     monkeypatch.setattr(MortalStore, "append", lazy)
+    # What the log lacks is noticed soon or never; daemons that start again and again because of it
+    # are no use, and long to play.
+    monkeypatch.setattr(history, "FAULTS_S", 60.0)
+    monkeypatch.setattr(world, "CALM_S", 20.0)
 
 
 def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:

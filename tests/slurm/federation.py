@@ -37,7 +37,6 @@ Row = dict[str, Any]
 RULES = "/etc/federator/admission.lua"
 RULES_SEEN_S = 1.5  # by slurmctld
 PATIENCE = 4.0  # what takes so long at most may take so many times as long on a busy machine
-LONGEST_COMMAND_S = 240.0  # of a command at a site
 SOON_S = 0.05  # between two questions to a daemon, which cost little; a command at a site does not
 LIVE = {
     "PENDING",
@@ -346,9 +345,7 @@ def starts(*ids: int, user: str = "vision1") -> list[tuple[int, int, str, int]]:
 
 def at(site: str, *command: str, user: str | None = None, stdin: str = "") -> str:
     """Output of a command at a site that must succeed."""
-    done = inside.execute(
-        layout.site(site), command, user=user, stdin=stdin, timeout_s=LONGEST_COMMAND_S
-    )
+    done = inside.execute(layout.site(site), command, user=user, stdin=stdin)
     assert done.exit_status == 0, f"{site}: {command}: {done.stderr}"
     return done.stdout
 
@@ -357,6 +354,14 @@ def slurm_job(site: str, job_id: int) -> dict[str, str]:
     """Fields of ``scontrol show job`` (fine for the names that these tests choose)."""
     text = at(site, "scontrol", "-d", "-o", "show", "job", str(job_id))
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+def ended_at_s(site: str, job_id: int) -> float:
+    """When Slurm ended a job, or when its time limit ends it."""
+    show = ("scontrol", "-o", "show", "job", str(job_id))
+    words = at(site, "env", "SLURM_TIME_FORMAT=%s", *show).split()
+    (found,) = [word for word in words if word.startswith("EndTime=")]
+    return float(found.partition("=")[2])
 
 
 def federation_jobs(site: str) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from federator.testbed.layout import StateDir
 from tests.slurm.federation import Row, Running, within
 
 GRACE_S = 20.0
+BUSY_S = 60.0  # that a start may take longer on a busy machine: passes, prologs
 TENANTS = {"bio": {"quota": {"gpus": 0}}}
 NODE = ("-N1", "--gres=gpu:h100:8")  # only cedar has these
 STEP_S = 0.1

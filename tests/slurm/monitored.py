@@ -114,13 +114,13 @@ class Prometheus:
             return False
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"{self._url}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self._url}{path}", timeout=40) as answer:
             said: bytes = answer.read()
             return said
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(80)
 
     def scrape(self, *targets: str) -> None:
         """Scrape these from now on."""

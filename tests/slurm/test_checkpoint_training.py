@@ -178,7 +178,7 @@ def run_ranks(folder: Path) -> list[tuple[int, str]]:
         )
         for rank in range(RANKS)
     ]
-    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    outputs = [rank.communicate(timeout=480)[0] for rank in ranks]
     return [(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
 
 

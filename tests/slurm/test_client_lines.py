@@ -48,7 +48,7 @@ def test_a_program_reads_what_becomes_of_its_jobs(name: str, folder: str) -> Non
         inside.exec_argv(layout.site("alpine"), ["sh", "-c", RUN, "sh", folder, name], user=USER),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

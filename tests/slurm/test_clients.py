@@ -76,7 +76,7 @@ class Client:
             inside.exec_argv(layout.site("alpine"), command, user=USER),
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=900,
             check=False,
         )
         assert done.returncode == status, f"{done.stdout}\n{done.stderr}"

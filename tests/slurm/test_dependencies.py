@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from federator.testbed import inside, layout
-from tests.slurm.federation import Running
+from tests.slurm.federation import Running, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -85,14 +84,15 @@ def standing(site: str, scontrol: str, id_: str) -> list[str]:
 
 def outcome(site: str, scontrol: str, ids: dict[str, str]) -> dict[str, list[str]]:
     """How all of them stand once nothing more will happen."""
-    until_s = time.monotonic() + 180
-    while True:
+
+    def look() -> dict[str, list[str]] | None:
         found = {name: standing(site, scontrol, id_) for name, id_ in ids.items()}
-        unsettled = [n for n, words in found.items() if not SETTLED.issuperset(words)]
-        if set(unsettled) <= {WAITS_FOR_EVER}:
-            return found
-        assert time.monotonic() < until_s, {name: found[name] for name in unsettled}
-        time.sleep(2)
+        unsettled = {n for n, words in found.items() if not SETTLED.issuperset(words)}
+        return found if unsettled <= {WAITS_FOR_EVER} else None
+
+    settled = within(180, look, 2.0)
+    assert settled is not None
+    return settled
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -138,10 +138,7 @@ def test_a_dependent_may_run_at_another_site_than_the_job_it_waits_for(
 
 
 def await_words(look: Callable[[], str], wanted: str) -> None:
-    until_s = time.monotonic() + 60
-    while (found := look()) != wanted:
-        assert time.monotonic() < until_s, found
-        time.sleep(1)
+    within(60, lambda: look() == wanted, 1.0)
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -13,8 +13,9 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, within
+from tests.slurm.federation import Row, Running, ended_at_s, within
 from tests.slurm.guests import (
+    BUSY_S,
     DEAF,
     GRACE_S,
     NODE,
@@ -41,7 +42,7 @@ def test_who_ignores_every_signal_is_gone_at_the_deadline(evicting: Running) -> 
     guests = fill(evicting, DEAF)
     gang = evicting.submit("#!/bin/sh\nsleep 300\n", *NODE)
     _, waited_s = start_of(evicting, gang)
-    assert GRACE_S - 1 < waited_s < GRACE_S + 20
+    assert GRACE_S - 1 < waited_s < GRACE_S + BUSY_S
     assert sum(row["state"] != "RUNNING" for row in evicting.rows(*guests)) == 1
 
 
@@ -49,13 +50,16 @@ def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Run
     away_s = GRACE_S - 5
     guests = fill(evicting, DEAF)
     gang = evicting.submit("#!/bin/sh\nsleep 300\n", *NODE)
-    within(60, lambda: any(r["state"] == "PREEMPTING" for r in evicting.rows(*guests)))
-    began_s = time.monotonic()
+    (leaves, *_) = within(
+        60, lambda: [r for r in evicting.rows(*guests) if r["state"] == "PREEMPTING"]
+    )
+    began_s = time.time()
     evicting.kill()
     time.sleep(away_s)
     evicting.start()
     row, _ = start_of(evicting, gang)
-    assert time.monotonic() - began_s < away_s + GRACE_S  # their grace has not begun anew
+    # Its grace has not begun anew, when the daemon came back.
+    assert ended_at_s("cedar", leaves["site_job_id"]) - began_s < away_s + GRACE_S
     gone = [r for r in evicting.rows(*guests) if r["state"] != "RUNNING"]
     assert len(gone) == 1
     assert len(row["node_names"]) == 1
@@ -112,7 +116,7 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
     staged.kill()  # the claim is in the log
     staged.start()
     row, _ = start_of(staged, gang, 2 * WINDOW_S + 90.0)
-    assert time.monotonic() - began_s <= 2 * WINDOW_S + GRACE_S + 30.0
+    assert time.monotonic() - began_s <= 2 * WINDOW_S + GRACE_S + BUSY_S
     assert len(row["node_names"]) == 6
     within(90, lambda: all(r["state"] == "RUNNING" for r in staged.rows(*guests)))
     evicted = [id_ for id_ in guests if staged.row(id_)["attempt"] > 1]
@@ -129,7 +133,7 @@ def test_a_guest_larger_than_the_budget_leaves_and_is_paid_for_in_the_windows_th
     within(60, lambda: len(steps_of(guest)) > 1)
     gang = staged.submit("#!/bin/sh\nsleep 20\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
     _, waited_s = start_of(staged, gang)
-    assert waited_s <= GRACE_S + 30.0
+    assert waited_s <= GRACE_S + BUSY_S
     shown = staged.run("federator", "status").stdout
     assert "1 with 64 GPUs" in shown
     assert "0 of 17.28 GPUs of the budget left, all in" in shown
@@ -153,7 +157,7 @@ def test_an_owner_with_a_start_objective_has_its_nodes_back_beyond_the_budget(
     guests = fill(in_time, saver())
     gang = in_time.submit("#!/bin/sh\nsleep 8\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
     row, waited_s = start_of(in_time, gang)
-    assert waited_s < 60.0 + 10.0
+    assert waited_s < 60.0 + BUSY_S  # of ten minutes, were it for the budget
     assert len(row["node_names"]) == 6
     assert "32 GPUs beyond it for start objectives" in in_time.run("federator", "status").stdout
     within(90, lambda: all(r["state"] == "RUNNING" for r in in_time.rows(*guests)))
@@ -185,7 +189,7 @@ def test_an_owner_has_its_home_back_from_work_within_the_quota_of_others(
     gang = with_homes.submit("#!/bin/sh\nsleep 8\n", "-N2", "--gres=gpu:h100:8", user="nlp1")
     row, waited_s = start_of(with_homes, gang)
     assert row["site"] == "cedar"
-    assert waited_s < GRACE_S + 30.0
+    assert waited_s < GRACE_S + BUSY_S
     within(90, lambda: all(r["state"] == "RUNNING" for r in with_homes.rows(*guests)))
     evicted = [id_ for id_ in guests if with_homes.row(id_)["attempt"] > 1]
     assert len(evicted) == 2

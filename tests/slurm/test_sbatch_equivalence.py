@@ -95,7 +95,7 @@ def container(site: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=80,
     )
     assert done.stdout.strip() == "true", f"{name} is not running; federator testbed up"
     return name
@@ -123,7 +123,7 @@ def sbatch_accepts(name: str, words: list[str], script: bytes) -> tuple[bool, st
         input=script,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     return done.returncode == 0, done.stderr.decode()
 

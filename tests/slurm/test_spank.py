@@ -58,7 +58,7 @@ def batch(site: str, script: str, options: str = "") -> list[str]:
     """Lines that a batch job printed, to its end."""
     out = shell(site, "mktemp").stdout.strip()
     waits = f"sbatch --wait --output={out} {options} && cat {out}; rm -f {out}"
-    done = shell(site, waits, script, timeout_s=150)
+    done = shell(site, waits, script, timeout_s=600)
     assert done.exit_status == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Submitted batch job"), lines
@@ -286,7 +286,7 @@ def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
     for id_ in ids:
         federation.await_state(id_, "RUNNING")
     go()
-    rows = federation.await_end(*ids, timeout_s=150)
+    rows = federation.await_end(*ids, timeout_s=600)
     assert sorted(row["site"] for row in rows) == sorted(SITES)
     for row in rows:
         assert output_of(row).splitlines() == [*TOLD, STEP], row["site"]

@@ -21,5 +21,5 @@ if __name__ == "__main__":
     )
     cluster.scale(jobs=2)
     with cluster, Client(cluster) as client:
-        client.wait_for_workers(2, timeout=120)
-        print("total", client.submit(sum, client.map(abs, [-1, 2, -3])).result(timeout=60))
+        client.wait_for_workers(2, timeout=480)
+        print("total", client.submit(sum, client.map(abs, [-1, 2, -3])).result(timeout=240))

@@ -41,8 +41,8 @@ executor = HighThroughputExecutor(
 )
 with parsl.load(Config(executors=[executor], strategy="none", run_dir="parsl")):
     total = added(*[squared(number) for number in range(4)])
-    print("total", total.result(timeout=120))
+    print("total", total.result(timeout=480))
     try:
-        failing().result(timeout=60)
+        failing().result(timeout=240)
     except ValueError as error:
         print("failed", error)

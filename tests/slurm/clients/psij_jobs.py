@@ -32,5 +32,5 @@ bad = submitted("bad", "/bin/sh", "-c", "exit 3")
 stopped = submitted("stopped", "/bin/sleep", "600")
 stopped.cancel()
 for job in (good, bad, stopped):
-    status = job.wait(timedelta(seconds=120))
+    status = job.wait(timedelta(seconds=480))
     print(job.spec.name, status.state.name if status else "no end", status and status.exit_code)

@@ -23,7 +23,7 @@ SCRIPTS = {
     "array": "echo part $SLURM_ARRAY_TASK_ID",
     "after": "echo after",
 }
-PATIENCE_S = 100
+PATIENCE_S = 400
 US = "\x1f"
 OOD_FIELDS = (
     "Account JobID BatchHost MinCpus NumCPUs MinTmpDisk NumNodes EndTime Dependency Feature "

@@ -20,7 +20,7 @@ bad = Slurm(job_name="bad", output="bad.out", time="10").sbatch("exit 3")
 after = Slurm(dependency={"afternotok": bad}, output="after.out", time="10").sbatch("echo after")
 stopped = Slurm(job_name="stopped", output="stopped.out", time="10").sbatch("sleep 600; echo never")
 Slurm().scancel.cancel_job(stopped)
-deadline = time.monotonic() + 100
+deadline = time.monotonic() + 400
 while states(second, after, stopped) and time.monotonic() < deadline:
     time.sleep(1)
 print(*(int(id_) > 2**32 for id_ in (first, second, bad, after, stopped)))
