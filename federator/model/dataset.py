@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from federator.model.workload import SiteName, TenantName
+from federator.model.names import SiteName, TenantName
 
 MAX_PATH_BYTES: Final = 1024
 MOST_REPLICAS: Final = 256  # of one data set

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, NewType
+from typing import Final
 
 import msgspec
 
@@ -17,11 +17,10 @@ from federator.model.constraint import ways_of
 from federator.model.data_use import DataUse
 from federator.model.gres import Gres
 from federator.model.license import Licenses
+from federator.model.names import SiteName as SiteName  # noqa: PLC0414 - named from here as well
+from federator.model.names import TenantName as TenantName  # noqa: PLC0414
+from federator.model.names import WorkloadId as WorkloadId  # noqa: PLC0414
 from federator.model.submission import NodeRange
-
-WorkloadId = NewType("WorkloadId", int)
-TenantName = NewType("TenantName", str)
-SiteName = NewType("SiteName", str)
 
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 """Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""

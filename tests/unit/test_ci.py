@@ -10,7 +10,7 @@ import yaml
 from federator.testbed.layout import REPOSITORY
 
 # fast is a part of unit, all is all of them, and bench asserts nothing.
-ELSEWHERE = {"fast", "all", "bench"}
+ELSEWHERE = {"fast", "all", "bench", "explore"}
 
 
 def workflow() -> dict[str, Any]:
