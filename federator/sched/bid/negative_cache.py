@@ -230,16 +230,23 @@ def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> 
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
     What was said of several jobs, or of something that has no number, stays as it was but for the
-    names; when the other could start, or what it could have instead, is not said of these, unless
+    names, which are those of another user's jobs: where the numbers of jobs differ there are none.
+    When the other could start, or what it could have instead, is not said of these, unless
     they ask for the very same.
     """
     if jobs == known_jobs:
         return renamed(jobs, known_jobs, refusal)
     if len(jobs) != 1:
         other = Refusal(kind=refusal.kind, reasons=refusal.reasons)
-        return renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else other
+        return (
+            renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else _nameless(other)
+        )
     reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
+
+
+def _nameless(refusal: Refusal) -> Refusal:
+    return replace(refusal, reasons=tuple([replace(r, job="", apart=()) for r in refusal.reasons]))
 
 
 def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
@@ -252,8 +259,6 @@ def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) ->
 
 def reason_renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], reason: Reason) -> Reason:
     """As ``renamed``, of one reason."""
-    if len(jobs) == 1 and jobs[0].name == known_jobs[0].name:
-        return reason
     names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
     return _described(names, reason)
 
