@@ -83,6 +83,7 @@ class Job:
     reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
     switches: int = 0  # under so many leaf switches at most; 0: it does not matter
     switch_wait_s: float = inf  # so long, from when it could first start under more
+    contiguous: bool = False  # nodes that follow each other in the site's order of its nodes
     within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 
     def __post_init__(self) -> None:
@@ -149,7 +150,7 @@ class Job:
     @property
     def is_picky(self) -> bool:
         """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
-        if self.nodelist or self.switches:
+        if self.nodelist or self.switches or self.contiguous:
             return True
         ways = ways_of(self.constraint)
         return len(ways) > 1 or bool(ways[0].counted)

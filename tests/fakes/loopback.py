@@ -120,6 +120,7 @@ class LoopbackAgent:
         self._lies = False
         self.keeps_claims = True  # an older agent does not
         self.keeps_wishes = True  # likewise
+        self.keeps_contiguous = True  # likewise
         self.keeps_data = True  # likewise
         self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
@@ -179,6 +180,7 @@ class LoopbackAgent:
                     freed=freed,
                     keeps_claims=self.keeps_claims,
                     keeps_wishes=self.keeps_wishes,
+                    keeps_contiguous=self.keeps_contiguous,
                     keeps_data=self.keeps_data,
                 )
                 return [swept, bids]

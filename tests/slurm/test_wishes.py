@@ -170,6 +170,13 @@ def test_jobs_hold_out_for_few_switches(federation: Running, site: str) -> None:
 
 
 @pytest.mark.parametrize("site", SITES)
+def test_jobs_have_nodes_that_follow_each_other(federation: Running, site: str) -> None:
+    elsewhere = ("-x", f"{others(site)},{site}-g[2,6]", "--gres=gpu:1")
+    row = ran(federation, "-N3", "--contiguous", *elsewhere)
+    assert sorted(row["node_names"]) == [f"{site}-g{k}" for k in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("site", SITES)
 def test_deadlines_are_slurms_too_and_end_what_waits(
     federation: Running, go: object, site: str
 ) -> None:

@@ -288,6 +288,8 @@ class FreeCapacity:
         fabric: how they are connected; by default every leaf switch hangs on one spine.
         mix: what has been asked for lately, to judge what a plan leaves free.
         licenses: those that are free at the site, by name.
+        order: the place of each node, by name, among all nodes of the site; by default ``nodes``
+            are all of them.
     """
 
     def __init__(
@@ -296,8 +298,10 @@ class FreeCapacity:
         fabric: Fabric | None = None,
         mix: RequestMix | None = None,
         licenses: Mapping[str, int] = NOTHING,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         self.nodes = [FreeNode.of(node) for node in nodes]
+        self.order = order or {f.node.name: k for k, f in enumerate(self.nodes)}
         self.by_name = {f.node.name: f for f in self.nodes}
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix

@@ -19,6 +19,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
+from federator.sched.bid.contiguous_nodes import contiguous
 from federator.sched.bid.few_switches import under_few_switches
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
 from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
@@ -182,6 +183,8 @@ def _option_among(
     chosen = choose(job, nodes, room.fabric, way)
     if job.switches and not isinstance(chosen, Reason):
         chosen = under_few_switches(job, nodes, chosen, room.fabric, way)
+    if job.contiguous and not isinstance(chosen, Reason):
+        chosen = contiguous(job, nodes, chosen, room, way)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 

@@ -382,7 +382,8 @@ class SiteScheduler:
             self._empty = FreeCapacity(capacity.nodes, licenses=capacity.licenses)
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
-        self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses))
+        order = {node.name: k for k, node in enumerate(self.nodes)}
+        self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses), order)
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
 

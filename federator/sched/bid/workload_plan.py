@@ -137,10 +137,17 @@ def _place_in_order(
 
 
 def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """The jobs, on whatever nodes."""
-    if not any(job.avoid or job.within or job.switches for job in jobs):
-        return jobs
-    return tuple(replace(job, avoid=(), within=(), switches=0) for job in jobs)
+    """The jobs, on whatever nodes; in a row only where every row is tried."""
+    bare = tuple(map(_anywhere, jobs))
+    return jobs if bare == jobs else bare
+
+
+def _anywhere(job: Job) -> Job:
+    not_all_tried = job.contiguous and bool(job.gpus or job.cpus or job.constraint)
+    if not (job.avoid or job.within or job.switches or not_all_tried):
+        return job
+    in_a_row = job.contiguous and not not_all_tried
+    return replace(job, avoid=(), within=(), switches=0, contiguous=in_a_row)
 
 
 def never_fits(

@@ -528,7 +528,7 @@ def _job(given: _Given, name: str) -> Job:
 
 
 def _with_what_sites_have(job: Job, given: _Given) -> Job:
-    """The job with its wishes for what only sites know: licences, reservations, switches."""
+    """The job with its wishes for what only sites know, as licences, and the order of nodes."""
     together = switches(given.text("switches"))
     return replace(
         job,
@@ -536,6 +536,7 @@ def _with_what_sites_have(job: Job, given: _Given) -> Job:
         reservation=reservation(given.text("reservation")),
         switches=together.most,
         switch_wait_s=together.wait_s if together.most else inf,
+        contiguous="contiguous" in given and job.nodes != 1,
     )
 
 

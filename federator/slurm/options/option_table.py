@@ -55,7 +55,7 @@ _ACCEPTED: Final = (
     ("container-id", "", _R, _PASS),
     ("container-type", "", _R, _PASS),
     ("context", "", _R, _PASS),
-    ("contiguous", "", _N, _PASS),
+    ("contiguous", "", _N, _READ),
     ("core-spec", "S", _R, _PASS),
     ("cores-per-socket", "", _R, _PASS),
     ("cpu-freq", "", _R, _PASS),
