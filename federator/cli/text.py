@@ -247,6 +247,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.DEADLINE: _deadline,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
+    ReasonCode.NO_QOS: _named("no QOS of that name"),
     ReasonCode.NO_RESERVATION: _named("no reservation for it of that name"),
     ReasonCode.RESERVATION: _in_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),

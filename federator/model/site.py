@@ -174,6 +174,7 @@ class Capacity:
 
     nodes: tuple[Node, ...]
     licenses: dict[str, int] = field(default_factory=dict)  # by name
+    qos: tuple[str, ...] | None = None  # sorted; None: the site does not say
 
 
 class SiteJobState(Enum):

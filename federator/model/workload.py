@@ -83,6 +83,7 @@ class Job:
     reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
     switches: int = 0  # under so many leaf switches at most; 0: it does not matter
     switch_wait_s: float = inf  # so long, from when it could first start under more
+    qos: str = ""  # as asked for
     contiguous: bool = False  # nodes that follow each other in the site's order of its nodes
     within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -148,6 +148,22 @@ def _anywhere(job: Job) -> Job:
         return job
     in_a_row = job.contiguous and not not_all_tried
     return replace(job, avoid=(), within=(), switches=0, contiguous=in_a_row)
+
+
+def no_such_qos(jobs: Sequence[Job], known: Collection[str] | None) -> Refusal | None:
+    """Refuse for good a QOS that the site does not have; None where it does not say which it has.
+
+    Slurm makes no difference between capitals and small letters. Of several in one value
+    (26.05) one that is known is enough here: sbatch judges the others.
+    """
+    if known is None:
+        return None
+    names = {name.lower() for name in known}
+    for job in jobs:
+        if job.qos and names.isdisjoint(job.qos.lower().split(",")):
+            reason = Reason(code=ReasonCode.NO_QOS, job=job.name, detail=job.qos)
+            return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+    return None
 
 
 def never_fits(

@@ -536,6 +536,7 @@ def _with_what_sites_have(job: Job, given: _Given) -> Job:
         reservation=reservation(given.text("reservation")),
         switches=together.most,
         switch_wait_s=together.wait_s if together.most else inf,
+        qos=given.text("qos") or "",
         contiguous="contiguous" in given and job.nodes != 1,
     )
 

@@ -133,7 +133,7 @@ _ACCEPTED: Final = (
     ("prefer", "", _R, _PASS),
     ("profile", "", _R, _PASS),
     ("propagate", "", _O, _PASS),
-    ("qos", "q", _R, _PASS),
+    ("qos", "q", _R, _READ),
     ("quiet", "Q", _N, _CLIENT),
     ("reboot", "", _N, _PASS),
     ("requeue", "", _O, _READ),
