@@ -17,6 +17,7 @@ from federator.model.constraint import ways_of
 from federator.model.data_use import DataUse
 from federator.model.gres import Gres
 from federator.model.license import Licenses
+from federator.model.node_shape import ANY_SHAPE, NodeShape
 from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
@@ -84,6 +85,7 @@ class Job:
     switches: int = 0  # under so many leaf switches at most; 0: it does not matter
     switch_wait_s: float = inf  # so long, from when it could first start under more
     qos: str = ""  # as asked for
+    shape: NodeShape = ANY_SHAPE  # that every node must have, at least
     contiguous: bool = False  # nodes that follow each other in the site's order of its nodes
     within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 

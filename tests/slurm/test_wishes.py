@@ -101,6 +101,8 @@ def test_what_no_site_can_do_is_refused_with_why(federation: Running) -> None:
     assert "Invalid license specification" in refused(federation, "-L", "nosuch:1")
     assert "Invalid license specification" in refused(federation, "-L", "matlab:5")
     assert "Requested reservation is invalid" in refused(federation, "--reservation=nosuch")
+    assert "needs 9437184 MiB of TmpDisk" in refused(federation, "--tmp=9T")
+    assert "needs 9 sockets on one node, the largest has 2" in refused(federation, "-B", "9:9:9")
     said = refused(federation, "--deadline=now+1minute")
     assert "Requested time limit is invalid" in said
 

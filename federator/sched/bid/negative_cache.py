@@ -79,7 +79,7 @@ class _Profile(NamedTuple):
     exact_nodes: int  # over which totals spread, or of which some are asked for; else 0
     tensor_parallel: int
     cpus_together: int  # of a total they come in whole ones of so many; else 0
-    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
+    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink; shape
     gres: Gres
     wishes: _Wishes  # of most jobs the same object
 
@@ -134,6 +134,7 @@ def _profile(job: Job) -> _Profile:
             max(job.cpus, cpus_per_node * nodes),
             job.min_gpu_mem_gib if job.total_gpus else 0.0,
             job.nvlink if job.total_gpus else False,
+            *job.shape,
         ),
         gres=job.gres,
         wishes=_wishes(job),
