@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from federator.model.gres import Gres, plus, positive
 from federator.model.license import SiteLicense
+from federator.model.node_shape import NodeShape
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, SiteName
 
@@ -59,6 +60,7 @@ class Node:
     gres: Gres = ()  # beside GPUs
     gres_alloc: Gres = ()
     gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)
+    shape: NodeShape | None = None  # None: not known, so it is never too small
     reserved: bool = False  # its site keeps it for a reservation of its own just now
 
     @property
@@ -174,6 +176,7 @@ class Capacity:
 
     nodes: tuple[Node, ...]
     licenses: dict[str, int] = field(default_factory=dict)  # by name
+    qos: tuple[str, ...] | None = None  # sorted; None: the site does not say
 
 
 class SiteJobState(Enum):

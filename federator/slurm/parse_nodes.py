@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.model.gres import Gres, without
+from federator.model.node_shape import NodeShape
 from federator.model.site import Node, NodeState
 from federator.slurm.parse_base import (
     ABSENT,
@@ -37,6 +38,10 @@ _NODE: Final = re.compile(
     r"(?P<rest>.*)"
 )
 _GRES_USED: Final = re.compile(r" GresUsed=(\S*)")  # absent on CPU nodes from 24.11 on
+_SHAPE: Final = re.compile(
+    r"(?>.*? CoresPerSocket=)(\d+) (?>.*?\bSockets=)(\d+) "
+    r"(?>.*? ThreadsPerCore=)(\d+) TmpDisk=(\d+) "
+)
 _PARTITIONS: Final = re.compile(r" Partitions=(\S*)")
 _REASON: Final = re.compile(r" Reason=(.*?) \[[^\s\[\]]+@\d+\]")
 MAX_REASON: Final = 200  # characters
@@ -208,8 +213,18 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gres=gres,
         gres_alloc=gres_alloc,
         gres_shared=shared_gres(field["gres"]) if "no_consume" in field["gres"] else (),
+        shape=_shape(line),
         drain_reason="" if state.takes_jobs else _reason(field["rest"]),
     )
+
+
+def _shape(line: str) -> NodeShape | None:
+    """What the node is built of; None: it is not shown."""
+    found = _SHAPE.match(line)
+    if found is None:
+        return None
+    cores, sockets, threads, tmp_mib = map(parse_count, found.groups())
+    return NodeShape(tmp_mib, sockets, cores, threads)
 
 
 def _reason(rest: str) -> str:

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from federator.model.node_shape import NodeShape
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.slurm.parse_base import (
     count_ids,
@@ -270,6 +271,15 @@ def test_a_node_without_gpus_may_lack_gres_used() -> None:
     line = node_line("c1", gres="(null)", used=None, end=" Reason=GresUsed=gpu:a100:8")
     (node,) = parse_nodes(line).records
     assert (node.gpu_type, node.gpus, node.gpus_alloc) == ("", 0, 0)
+
+
+def test_a_node_shows_what_it_is_built_of() -> None:
+    line = node_line("n1", end=" Comment=CoresPerSocket=1 Sockets=9 ThreadsPerCore=9 TmpDisk=9 ")
+    (node,) = parse_nodes(line).records
+    assert node.shape == NodeShape(0, sockets=2, cores_per_socket=32, threads_per_core=1)
+    (node,) = parse_nodes(line.replace("TmpDisk=0", "TmpDisk=900000")).records
+    assert node.shape is not None
+    assert node.shape.tmp_mib == 900_000
 
 
 def test_of_several_gpu_types_the_most_numerous_counts() -> None:
