@@ -19,13 +19,13 @@ PENDING: Final = (8_000, 15_000, 100_000)
 
 
 def measure(pending: int) -> tuple[float, list[float], int, int]:
-    """Seconds of a look with its view, and of each play; pieces that run, and how many are played."""
+    """Seconds of a look and of each play; pieces that run; how many are played."""
     bench_pass.SITES, bench_pass.RACKS = SITES, 128 // SITES
     fleet = bench_pass.Fleet()
     fleet.submit(pending, bench_pass.mixed())
     fleet.one_pass()
     ledger, now_s = fleet.federation.ledger, fleet.federation.ledger.latest_s + 60.0
-    _learn(ledger.durations._model)  # noqa: SLF001 - a bench has no history
+    _learn(ledger.durations._model)
     estimates = StartEstimates(fleet.federation)
     estimates.look(now_s)
     began_s = time.process_time()
