@@ -58,6 +58,8 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     nvlink: bool = False
     gpu_weight: _Number = 1.0
     drain_reason: str = ""
+    drained_by: str = ""
+    drained_at_s: _Number = 0.0
     gres: _Gres = ()
     gres_alloc: _Gres = ()
     gres_shared: tuple[str, ...] = ()

@@ -57,6 +57,8 @@ class Node:
     nvlink: bool = False  # between all GPUs of the node; the feature "nvlink" says it too
     gpu_weight: float = 1.0  # what one GPU is worth in use, federation.yaml
     drain_reason: str = ""  # while it takes no jobs: the site's words why, one line
+    drained_by: str = ""  # whoever gave that reason; "": not told
+    drained_at_s: float = 0.0  # when, in Unix time; 0: not told
     gres: Gres = ()  # beside GPUs
     gres_alloc: Gres = ()
     gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)

@@ -59,6 +59,8 @@ def capacity_of(
             partitions=n.partitions + n.closed_partitions,
             closed_partitions=(),
             drain_reason="",
+            drained_by="",
+            drained_at_s=0.0,
             reserved=False,
             features=tuple(name for name in n.features if name != SINGLE_NODE),
         )

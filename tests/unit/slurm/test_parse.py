@@ -438,5 +438,6 @@ def test_a_drained_nodes_reason_is_read_and_one_that_is_back_has_none(gap: str) 
     )
     (node,) = parse_nodes(line.format("IDLE+DRAIN")).records
     assert node.drain_reason == "fed-gate: GPU 3 ?[31m[ok]"
+    assert (node.drained_by, node.drained_at_s) == ("root", 1795317338)
     (node,) = parse_nodes(line.format("IDLE")).records
-    assert node.drain_reason == ""
+    assert (node.drain_reason, node.drained_by, node.drained_at_s) == ("", "", 0)
