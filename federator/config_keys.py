@@ -100,6 +100,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
         "tenants.NAME.admin_groups": "Unix groups that may hold, requeue and cancel its work.",
         "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
+        "prices.currency": "Shown beside costs.",
+        "prices.rules": "What an hour costs; of each price the first rule that matches counts.",
         "storage.NAME.mounts.NAME": "The path at which a site mounts the storage domain.",
         "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
     }

@@ -125,6 +125,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
             for name, at, folder in (
                 ("west", "alpine", "w"),
                 ("disk", "alpine", "d"),
+                ("bare", "alpine", "b"),
                 ("east", "cedar", "e"),
             )
         )
@@ -174,7 +175,7 @@ def test_a_replica_that_differs_from_the_first_is_lost(
 
 
 def test_a_replica_that_is_gone_is_lost(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "another").mkdir(parents=True)
     changes, text, status = run(data_set("west"), "--json")
     assert [change.verb for change in changes] == ["lose"]
     (row,) = json.loads(text)["replicas"]
@@ -183,9 +184,11 @@ def test_a_replica_that_is_gone_is_lost(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_what_cannot_be_told_is_an_error_and_changes_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
     for of, words, site, message in (
         (data_set("east"), (), "alpine", "no replica in a storage domain that alpine mounts"),
         (data_set("disk"), (), "alpine", "its storage domain is not mounted"),
+        (data_set("bare"), (), "alpine", "as if it were not mounted"),
         (data_set("west"), (), "", "run it at a site, or say --site"),
         (data_set("west", kind=DataClass.SCRATCH), (), "alpine", "it has no seal"),
         (data_set("west", digest="md5:" + "0" * 32), (), "alpine", "has a digest of md5"),
