@@ -18,7 +18,7 @@ _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
         NoEstimate.MAY_NOT_START.value: "it may not start as things are",
         NoEstimate.NO_GPUS.value: "it asks for no GPUs, and only GPUs are counted",
         NoEstimate.NO_PLACE.value: "no site that is there could hold it",
-        NoEstimate.TOO_LATE.value: "it may well wait longer than two days",
+        NoEstimate.TOO_LATE.value: "it may well wait longer than half a day",
         NoEstimate.TOO_WIDE.value: "the interval would be too wide to say anything",
         NoEstimate.TOO_DEEP.value: "too many come before it",
         NoEstimate.UNTRIED.value: "too few starts have been seen to know how good it would be",
