@@ -63,7 +63,7 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
         "Start",
         text.removeprefix("estimated start: ").replace("no estimate of its start", "no estimate"),
     )
-    if start.judged:
+    if start.latest:
         yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
 
 
@@ -71,6 +71,8 @@ def hits_text(row: StartsRow) -> str:
     """How good estimates were, for ``federator status``."""
     if not row.judged:
         return "no estimate has been judged yet"
+    if not row.latest:
+        return f"{row.judged} intervals judged, none of them shown"
     return (
         f"{row.hit_frac:.0%} of the latest {row.latest} intervals held, {row.frac:.0%} aimed at; "
         f"{row.judged} judged"

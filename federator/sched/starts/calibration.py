@@ -81,8 +81,13 @@ class Calibration:
         self.judged = 0
 
     @property
+    def latest(self) -> int:
+        """Of how many ``hit_frac`` tells."""
+        return len(self._hits)
+
+    @property
     def hit_frac(self) -> float:
-        """Of the latest that were judged; 0 if none was."""
+        """Of the latest that were judged and count; 0 if none was."""
         return sum(self._hits) / len(self._hits) if self._hits else 0.0
 
     def corrected(self, played: Wait, classes: Classes) -> Wait:

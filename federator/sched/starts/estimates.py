@@ -231,7 +231,7 @@ class StartEstimates:
             none = NoEstimate.NOT_YET  # the next play knows more
         if none is not None:
             return msgspec.structs.replace(
-                _none(none), hit_frac=known.hit_frac, judged=known.judged
+                _none(none), hit_frac=known.hit_frac, latest=known.latest, judged=known.judged
             )
         return StartEstimate(
             made_at_s=made_at_s,
@@ -240,6 +240,7 @@ class StartEstimates:
             latest_s=made_at_s + given.latest_s,
             frac=COVERAGE,
             hit_frac=known.hit_frac,
+            latest=known.latest,
             judged=known.judged,
         )
 
