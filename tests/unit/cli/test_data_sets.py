@@ -241,7 +241,7 @@ def test_a_version_that_yaml_would_change_has_to_be_quoted(
 ) -> None:
     file = tmp_path / "sets.yaml"
     file.write_text(f"data_sets:\n- name: a\n  version: {version}\n")
-    with pytest.raises(InvalidRequest, match="a: YAML takes its version for .* quote it"):
+    with pytest.raises(InvalidRequest, match=r"a: YAML takes its version for .* quote it"):
         run(DONE, "import", str(file))
     file.write_text(f"data_sets:\n- name: a\n  version: '{version}'\n")
     asked, _ = run(DONE, "import", str(file))
