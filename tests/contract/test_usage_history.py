@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, event, select, text
 
 from federator.errors import InvalidRequest
 from federator.history import measured, retention, schema, supply
@@ -156,6 +156,24 @@ def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> No
     (row,) = asked(url, "user").rows
     assert row.held_gpu_ms == 110 * H32_MS
     assert row.sums["attempts"] == 1
+
+
+def test_an_attempt_that_ends_while_a_report_reads_counts_once(log: Log, url: str) -> None:
+    log.write(*life(1)[:4], submitted(9, T0_S + 100))
+    follow(log, url)
+    over = [changed(1, _H.COMPLETED, T0_S + 131, ended_at_s=T0_S + 130)]
+    engine = reader(url)
+
+    def ends(*of: Any) -> None:
+        if over and "FROM attempts LEFT OUTER JOIN measured" in of[2]:
+            log.write(over.pop())
+            follow(log, url)
+
+    event.listen(engine, "after_cursor_execute", ends)
+    question = UsageQuestion(first_day=DAY, end_day=DAY + 1, columns=with_prices(("user",)))
+    (values,) = find(engine, question).sums.values()
+    assert not over
+    assert values[MEASURES.index("unknown_gpu_ms")] == 80 * H32_MS
 
 
 def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, url: str) -> None:
