@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.config import FederationConfig
@@ -23,9 +24,10 @@ from federator.model.dataset import (
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import DataAsked
-from federator.model.workload import Workload
+from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import SiteName, Workload
 from federator.sched.state.rules import Rules
-from federator.wire.client_protocol import ErrorKind, ErrorReply
+from federator.wire.client_protocol import ErrorKind, ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from tests.fakes.build import rack
 from tests.fakes.loopback import Loopback
@@ -400,3 +402,44 @@ def test_two_data_sets_with_one_variable_are_refused(desk: Desk) -> None:
 def test_a_trial_refuses_unknown_names_too(desk: Desk) -> None:
     call = submit_call(options={"fed-dataset": "b"}, test_only=True)
     assert "no such data set" in desk.refusal(call)
+
+
+# ---- the queue ----
+
+
+def row_for(desk: Desk, user: str) -> QueueRow:
+    reply = desk.ask(QueueCall(why=True, ended=True), user)
+    assert isinstance(reply, QueueReply)
+    (row,) = reply.rows
+    return row
+
+
+def test_the_queue_names_no_data_set_that_who_looks_may_not_see(desk: Desk) -> None:
+    add(desk, given("private"), given("shared", sharing=DataSharing.ALL))
+    change(desk, DataVerb.LOSE, given("private"), given("shared"))
+    desk.submit(**{"fed-dataset": "private,shared"})
+    desk.federation.run_for(5.0)
+    own = row_for(desk, "ada")
+    assert own.datasets == ("private", "shared")
+    assert own.reason is not None
+    assert own.reason.detail == "private@1, shared@1"
+    others = row_for(desk, "eve")
+    assert others.datasets == ("shared@1", "1 not shown")
+    assert others.reason is not None
+    assert others.reason.code is ReasonCode.DATA
+    assert others.refusals
+    assert b"private" not in msgspec.json.encode(others)
+    add(desk, given("private", sharing=DataSharing.ALL))
+    assert row_for(desk, "eve") == own
+
+
+def test_a_site_that_refused_a_data_set_by_its_path_does_not_tell_it_to_others(
+    desk: Desk,
+) -> None:
+    add(desk, given("private"))
+    id_ = desk.submit(**{"fed-dataset": "private"})
+    entry = desk.federation.entry(id_)
+    entry.reason = Reason(code=ReasonCode.FILES, detail="data set /w/private: permission denied")
+    entry.setbacks = {SiteName("alpine"): entry.reason}
+    assert b"/w/private" in msgspec.json.encode(row_for(desk, "ada"))
+    assert b"private" not in msgspec.json.encode(row_for(desk, "eve"))
