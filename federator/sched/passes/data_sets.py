@@ -96,14 +96,18 @@ class _Changes:
         self._put(replace(known, replicas=replicas))
 
     def refuse_in_use(self) -> None:
-        """Raises: _Refused: jobs name what none of them would find any more."""
-        counts = self._ledger.counts
+        """Raises: _Refused: jobs name what none of them would find any more.
+
+        With force only those at sites count: the others may be held for ever, by anybody.
+        """
+        force, counts = self._asked.force, self._ledger.counts
+        code = DataRefusalCode.RUNNING if force else DataRefusalCode.IN_USE
         for key in self._shrunk:
-            jobs = counts.using[key]
+            jobs = counts.using_at_sites[key] if force else counts.using[key]
             after = self._after[key]
             left = () if after is None else after.replicas
             if jobs and not any(r.state is ReplicaState.READY for r in left):
-                refused = _Refused(DataRefusalCode.IN_USE, self._shrunk[key])
+                refused = _Refused(code, self._shrunk[key])
                 refused.refusal = replace(refused.refusal, jobs=jobs)
                 raise refused
 
