@@ -125,15 +125,20 @@ def unpin(name: str, at: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @_at("Only its replica there; by default all of it.")
+@click.option("--force", is_flag=True, help="Also if jobs that wait name it.")
 @json_option
-def rm(name: str, at: tuple[str, ...], as_json: bool) -> None:
+def rm(name: str, at: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Take NAME[@VERSION], or replicas of it, out of the catalogue; its files stay.
 
     Refused for what is pinned, and for the last replica while jobs that have not ended name it.
+    With --force jobs that wait go on waiting, with reason FedData; those at sites still stand
+    against it.
 
     Example: federator data rm imagenet@1
     """
-    _changed(DataVerb.REMOVE, [_named(name, at)], "is out of the catalogue there", as_json=as_json)
+    given = _named(name, at)
+    done = "is out of the catalogue there"
+    _changed(DataVerb.REMOVE, [given], done, as_json=as_json, force=force)
 
 
 @click.command("import")
@@ -181,8 +186,10 @@ def _named(name: str, at: Iterable[str]) -> DataGiven:
     )
 
 
-def _changed(verb: DataVerb, sets: Sequence[DataGiven], done: str, *, as_json: bool) -> None:
-    reply = ask_to_change(DataCall(verb=verb.value, sets=tuple(sets)))
+def _changed(
+    verb: DataVerb, sets: Sequence[DataGiven], done: str, *, as_json: bool, force: bool = False
+) -> None:
+    reply = ask_to_change(DataCall(verb=verb.value, sets=tuple(sets), force=force))
     if as_json:
         answer = {"schema": 1, "data_sets": reply.sets, "dropped": reply.dropped}
         print(msgspec.json.encode(answer).decode())

@@ -91,7 +91,7 @@ def verify(name: str, at: tuple[str, ...], site: str, threads: int, as_json: boo
     read = [_read(of, each, threads) for each in chosen]  # all, before anything is changed
     if not of.digest:
         _refuse_disagreement(of, read)
-    found = [_told(of, each) for each in read]
+    found = [_reported(of, each) for each in read]
     if as_json:
         print(msgspec.json.encode({"schema": 1, "replicas": found}).decode())
     else:
@@ -138,7 +138,7 @@ def _refuse_disagreement(of: DataSet, found: Iterable[_Found]) -> None:
         )
 
 
-def _told(of: DataSet, found: _Found) -> Verified:
+def _reported(of: DataSet, found: _Found) -> Verified:
     """Tell the catalogue what one replica holds."""
     read, name = found.read, found.domain.name
     given = DataGiven(name=of.name, version=of.version, at=(DataPlace(domain=name),))

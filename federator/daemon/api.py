@@ -22,6 +22,7 @@ from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
+from federator.daemon.data_privacy import without_hidden_names
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
@@ -222,7 +223,10 @@ class Api:
                 viewer = self._config.viewer(
                     caller.user, operator=caller.sees_all, administers=caller.administers
                 )
-                self._views.take(call, viewer, answer)
+                self._views.take(call, viewer, partial(self._seen, caller, answer))
+
+    def _seen(self, caller: Caller, answer: GiveReply, reply: Reply) -> None:
+        answer(without_hidden_names(reply, self._federation.ledger, caller, self._config))
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
         catalogue = self._federation.ledger.catalogue

@@ -19,6 +19,7 @@ from federator.model.dataset import (
     DataRefusal,
     DataRefusalCode,
     DataSet,
+    DataSharing,
     DataVerb,
     StorageDomain,
     below_root,
@@ -86,6 +87,7 @@ def data_asked(
         operator=caller.operator,
         administers=caller.administers,
         tenants=frozenset(config.tenants_of(caller.user)),
+        force=call.force,
     )
 
 
@@ -220,7 +222,11 @@ _WORDS: Final = {
     DataRefusalCode.NO_DOMAIN: "no storage domain {detail}",
     DataRefusalCode.NO_REPLICA: "it has no replica in {detail}",
     DataRefusalCode.PINNED: "it is pinned in {detail}; federator data unpin lets it go",
-    DataRefusalCode.IN_USE: ("{jobs} it and would find it nowhere; cancel them, or let them end"),
+    DataRefusalCode.IN_USE: (
+        "{jobs} it and would find it nowhere; cancel them, let them end, or say --force: those "
+        "that wait then go on waiting, with FedData"
+    ),
+    DataRefusalCode.RUNNING: "{jobs} it at a site; let them end, or cancel them",
     DataRefusalCode.TOO_MANY: "too many replicas",
     DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
 }
@@ -359,7 +365,13 @@ def data_uses(
             raise InvalidRequest(
                 f"--fed-dataset={text}: only the owner of a data set of class scratch may write"
             )
-        use = DataUse(name=of.name, version=of.version, owner=of.owner, write=wish.write)
+        use = DataUse(
+            name=of.name,
+            version=of.version,
+            owner=of.owner,
+            write=wish.write,
+            shared=_needed(of, user, config),
+        )
         other = found.setdefault(variable_of(of.name), use)
         if other != use:
             raise InvalidRequest(
@@ -367,3 +379,10 @@ def data_uses(
                 f"{variable_of(of.name)}; name one of them"
             )
     return tuple(found.values())
+
+
+def _needed(of: DataSet, user: str, config: FederationConfig) -> DataSharing:
+    """How far a data set has to be shared for a user to see it."""
+    if of.owner == user:
+        return DataSharing.NONE
+    return DataSharing.TENANT if of.tenant in config.tenants_of(user) else DataSharing.ALL

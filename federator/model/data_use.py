@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from federator.model.dataset import DataSharing
+
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*"
 VERSION: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 MAX_NAME_BYTES: Final = 128
@@ -39,12 +41,15 @@ class DataUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One data set of a job, as it was found in the catalogue when the job was submitted.
 
     ``owner``: whose it was. Should somebody else's take its name, the job does not get that.
+    ``shared``: how far it has to be shared for the job's user, who was its owner, of its tenant, or
+    neither. Should it be shared less, the job does not start with it.
     """
 
     name: str
     version: str
     owner: str
     write: bool = False
+    shared: DataSharing = DataSharing.NONE
 
     @property
     def label(self) -> str:

@@ -37,6 +37,11 @@ class DataSharing(Enum):
     TENANT = "tenant"  # the users of its tenant
     ALL = "all"
 
+    def covers(self, needed: DataSharing) -> bool:
+        """Whether who needs this much may see it."""
+        order = (DataSharing.NONE, DataSharing.TENANT, DataSharing.ALL)
+        return order.index(self) >= order.index(needed)
+
 
 @unique
 class ReplicaState(Enum):
@@ -179,6 +184,7 @@ class DataRefusalCode(Enum):
     NO_REPLICA = "no replica"  # in the domain that ``detail`` names
     PINNED = "pinned"  # in the domain that ``detail`` names
     IN_USE = "in use"  # by ``jobs`` that have not ended, which would find it nowhere
+    RUNNING = "running"  # the same of ``jobs`` at sites, whatever those that wait would do
     TOO_MANY = "too many replicas"
     SCRATCH = "scratch"  # which nothing is sealed of
 

@@ -124,6 +124,7 @@ class DataAsked:
     operator: bool = False
     administers: frozenset[TenantName] = frozenset()  # tenants whose data sets it may change
     tenants: frozenset[TenantName] = frozenset()  # that it belongs to
+    force: bool = False  # takes out also what jobs that wait name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ class DataCall(Message, frozen=True, kw_only=True, tag="data"):
 
     verb: str  # a DataVerb's value
     sets: tuple[DataGiven, ...]
+    force: bool = False  # to take out also what jobs that wait name
 
 
 class DataReply(Message, frozen=True, kw_only=True, tag="data_changed"):

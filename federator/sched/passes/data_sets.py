@@ -5,7 +5,6 @@ Nothing here touches a file. One request changes all that it names, or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,7 +22,6 @@ from federator.model.dataset import (
     ReplicaState,
 )
 from federator.model.event import DataRecord, DataSetDropped, DataSetKept
-from federator.model.lifecycle import TERMINAL
 from federator.model.message import AnswerData, AnswerDataRefused, DataAsked
 from federator.model.workload import TenantName
 from federator.sched.passes.transaction import Transaction
@@ -55,16 +53,6 @@ def change_catalogue(turn: Transaction, asked: DataAsked) -> None:
         turn.pass_is_due(turn)
     kept, dropped = changes.outcome()
     turn.commands.append(AnswerData(client=asked.client, sets=kept, dropped=dropped))
-
-
-def jobs_using(ledger: Ledger, sets: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The jobs that have not ended, by name and version of each of these data sets they name."""
-    found = dict.fromkeys(sets, 0)
-    for entry in ledger.entries.values():
-        for use in entry.workload.data:
-            if (use.name, use.version) in found and entry.state not in TERMINAL:
-                found[use.name, use.version] += 1
-    return found
 
 
 class _Changes:
@@ -108,14 +96,18 @@ class _Changes:
         self._put(replace(known, replicas=replicas))
 
     def refuse_in_use(self) -> None:
-        """Raises: _Refused: jobs name what none of them would find any more."""
-        if not self._shrunk:
-            return
-        for key, jobs in jobs_using(self._ledger, self._shrunk).items():
+        """Raises: _Refused: jobs name what none of them would find any more.
+
+        With force only those at sites count: the others may be held for ever, by anybody.
+        """
+        force, counts = self._asked.force, self._ledger.counts
+        code = DataRefusalCode.RUNNING if force else DataRefusalCode.IN_USE
+        for key in self._shrunk:
+            jobs = counts.using_at_sites[key] if force else counts.using[key]
             after = self._after[key]
             left = () if after is None else after.replicas
             if jobs and not any(r.state is ReplicaState.READY for r in left):
-                refused = _Refused(DataRefusalCode.IN_USE, self._shrunk[key])
+                refused = _Refused(code, self._shrunk[key])
                 refused.refusal = replace(refused.refusal, jobs=jobs)
                 raise refused
 

@@ -112,7 +112,7 @@ class Catalogue:
     def _found(self, use: DataUse) -> Iterator[tuple[SiteName, DataPath]]:
         """Every site with its path; of several domains at one site the first configured counts."""
         of = self.find(use.name, use.version)
-        if of is None or of.owner != use.owner:
+        if of is None or of.owner != use.owner or not of.sharing.covers(use.shared):
             return
         ready = {r.domain: r for r in of.replicas if r.state is ReplicaState.READY}
         seen: set[SiteName] = set()

@@ -22,6 +22,8 @@ class JobCounts:
         at_sites: those of them that run, or are about to.
         live_of: all of a tenant itself, without tenants below it.
         at_sites_of: the same of those at sites.
+        using: jobs that have not ended, by name and version of each data set that they name.
+        using_at_sites: those of them that run, or are about to.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,8 @@ class JobCounts:
         self.at_sites: Counter[Member] = Counter()
         self.live_of: Counter[TenantName] = Counter()
         self.at_sites_of: Counter[TenantName] = Counter()
+        self.using: Counter[tuple[str, str]] = Counter()
+        self.using_at_sites: Counter[tuple[str, str]] = Counter()
 
     def came(self, workload: Workload, state: WorkloadState) -> None:
         """A workload is known now, in this state."""
@@ -47,6 +51,16 @@ class JobCounts:
         if state in AT_SITE:
             self.at_sites[member] += number
             self.at_sites_of[workload.tenant] += number
+        for use in workload.data:
+            self._use((use.name, use.version), state, number)
         if not self.live[member]:  # of a user who may never come again
             self.live.pop(member)
             self.at_sites.pop(member, None)
+
+    def _use(self, key: tuple[str, str], state: WorkloadState, number: int) -> None:
+        self.using[key] += number
+        if state in AT_SITE:
+            self.using_at_sites[key] += number
+        if not self.using[key]:
+            self.using.pop(key)
+            self.using_at_sites.pop(key, None)

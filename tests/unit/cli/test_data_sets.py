@@ -97,6 +97,13 @@ def test_replicas_are_pinned_and_taken_out_by_domain(run: Run, words: str, verb:
     assert asked == [DataCall(verb=verb, sets=(given,))]
 
 
+def test_what_jobs_that_wait_name_is_taken_out_only_with_force(run: Run) -> None:
+    given = DataGiven(name="imagenet")
+    assert run(DONE, "rm", "imagenet", "--force")[0] == [
+        DataCall(verb="rm", sets=(given,), force=True)
+    ]
+
+
 def test_a_refusal_has_the_exit_status_of_its_kind(run: Run) -> None:
     with pytest.raises(NotAllowed):
         run(ErrorReply(message="only its owner", kind=ErrorKind.DENIED), "rm", "imagenet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.config import FederationConfig
@@ -23,9 +24,17 @@ from federator.model.dataset import (
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import DataAsked
-from federator.model.workload import Workload
+from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import SiteName, Workload
 from federator.sched.state.rules import Rules
-from federator.wire.client_protocol import ErrorKind, ErrorReply
+from federator.wire.client_protocol import (
+    ControlCall,
+    ErrorKind,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+)
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from tests.fakes.build import rack
 from tests.fakes.loopback import Loopback
@@ -267,6 +276,36 @@ def test_of_several_versions_one_must_be_named(desk: Desk) -> None:
     assert "a has versions 1, 2" in refusal(desk, DataVerb.REMOVE, DataGiven(name="a"))
 
 
+def test_anybodys_held_job_does_not_keep_a_data_set_in_the_catalogue_for_ever(desk: Desk) -> None:
+    add(desk, given(sharing=DataSharing.ALL))
+    held = desk.submit("eve", "key-held", **{"fed-dataset": "a", "hold": None})
+    assert "1 job names it" in refusal(desk, DataVerb.REMOVE, DataGiven(name="a"))
+    call = DataCall(verb="rm", sets=(DataGiven(name="a"),), force=True)
+    reply = desk.ask(call, "eve")
+    assert isinstance(reply, ErrorReply)
+    assert reply.kind is ErrorKind.DENIED
+    reply = desk.ask(call, "ada")
+    assert isinstance(reply, DataReply)
+    assert reply.dropped == ("a@1",)
+    desk.ask(ControlCall(verb="release", ids=(str(held),)), "eve")
+    desk.federation.run_for(5.0)
+    row = row_for(desk, "eve")
+    assert (row.state, row.reason and row.reason.code) == ("PENDING", ReasonCode.DATA)
+
+
+def test_force_does_not_take_a_data_set_from_a_job_that_runs(desk: Desk) -> None:
+    add(desk, given())
+    id_ = desk.submit(**{"fed-dataset": "a"})
+    desk.federation.run_for(5.0)
+    assert desk.federation.state(id_) is WorkloadState.RUNNING
+    desk.submit("ada", "key-held", **{"fed-dataset": "a", "hold": None})
+    call = DataCall(verb="rm", sets=(DataGiven(name="a"),), force=True)
+    reply = desk.ask(call, "ada")
+    assert isinstance(reply, ErrorReply)
+    assert "1 job names it at a site" in reply.message
+    assert seen(desk, "ada") == ["a@1"]
+
+
 # ---- seals ----
 
 
@@ -400,3 +439,72 @@ def test_two_data_sets_with_one_variable_are_refused(desk: Desk) -> None:
 def test_a_trial_refuses_unknown_names_too(desk: Desk) -> None:
     call = submit_call(options={"fed-dataset": "b"}, test_only=True)
     assert "no such data set" in desk.refusal(call)
+
+
+# ---- the queue ----
+
+
+def row_for(desk: Desk, user: str) -> QueueRow:
+    reply = desk.ask(QueueCall(why=True, ended=True), user)
+    assert isinstance(reply, QueueReply)
+    (row,) = reply.rows
+    return row
+
+
+def test_the_queue_names_no_data_set_that_who_looks_may_not_see(desk: Desk) -> None:
+    add(desk, given("private"), given("shared", sharing=DataSharing.ALL))
+    change(desk, DataVerb.LOSE, given("private"), given("shared"))
+    desk.submit(**{"fed-dataset": "private,shared"})
+    desk.federation.run_for(5.0)
+    own = row_for(desk, "ada")
+    assert own.datasets == ("private", "shared")
+    assert own.reason is not None
+    assert own.reason.detail == "private@1, shared@1"
+    others = row_for(desk, "eve")
+    assert others.datasets == ("shared@1", "1 not shown")
+    assert others.reason is not None
+    assert others.reason.code is ReasonCode.DATA
+    assert others.refusals
+    assert b"private" not in msgspec.json.encode(others)
+    add(desk, given("private", sharing=DataSharing.ALL))
+    assert row_for(desk, "eve") == own
+
+
+def test_a_site_that_refused_a_data_set_by_its_path_does_not_tell_it_to_others(
+    desk: Desk,
+) -> None:
+    add(desk, given("private"))
+    id_ = desk.submit(**{"fed-dataset": "private"})
+    entry = desk.federation.entry(id_)
+    entry.reason = Reason(code=ReasonCode.FILES, detail="data set /w/private: permission denied")
+    entry.setbacks = {SiteName("alpine"): entry.reason}
+    assert b"/w/private" in msgspec.json.encode(row_for(desk, "ada"))
+    assert b"private" not in msgspec.json.encode(row_for(desk, "eve"))
+
+
+@pytest.mark.parametrize(
+    ("user", "before", "after", "starts"),
+    [
+        ("ada", DataSharing.ALL, DataSharing.NONE, True),  # her own
+        ("bob", DataSharing.ALL, DataSharing.TENANT, True),  # of its tenant
+        ("bob", DataSharing.TENANT, DataSharing.NONE, False),
+        ("eve", DataSharing.ALL, DataSharing.TENANT, False),
+        ("eve", DataSharing.ALL, DataSharing.NONE, False),
+    ],
+)
+def test_a_job_does_not_start_with_a_data_set_that_its_user_may_not_see_any_more(
+    desk: Desk, user: str, before: DataSharing, after: DataSharing, starts: bool
+) -> None:
+    add(desk, given(sharing=before))
+    id_ = desk.submit(user, "key-00001", **{"fed-dataset": "a", "hold": None})
+    add(desk, given(sharing=after))
+    desk.ask(ControlCall(verb="release", ids=(str(id_),)), user)
+    desk.federation.run_for(5.0)
+    if starts:
+        assert desk.federation.state(id_) is WorkloadState.RUNNING
+        return
+    row = row_for(desk, user)
+    assert (row.state, row.reason and row.reason.code) == ("PENDING", ReasonCode.DATA)
+    add(desk, given(sharing=before))
+    desk.federation.run_for(5.0)
+    assert desk.federation.state(id_) is WorkloadState.RUNNING

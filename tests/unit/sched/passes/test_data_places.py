@@ -214,6 +214,28 @@ def test_the_last_replica_that_a_job_names_is_not_taken_out() -> None:
     assert isinstance(change(f, DataVerb.REMOVE, "a"), AnswerData)
 
 
+def test_uses_are_counted_as_jobs_come_start_and_end_and_after_restarts() -> None:
+    f = fleet()
+    add(f, "a", west="a")
+
+    def uses() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        counts = f.federation.ledger.counts
+        return dict(counts.using), dict(counts.using_at_sites)
+
+    runs, _, _ = submit(f, "a"), submit(f, "a", "b"), submit(f)
+    expected = {("a", "1"): 2, ("b", "1"): 1}, {("a", "1"): 1}
+    assert uses() == expected
+    f.restart()
+    assert uses() == expected
+    f.compact()
+    f.restart()
+    assert uses() == expected
+    f.run_for(30.0)
+    end(f, runs)
+    f.run_for(30.0)
+    assert uses() == ({("a", "1"): 1, ("b", "1"): 1}, {("a", "1"): 0})
+
+
 def test_a_job_that_starts_again_finds_its_data_where_it_is_then() -> None:
     f = fleet()
     add(f, "a", west="a")
