@@ -12,7 +12,7 @@ from federator.errors import InvalidRequest
 from federator.history import schema, supply
 from federator.history.database import snapshot
 from federator.history.usage_sums import live_uses, uses_of
-from federator.history.values import key
+from federator.history.values import word
 from federator.model.viewer import Viewer
 from federator.usage.days import (
     DAY_MS,
@@ -150,7 +150,7 @@ def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Su
 def _supply(
     connection: Connection, question: UsageQuestion, start_ms: int, end_ms: int
 ) -> dict[CellKey, Supplied]:
-    sites = sorted(map(key, question.sites))
+    sites = sorted(map(word, question.sites))
     rows = supply.within(connection, start_ms / 1000, end_ms / 1000, sites)
     return supplied(rows, start_ms, end_ms)
 
@@ -165,19 +165,19 @@ def _in_time(question: UsageQuestion) -> list[ColumnElement[bool]]:
 
 
 def _at_sites(question: UsageQuestion) -> list[ColumnElement[bool]]:
-    return [_U.site.in_(sorted(map(key, question.sites)))] if question.sites else []
+    return [_U.site.in_(sorted(map(word, question.sites)))] if question.sites else []
 
 
 def _wanted(question: UsageQuestion) -> list[ColumnElement[bool]]:
     found = [*_in_time(question), *_at_sites(question)]
     if question.tenants:
-        found.append(_U.tenant.in_(sorted(map(key, question.tenants))))
+        found.append(_U.tenant.in_(sorted(map(word, question.tenants))))
     if question.users:
-        found.append(_U.user.in_(sorted(map(key, question.users))))
+        found.append(_U.user.in_(sorted(map(word, question.users))))
     if question.viewer is not None:
         viewer = question.viewer
-        tenants = sorted(map(key, viewer.tenants))
-        found.append(or_(_U.user == key(viewer.user), _U.tenant.in_(tenants)))
+        tenants = sorted(map(word, viewer.tenants))
+        found.append(or_(_U.user == word(viewer.user), _U.tenant.in_(tenants)))
     return found
 
 
@@ -189,7 +189,7 @@ def _is_wanted(of: Key, question: UsageQuestion) -> bool:
         (of.user, question.users),
         (of.site, question.sites),
     )
-    return all(not names or name in names for name, names in named)
+    return all(not names or name in map(word, names) for name, names in named)
 
 
 def question_of(call: UsageCall, viewer: Viewer | None) -> UsageQuestion:

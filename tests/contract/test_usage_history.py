@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -14,10 +17,10 @@ from federator.history import measured, retention, schema, supply
 from federator.history.database import put_rows, transaction
 from federator.history.follower import HistoryFollower
 from federator.history.usage_query import UsageQuestion, find, question_of
-from federator.history.usage_sums import count_some, counted_anew, uses_of
-from federator.model.event import LogRecord, encode_event
+from federator.history.usage_sums import MOST_SUM, count_some, counted_anew, uses_of
+from federator.model.event import Awarded, LogRecord, encode_event
 from federator.model.lifecycle import WorkloadEvent
-from federator.model.site import Leave
+from federator.model.site import Leave, NodeShare
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.store.memory import MemoryStore
@@ -222,6 +225,42 @@ def test_two_writers_of_one_workload_do_not_undo_each_other(log: Log, url: str) 
     assert kept(url) == made_anew(url)
     (found,) = asked(url, "user").rows
     assert found.sums["busy_gpu_ms"] == 60 * H32_MS
+
+
+def test_what_no_site_can_have_stops_no_others_history(log: Log, url: str) -> None:
+    """Amounts beyond all numbers, and words that no index takes, of a log from before they ended
+    at the daemon; the others' attempts count."""
+    names = random.Random(7).choices("abcdefghijklmnopqrstuvwxyzäöü€", k=6_000)  # do not compress
+    long = "".join(names)
+    for number, wrong in enumerate(
+        (
+            {"nodes": {"a1": NodeShare(gpus=8, cpus=16, mem_mib=2**58)}},
+            {"nodes": {"a1": NodeShare(gpus=2**53, cpus=2**62, mem_mib=2**62)}},
+            {"gpu_types": {long: 32}, "partition": long},
+            {"gpu_types": {"x,y=" + 5_000 * "9": 32}},
+        )
+    ):
+        submit, award, *rest = life(number)
+        assert isinstance(award, Awarded)
+        plan = replace(award.jobs[0], **wrong)  # type: ignore[arg-type]
+        log.write(submit, msgspec.structs.replace(award, jobs=(plan,)), *rest)
+    log.write(*life(9, user="bob"))
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    uses = [MeasuredUse(alloc_cpus=inf, alloc_mem_mib=1e300)] * 4 + [MeasuredUse()]
+    measured.put(writer(url), due, uses, T0_S + 1000)
+    assert kept(url) == made_anew(url)
+    assert by_key(asked(url, "user"))["bob"].held_gpu_ms == 60 * H32_MS
+
+
+def test_a_sum_that_no_number_holds_stays_at_the_greatest(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        connection.execute(schema.usage_days.update().values(cpu_ms=2**63 - 1))
+    log.write(*life(2))
+    follow(log, url)
+    assert asked(url, "user").total.sums["cpu_ms"] == MOST_SUM
 
 
 def test_cpus_and_memory_are_those_that_slurm_gave_where_its_site_tells(log: Log, url: str) -> None:
