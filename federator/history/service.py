@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -161,11 +161,19 @@ class JobHistory:
             loop.run_in_executor(self._readers, measured.put, self._writer, asked, uses, now_s)
         )
 
-    async def usage(self, question: UsageQuestion) -> UsageFound:
-        """As ``usage_query.find``; nobody else waits for it."""
+    async def usage(
+        self, question: UsageQuestion, most: int, make: Callable[[UsageFound], Answer]
+    ) -> Answer:
+        """What is made of ``usage_query.find``, in the reader's thread; nobody else waits for it.
+
+        Raises:
+            HistoryError, InvalidRequest: as it does.
+        """
         loop = asyncio.get_running_loop()
         return await _in_time(
-            loop.run_in_executor(self._readers, usage_query.find, self._reader, question)
+            loop.run_in_executor(
+                self._readers, lambda: make(usage_query.find(self._reader, question, most))
+            )
         )
 
     async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:

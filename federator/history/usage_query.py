@@ -31,6 +31,7 @@ from federator.wire.usage_messages import UsageCall
 
 _U: Final = schema.usage_days.c
 _READ_BY: Final = Key._fields[:5]  # the table is in the order of all of them
+_READ_FOR_EACH: Final = 4  # rows for each sum that is wanted
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
@@ -47,10 +48,16 @@ class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     viewer: Viewer | None = None  # who asks; None: one who sees all
 
 
-def find(engine: Engine, question: UsageQuestion) -> UsageFound:
+def find(engine: Engine, question: UsageQuestion, most: int | None = None) -> UsageFound:
     """Answer a question, by one state of the history: an attempt may end meanwhile.
 
+    Args:
+        engine: of one who reads.
+        question: what is asked.
+        most: sums by its columns; None: as many as there are.
+
     Raises:
+        InvalidRequest: there are more.
         HistoryError: the database cannot be read, or is of another release.
     """
     with snapshot(engine) as connection:
@@ -62,7 +69,7 @@ def find(engine: Engine, question: UsageQuestion) -> UsageFound:
         end_ms = max(start_ms, min(question.end_day * DAY_MS, round(at_s * 1000)))
         return UsageFound(
             columns=question.columns,
-            sums=_grouped(connection, question, running),
+            sums=_grouped(connection, question, running, most),
             supply=_supply(connection, question, start_ms, end_ms),
             held=_held(connection, question, running),
             start_s=start_ms / 1000,
@@ -73,7 +80,7 @@ def find(engine: Engine, question: UsageQuestion) -> UsageFound:
 
 
 def _grouped(
-    connection: Connection, question: UsageQuestion, running: Sums
+    connection: Connection, question: UsageQuestion, running: Sums, most: int | None
 ) -> dict[tuple[str | int, ...], list[int]]:
     """The sums by the columns that are wanted.
 
@@ -85,10 +92,17 @@ def _grouped(
     columns = [_U[name] for name in names]
     sums = [func.sum(_U[name]) for name in MEASURES]
     query = select(*columns, *sums).where(*_wanted(question)).group_by(*columns)
+    read = None if most is None else most * _READ_FOR_EACH
+    if read is not None:
+        query = query.limit(read + 1)
     at, width = [names.index(name) for name in wanted], len(columns)
     found: dict[tuple[str | int, ...], list[int]] = {}
-    for row in connection.execute(query):
+    for count, row in enumerate(connection.execute(query), 1):
         _add(found, tuple(row[k] for k in at), row[width:])
+        if most is not None and read is not None and (count > read or len(found) > most):
+            raise InvalidRequest(
+                f"more than {most} sums; ask for fewer days, tenants, users or sites, or by less"
+            )
     for of, values in running.items():
         if _is_wanted(of, question):
             _add(found, tuple(getattr(of, name) for name in wanted), values)

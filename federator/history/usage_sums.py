@@ -225,8 +225,9 @@ def _add(connection: Connection, sums: Sums) -> None:
     table = schema.usage_days
     if connection.dialect.name == "postgresql":
         insert: Any = postgresql.insert(table)
-        least, greatest = func.least, func.greatest
-        there = {name: cast(table.c[name], Numeric) for name in MEASURES}
+        least: Any = func.least
+        greatest: Any = func.greatest
+        there: dict[str, Any] = {name: cast(table.c[name], Numeric) for name in MEASURES}
     else:
         insert = sqlite.insert(table)
         least, greatest = func.min, func.max  # of two values

@@ -263,6 +263,17 @@ def test_a_sum_that_no_number_holds_stays_at_the_greatest(log: Log, url: str) ->
     assert asked(url, "user").total.sums["cpu_ms"] == MOST_SUM
 
 
+def test_a_report_of_more_sums_than_are_made_is_refused_with_what_to_ask(
+    log: Log, url: str
+) -> None:
+    log.write(*(each for k in range(4) for each in life(k, user=f"user{k}")))
+    follow(log, url)
+    question = UsageQuestion(first_day=DAY, end_day=DAY + 1, columns=with_prices(("user",)))
+    assert len(find(reader(url), question, 4).sums) == 4
+    with pytest.raises(InvalidRequest, match="more than 3 sums; ask for fewer days"):
+        find(reader(url), question, 3)
+
+
 def test_cpus_and_memory_are_those_that_slurm_gave_where_its_site_tells(log: Log, url: str) -> None:
     log.write(*life(1))
     follow(log, url)
