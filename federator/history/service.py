@@ -17,10 +17,11 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.errors import FederatorError, HistoryError, NotCompacted
-from federator.history import measured, query, supply, usage_query
+from federator.history import measured, query, usage_query
 from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
+from federator.history.supply import SupplyWriter
 from federator.history.url import NONE, history_url
 from federator.history.usage_query import UsageQuestion
 from federator.history.usage_sums import count_some
@@ -57,6 +58,7 @@ class JobHistory:
     def __init__(self, writer: Engine, reader: Engine, store: Store, keep_s: float) -> None:
         self._writer, self._reader, self._keep_s = writer, reader, keep_s
         self._follower = HistoryFollower(store, writer)
+        self._supply = SupplyWriter(writer)
         self._readers = ThreadPoolExecutor(_QUESTIONS_AT_ONCE, thread_name_prefix="history-read")
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -177,9 +179,9 @@ class JobHistory:
         )
 
     async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:
-        """As ``supply.note``; nobody else waits for it."""
+        """As ``SupplyWriter.note``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
-        await _in_time(loop.run_in_executor(self._readers, supply.note, self._writer, seen, at_s))
+        await _in_time(loop.run_in_executor(self._readers, self._supply.note, seen, at_s))
 
     # ---- the thread ----
 

@@ -346,7 +346,9 @@ def test_a_member_sees_no_others_and_no_supply(
 ) -> None:
     log.write(*life(1), *life(2, user="bob")[:4], submitted(9, T0_S + 100))
     follow(log, url)
-    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    supply.SupplyWriter(writer(url)).note(
+        [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S
+    )
     found = asked(url, "user", viewer=viewer)
     assert set(by_key(found)) == seen
     assert (found.total.supply_gpu_ms, found.total.free) == (0, {})
@@ -358,14 +360,14 @@ def test_what_nobody_held_is_told_by_class_and_all_sums_to_the_supply(log: Log, 
     log.write(*life(1), submitted(9, T0_S + 1000))
     follow(log, url)
     a100 = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
-    engine = writer(url)
+    notes = supply.SupplyWriter(writer(url))
     for at_s, row in (
         (T0_S, a100),
         (T0_S + 60, a100),  # nothing new
         (T0_S + 500, a100._replace(gpus_down=8, gpus_drained=4)),
         (T0_S + 900, a100._replace(heard=0)),
     ):
-        supply.note(engine, [row], at_s)
+        notes.note([row], at_s)
     with reader(url).connect() as connection:
         assert len(connection.execute(select(schema.supply)).all()) == 3
     (row,) = asked(url, "site", "gpu_type").rows
@@ -386,19 +388,39 @@ def test_a_site_that_is_gone_supplies_nothing_any_more(url: str) -> None:
     with engine.begin() as connection:
         schema.prepare(connection)
     row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
-    supply.note(engine, [row, row._replace(site="birch")], T0_S)
-    supply.note(engine, [row], T0_S + 100)
-    supply.note(engine, [row], T0_S + 160)
+    notes = supply.SupplyWriter(engine)
+    notes.note([row, row._replace(site="birch")], T0_S)
+    notes.note([row], T0_S + 100)
+    notes.note([row], T0_S + 160)
     with engine.connect() as connection:
         last = {each.site: each for each in supply.latest(connection)}
     assert (last["birch"].since_s, last["birch"].gpus) == (T0_S + 100, 0)
     assert (last["alpine"].since_s, last["alpine"].gpus) == (T0_S, 64)
 
 
+def test_supply_that_has_not_changed_asks_the_database_for_nothing(url: str) -> None:
+    """Once an hour it looks whether another has written meanwhile."""
+    engine, row = writer(url), SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
+    with engine.begin() as connection:
+        schema.prepare(connection)
+    notes, asked_for = supply.SupplyWriter(engine), list[str]()
+    notes.note([row], T0_S)
+    event.listen(engine, "before_cursor_execute", lambda *of: asked_for.append(of[2]))
+    notes.note([row], T0_S + 60)
+    assert asked_for == []
+    with engine.begin() as connection:
+        connection.execute(schema.supply.delete())
+    notes.note([row], T0_S + 3600)
+    with engine.connect() as connection:
+        assert supply.latest(connection) == [row._replace(since_s=T0_S + 3600)]
+
+
 def test_prices_and_quotas_make_costs_and_what_is_lent(log: Log, url: str) -> None:
     log.write(*life(1), submitted(9, T0_S + 1000))
     follow(log, url)
-    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    supply.SupplyWriter(writer(url)).note(
+        [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S
+    )
     prices = PriceList([PriceRule(gpu_type="a100", rates=Rates(gpu_h=2.0, cpu_h=0.25))], "EUR")
     quotas = [Quota("nlp", 64.0, frozenset({"nlp"})), Quota("bio", 64.0, frozenset({"bio"}))]
     found = asked(url, "tenant", prices=prices, quotas=quotas)
@@ -417,7 +439,7 @@ def test_sums_of_days_that_are_over_for_long_are_deleted_with_their_workloads(
     follow(log, url)
     row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
     for at_s in (T0_S - 86_400, T0_S, T0_S + 5 * 86_400):
-        supply.note(writer(url), [row._replace(gpus=int(at_s) % 97)], at_s)
+        supply.SupplyWriter(writer(url)).note([row._replace(gpus=int(at_s) % 97)], at_s)
     retention.delete_some(writer(url), T0_S + 2 * 86_400)
     assert {key.day for key in kept(url)} == {DAY + 5}
     with reader(url).connect() as connection:
