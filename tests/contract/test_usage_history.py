@@ -167,6 +167,18 @@ def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> No
     assert row.sums["attempts"] == 1
 
 
+def test_what_waits_is_not_read_for_a_report(log: Log, url: str) -> None:
+    """However long the queue is: a row that nobody could decode is not even looked at."""
+    log.write(*life(1)[:4], submitted(8, T0_S + 50, "bob"), submitted(9, T0_S + 100))
+    follow(log, url)
+    live, waits = schema.live, int(FIRST_WORKLOAD_ID) + 8
+    with writer(url).begin() as connection:
+        change = live.update().where(live.c.id == waits).values(row=b"\xc1" + b"x" * 300)
+        assert connection.execute(change).rowcount == 1
+    (row,) = asked(url, "user").rows
+    assert (row.key, row.held_gpu_ms) == (("ada",), 80 * H32_MS)
+
+
 def test_an_attempt_that_ends_while_a_report_reads_counts_once(log: Log, url: str) -> None:
     log.write(*life(1)[:4], submitted(9, T0_S + 100))
     follow(log, url)
