@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import structlog
+
 from federator.errors import HistoryError
 from federator.history.service import JobHistory
+from federator.history.values import amount, word
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
@@ -18,7 +21,11 @@ from federator.usage.days import gpus_by_type
 from federator.usage.supply import SupplyRow
 
 LOOK_EVERY_S: Final = 60.0
+MOST_CPUS: Final = 2**16  # of a node that is believed
+MOST_MEM_MIB: Final = 2**30
 _RUNS: Final = (WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
+
+log = structlog.get_logger()
 
 
 class SupplyNotes:
@@ -34,6 +41,7 @@ class SupplyNotes:
         self, history: JobHistory, federation: Federation, clock: Callable[[], float]
     ) -> None:
         self._history, self._federation, self._clock = history, federation, clock
+        self._fault = ""  # that was logged
 
     async def run(self) -> None:
         """Look for ever."""
@@ -43,13 +51,16 @@ class SupplyNotes:
 
     async def look(self) -> None:
         """Note what is there now; a site that has never told anything is left out."""
-        rows = supply_rows(self._federation.sites, self._federation.ledger)
-        if not rows:
-            return
         try:
-            await self._history.note_supply(rows, self._clock())
+            rows = supply_rows(self._federation.sites, self._federation.ledger)
+            if rows:
+                await self._history.note_supply(rows, self._clock())
         except HistoryError:  # the history itself says that it is away
             return
+        except Exception as error:  # a fault of ours must not end the notes
+            if repr(error) != self._fault:
+                self._fault = repr(error)
+                log.exception("supply_fault")
 
 
 def supply_rows(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> list[SupplyRow]:
@@ -75,25 +86,30 @@ def _rows(name: SiteName, site: SiteView, held: Mapping[tuple[str, str], int]) -
         return []
     made: dict[str, SupplyRow] = {}
     for node in site.capacity.nodes:
-        kind = node.gpu_type or ""
-        row = made.setdefault(kind, SupplyRow(name, kind, 0.0, int(site.ready), 0, 0, 0, 0))
+        kind = word(node.gpu_type or "")
+        row = made.setdefault(kind, SupplyRow(word(name), kind, 0.0, int(site.ready), 0, 0, 0, 0))
         made[kind] = row._replace(
             nodes=row.nodes + 1,
-            gpus=row.gpus + min(max(0, node.gpus), MOST_GPUS),
-            cpus=row.cpus + max(0, node.cpus),
-            mem_mib=row.mem_mib + max(0, node.mem_mib),
+            gpus=row.gpus + amount(node.gpus, MOST_GPUS),
+            cpus=row.cpus + amount(node.cpus, MOST_CPUS),
+            mem_mib=row.mem_mib + amount(node.mem_mib, MOST_MEM_MIB),
         )
     return [_with_states(row, site, held.get((name, kind), 0)) for kind, row in made.items()]
 
 
 def _with_states(row: SupplyRow, site: SiteView, held: int) -> SupplyRow:
     """Partitions tell what is out of use; where nodes are in several, sums are scaled."""
-    rows = [each for each in site.summary if each.gpu_type == row.gpu_type]
-    there = sum(each.gpus for each in rows)
+    rows = [each for each in site.summary if word(each.gpu_type) == row.gpu_type]
+    there = sum(max(0, each.gpus) for each in rows)
     scale = min(1.0, row.gpus / there) if there else 0.0
-    down = round(scale * sum(each.gpus_down for each in rows))
-    out = round(scale * sum(each.gpus_out for each in rows))
-    allocated = round(scale * sum(each.gpus_alloc for each in rows))
+    down, out, allocated = (
+        amount(round(scale * found), row.gpus)
+        for found in (
+            sum(each.gpus_down for each in rows),
+            sum(each.gpus_out for each in rows),
+            sum(each.gpus_alloc for each in rows),
+        )
+    )
     return row._replace(
         gpus_local=max(0, allocated - held),
         gpus_drained=max(0, out - down),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -21,6 +22,7 @@ from federator.wire.replies import Reply
 from federator.wire.usage_messages import UsageCall, UsageReply
 
 MAX_ROWS: Final = 5_000  # in one answer
+MAX_SUMS: Final = 50_000  # that a report is made of: a second's work of a reader
 MAX_NAMES: Final = 1_000  # of one kind, in one question
 
 log = structlog.get_logger()
@@ -73,12 +75,19 @@ class UsageDesk:
         answer: Callable[[Reply], None],
     ) -> None:
         try:
-            found = await history.usage(question_of(call, viewer))
             whole = viewer is None
-            made = report(
-                found, call.by, self._prices, self._quotas if whole else (),
-                most=MAX_ROWS, shows_supply=whole,
-            )  # fmt: skip
+            made = await history.usage(
+                question_of(call, viewer),
+                MAX_SUMS,
+                partial(
+                    report,
+                    by=call.by,
+                    prices=self._prices,
+                    quotas=self._quotas if whole else (),
+                    most=MAX_ROWS,
+                    shows_supply=whole,
+                ),
+            )
             answer(UsageReply(report=made, federation=self._federation, is_whole=whole))
         except HistoryError as error:
             answer(ErrorReply(message=str(error), kind=ErrorKind.UNAVAILABLE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
@@ -18,10 +18,11 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.errors import FederatorError, HistoryError, NotCompacted
-from federator.history import measured, query, supply, usage_query
+from federator.history import measured, query, usage_query
 from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
+from federator.history.supply import SupplyWriter
 from federator.history.url import NONE, history_url
 from federator.history.usage_query import UsageQuestion
 from federator.history.usage_sums import count_some
@@ -58,6 +59,7 @@ class JobHistory:
     def __init__(self, writer: Engine, reader: Engine, store: Store, keep_s: float) -> None:
         self._writer, self._reader, self._keep_s = writer, reader, keep_s
         self._follower = HistoryFollower(store, writer)
+        self._supply = SupplyWriter(writer)
         self._readers = ThreadPoolExecutor(_QUESTIONS_AT_ONCE, thread_name_prefix="history-read")
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -164,17 +166,25 @@ class JobHistory:
         put = partial(measured.put, self._writer, asked, uses, now_s, again)
         await _in_time(loop.run_in_executor(self._readers, put))
 
-    async def usage(self, question: UsageQuestion) -> UsageFound:
-        """As ``usage_query.find``; nobody else waits for it."""
+    async def usage(
+        self, question: UsageQuestion, most: int, make: Callable[[UsageFound], Answer]
+    ) -> Answer:
+        """What is made of ``usage_query.find``, in the reader's thread; nobody else waits for it.
+
+        Raises:
+            HistoryError, InvalidRequest: as it does.
+        """
         loop = asyncio.get_running_loop()
         return await _in_time(
-            loop.run_in_executor(self._readers, usage_query.find, self._reader, question)
+            loop.run_in_executor(
+                self._readers, lambda: make(usage_query.find(self._reader, question, most))
+            )
         )
 
     async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:
-        """As ``supply.note``; nobody else waits for it."""
+        """As ``SupplyWriter.note``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
-        await _in_time(loop.run_in_executor(self._readers, supply.note, self._writer, seen, at_s))
+        await _in_time(loop.run_in_executor(self._readers, self._supply.note, seen, at_s))
 
     # ---- the thread ----
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, func, literal, or_, select
 
 from federator.errors import InvalidRequest
 from federator.history import schema, supply
 from federator.history.database import snapshot
 from federator.history.usage_sums import live_uses, uses_of
-from federator.history.values import key
+from federator.history.values import word
 from federator.model.viewer import Viewer
 from federator.usage.days import (
     DAY_MS,
@@ -31,6 +31,7 @@ from federator.wire.usage_messages import UsageCall
 
 _U: Final = schema.usage_days.c
 _READ_BY: Final = Key._fields[:5]  # the table is in the order of all of them
+_READ_FOR_EACH: Final = 4  # rows for each sum that is wanted
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
@@ -47,10 +48,16 @@ class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     viewer: Viewer | None = None  # who asks; None: one who sees all
 
 
-def find(engine: Engine, question: UsageQuestion) -> UsageFound:
+def find(engine: Engine, question: UsageQuestion, most: int | None = None) -> UsageFound:
     """Answer a question, by one state of the history: an attempt may end meanwhile.
 
+    Args:
+        engine: of one who reads.
+        question: what is asked.
+        most: sums by its columns; None: as many as there are.
+
     Raises:
+        InvalidRequest: there are more.
         HistoryError: the database cannot be read, or is of another release.
     """
     with snapshot(engine) as connection:
@@ -62,7 +69,7 @@ def find(engine: Engine, question: UsageQuestion) -> UsageFound:
         end_ms = max(start_ms, min(question.end_day * DAY_MS, round(at_s * 1000)))
         return UsageFound(
             columns=question.columns,
-            sums=_grouped(connection, question, running),
+            sums=_grouped(connection, question, running, most),
             supply=_supply(connection, question, start_ms, end_ms),
             held=_held(connection, question, running),
             start_s=start_ms / 1000,
@@ -73,7 +80,7 @@ def find(engine: Engine, question: UsageQuestion) -> UsageFound:
 
 
 def _grouped(
-    connection: Connection, question: UsageQuestion, running: Sums
+    connection: Connection, question: UsageQuestion, running: Sums, most: int | None
 ) -> dict[tuple[str | int, ...], list[int]]:
     """The sums by the columns that are wanted.
 
@@ -85,10 +92,17 @@ def _grouped(
     columns = [_U[name] for name in names]
     sums = [func.sum(_U[name]) for name in MEASURES]
     query = select(*columns, *sums).where(*_wanted(question)).group_by(*columns)
+    read = None if most is None else most * _READ_FOR_EACH
+    if read is not None:
+        query = query.limit(read + 1)
     at, width = [names.index(name) for name in wanted], len(columns)
     found: dict[tuple[str | int, ...], list[int]] = {}
-    for row in connection.execute(query):
+    for count, row in enumerate(connection.execute(query), 1):
         _add(found, tuple(row[k] for k in at), row[width:])
+        if most is not None and read is not None and (count > read or len(found) > most):
+            raise InvalidRequest(
+                f"more than {most} sums; ask for fewer days, tenants, users or sites, or by less"
+            )
     for of, values in running.items():
         if _is_wanted(of, question):
             _add(found, tuple(getattr(of, name) for name in wanted), values)
@@ -133,8 +147,9 @@ def _held(
 
 def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Sums:
     """What attempts that are not over have come to, by the time up to which the history goes."""
+    query = select(schema.live).where(_has_attempt(connection))
     live: Mapping[int, AccountingRow] = {
-        id_: _decode(row) for id_, row in connection.execute(select(schema.live))
+        id_: _decode(row) for id_, row in connection.execute(query)
     }
     holding = {id_: use for id_, row in live.items() if (use := live_uses(row, at_s)) is not None}
     ended = uses_of(connection, holding)
@@ -147,10 +162,18 @@ def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Su
     return difference(after, before)
 
 
+def _has_attempt(connection: Connection) -> ColumnElement[bool]:
+    """Leaves out, where the rows lie, most of what waits: a packed row names only what it has."""
+    row, name = schema.live.c.row, literal(msgspec.msgpack.encode("last"), LargeBinary)
+    if connection.dialect.name == "postgresql":
+        return func.position(name.op("IN")(row)) > 0
+    return func.instr(row, name) > 0
+
+
 def _supply(
     connection: Connection, question: UsageQuestion, start_ms: int, end_ms: int
 ) -> dict[CellKey, Supplied]:
-    sites = sorted(map(key, question.sites))
+    sites = sorted(map(word, question.sites))
     rows = supply.within(connection, start_ms / 1000, end_ms / 1000, sites)
     return supplied(rows, start_ms, end_ms)
 
@@ -165,19 +188,19 @@ def _in_time(question: UsageQuestion) -> list[ColumnElement[bool]]:
 
 
 def _at_sites(question: UsageQuestion) -> list[ColumnElement[bool]]:
-    return [_U.site.in_(sorted(map(key, question.sites)))] if question.sites else []
+    return [_U.site.in_(sorted(map(word, question.sites)))] if question.sites else []
 
 
 def _wanted(question: UsageQuestion) -> list[ColumnElement[bool]]:
     found = [*_in_time(question), *_at_sites(question)]
     if question.tenants:
-        found.append(_U.tenant.in_(sorted(map(key, question.tenants))))
+        found.append(_U.tenant.in_(sorted(map(word, question.tenants))))
     if question.users:
-        found.append(_U.user.in_(sorted(map(key, question.users))))
+        found.append(_U.user.in_(sorted(map(word, question.users))))
     if question.viewer is not None:
         viewer = question.viewer
-        tenants = sorted(map(key, viewer.tenants))
-        found.append(or_(_U.user == key(viewer.user), _U.tenant.in_(tenants)))
+        tenants = sorted(map(word, viewer.tenants))
+        found.append(or_(_U.user == word(viewer.user), _U.tenant.in_(tenants)))
     return found
 
 
@@ -189,7 +212,7 @@ def _is_wanted(of: Key, question: UsageQuestion) -> bool:
         (of.user, question.users),
         (of.site, question.sites),
     )
-    return all(not names or name in names for name, names in named)
+    return all(not names or name in map(word, names) for name, names in named)
 
 
 def question_of(call: UsageCall, viewer: Viewer | None) -> UsageQuestion:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, bindparam, func, select
+from sqlalchemy import Connection, Engine, Numeric, and_, bindparam, cast, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from federator.history import schema
 from federator.history.database import chunks, transaction
 from federator.history.rows import HistoryBatch
-from federator.history.values import fitted
+from federator.history.values import MAX_WORD, amount, fitted, word
 from federator.usage.classes import AttemptTimes
 from federator.usage.days import (
     MEASURES,
@@ -38,6 +38,10 @@ from federator.wire.accounting_rows import (
 
 STEP: Final = 500  # workloads that are counted at once, of those from before there were sums
 _IDS_AT_ONCE: Final = 500
+MOST_GPUS: Final = 2**20  # of one attempt, as the next two: no site has more
+MOST_CPUS: Final = 2**24
+MOST_MEM_MIB: Final = 2**36
+MOST_SUM: Final = 2**56  # of a day and key; a database can still add up a hundred of them
 _LOCK: Final = 0x666564757361  # of PostgreSQL's, of this database
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
@@ -182,43 +186,64 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
             ready_s=row["ready_s"],
             save_s=row["save_s"],
         ),
-        site=row["site"],
-        partition=row["partition"],
-        gpus=row["gpus"],
-        gpu_types=row["gpu_types"],
-        cpus=_given(row["alloc_cpus"], row["cpus"]),
-        mem_mib=_given(row["alloc_mem_mib"], row["mem_mib"]),
-        tenant=row["tenant"],
-        user=row["user"],
-        project=row["project"],
-        family=row["family"],
+        site=word(row["site"]),
+        partition=word(row["partition"]),
+        gpus=amount(row["gpus"], MOST_GPUS),
+        gpu_types=_short_types(row["gpu_types"]),
+        cpus=_given(row["alloc_cpus"], row["cpus"], MOST_CPUS),
+        mem_mib=_given(row["alloc_mem_mib"], row["mem_mib"], MOST_MEM_MIB),
+        tenant=word(row["tenant"]),
+        user=word(row["user"]),
+        project=word(row["project"]),
+        family=word(row["family"]),
         over_quota=bool(row["over_quota"]),
         evictor=Evictor(
-            row["evictor_tenant"],
-            row["evictor_user"],
-            row["evictor_project"],
-            row["evictor_family"],
+            word(row["evictor_tenant"]),
+            word(row["evictor_user"]),
+            word(row["evictor_project"]),
+            word(row["evictor_family"]),
         ),
         busy_frac=row["gpu_util_frac"],
     )
 
 
-def _given(by_site: float | None, planned: int) -> int:
+def _short_types(gpu_types: str) -> str:
+    """``a100=8,h100=4`` with names that a key takes."""
+    if len(gpu_types) <= MAX_WORD // 4:
+        return gpu_types
+    parts = (each.rpartition("=") for each in gpu_types.split(","))
+    return ",".join(f"{word(name)}{sign}{count}" for name, sign, count in parts)
+
+
+def _given(by_site: float | None, planned: int, most: int) -> int:
     """The amount that Slurm gave, if its site has told; it may be more than was planned."""
-    return max(0, round(by_site)) if by_site else planned
+    return amount(round(min(by_site, float(most))) if by_site else planned, most)
 
 
 def _add(connection: Connection, sums: Sums) -> None:
-    """Add to the sums that are there."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    """Add to the sums that are there; one that no number holds stays at the greatest."""
     table = schema.usage_days
-    statement = insert(table)
-    statement = statement.on_conflict_do_update(
-        index_elements=list(Key._fields),
-        set_={name: table.c[name] + statement.excluded[name] for name in MEASURES},
-    )
+    if connection.dialect.name == "postgresql":
+        insert: Any = postgresql.insert(table)
+        least: Any = func.least
+        greatest: Any = func.greatest
+        there: dict[str, Any] = {name: cast(table.c[name], Numeric) for name in MEASURES}
+    else:
+        insert = sqlite.insert(table)
+        least, greatest = func.min, func.max  # of two values
+        there = {name: table.c[name] for name in MEASURES}
+    more = insert.excluded
+    added = {
+        name: greatest(-MOST_SUM, least(MOST_SUM, there[name] + more[name])) for name in MEASURES
+    }
+    statement = insert.on_conflict_do_update(index_elements=list(Key._fields), set_=added)
     rows = (
-        key._asdict() | dict(zip(MEASURES, values, strict=True)) for key, values in sums.items()
+        key._asdict() | dict(zip(MEASURES, map(_bounded, values), strict=True))
+        for key, values in sums.items()
     )
     for some in chunks(rows, 1_000):
         connection.execute(statement, some)
+
+
+def _bounded(value: int) -> int:
+    return min(max(-MOST_SUM, value), MOST_SUM)

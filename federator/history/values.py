@@ -7,6 +7,7 @@ from typing import Final
 
 MAX_TEXT: Final = 16_000  # characters
 MAX_KEY: Final = 400  # characters of what is looked up: an index takes no text of any length
+MAX_WORD: Final = 360  # bytes: an index takes a row of seven such words
 MAX_INT: Final = 2**63 - 1
 _KEYS: Final = frozenset({"name", "user", "tenant", "site"})
 
@@ -33,3 +34,15 @@ def key(found: str) -> str:
 def text(found: str) -> str:
     """A text as it stands in any other column."""
     return found.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_TEXT]
+
+
+def word(found: str) -> str:
+    """A text as it stands in a key of several words."""
+    if len(found) <= MAX_WORD // 4 and "\0" not in found:  # a character has up to four bytes
+        return found
+    return key(found).encode()[:MAX_WORD].decode(errors="ignore")
+
+
+def amount(found: int, most: int) -> int:
+    """A number that is added up: one that cannot be must not reach beyond all others."""
+    return min(max(0, found), most)

@@ -24,6 +24,7 @@ from federator.usage.classes import (
 
 DAY_MS: Final = 86_400_000
 MAX_FAMILY: Final = 64  # characters
+MAX_DIGITS: Final = 18  # of a number of GPUs
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
@@ -108,7 +109,7 @@ def gpus_by_type(gpus: int, gpu_types: str) -> dict[str, int]:
     left = max(0, gpus)
     for word in filter(None, gpu_types.split(",")):
         name, _, count = word.rpartition("=")
-        some = min(left, int(count)) if count.isdecimal() else 0
+        some = min(left, int(count)) if count.isdecimal() and len(count) <= MAX_DIGITS else 0
         if some:
             found[name] = found.get(name, 0) + some
             left -= some

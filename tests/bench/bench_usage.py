@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 
 from federator.history import schema
 from federator.history.database import open_reader, open_writer, put_rows, transaction
-from federator.history.supply import note
+from federator.history.supply import SupplyWriter
 from federator.history.usage_query import UsageQuestion, find
 from federator.history.usage_sums import count_some
 from federator.model.viewer import Viewer
@@ -63,7 +63,7 @@ def fill(engine: Engine, count: int, families: int) -> int:
             dict(zip(names, (*key, *values), strict=True)) for key, values in sorted(sums.items())
         )
         put_rows(connection, schema.usage_days, kept, replace=True)
-    note(engine, list(_supply()), BEGAN_S)
+    SupplyWriter(engine).note(list(_supply()), BEGAN_S)
     return len(sums)
 
 

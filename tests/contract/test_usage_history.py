@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -14,10 +17,10 @@ from federator.history import measured, retention, schema, supply
 from federator.history.database import put_rows, transaction
 from federator.history.follower import HistoryFollower
 from federator.history.usage_query import UsageQuestion, find, question_of
-from federator.history.usage_sums import count_some, counted_anew, uses_of
-from federator.model.event import LogRecord, encode_event
+from federator.history.usage_sums import MOST_SUM, count_some, counted_anew, uses_of
+from federator.model.event import Awarded, LogRecord, encode_event
 from federator.model.lifecycle import WorkloadEvent
-from federator.model.site import Leave
+from federator.model.site import Leave, NodeShare
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.store.memory import MemoryStore
@@ -164,6 +167,18 @@ def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> No
     assert row.sums["attempts"] == 1
 
 
+def test_what_waits_is_not_read_for_a_report(log: Log, url: str) -> None:
+    """However long the queue is: a row that nobody could decode is not even looked at."""
+    log.write(*life(1)[:4], submitted(8, T0_S + 50, "bob"), submitted(9, T0_S + 100))
+    follow(log, url)
+    live, waits = schema.live, int(FIRST_WORKLOAD_ID) + 8
+    with writer(url).begin() as connection:
+        change = live.update().where(live.c.id == waits).values(row=b"\xc1" + b"x" * 300)
+        assert connection.execute(change).rowcount == 1
+    (row,) = asked(url, "user").rows
+    assert (row.key, row.held_gpu_ms) == (("ada",), 80 * H32_MS)
+
+
 def test_an_attempt_that_ends_while_a_report_reads_counts_once(log: Log, url: str) -> None:
     log.write(*life(1)[:4], submitted(9, T0_S + 100))
     follow(log, url)
@@ -222,6 +237,53 @@ def test_two_writers_of_one_workload_do_not_undo_each_other(log: Log, url: str) 
     assert kept(url) == made_anew(url)
     (found,) = asked(url, "user").rows
     assert found.sums["busy_gpu_ms"] == 60 * H32_MS
+
+
+def test_what_no_site_can_have_stops_no_others_history(log: Log, url: str) -> None:
+    """Amounts beyond all numbers, and words that no index takes, of a log from before they ended
+    at the daemon; the others' attempts count."""
+    names = random.Random(7).choices("abcdefghijklmnopqrstuvwxyzäöü€", k=6_000)  # do not compress
+    long = "".join(names)
+    for number, wrong in enumerate(
+        (
+            {"nodes": {"a1": NodeShare(gpus=8, cpus=16, mem_mib=2**58)}},
+            {"nodes": {"a1": NodeShare(gpus=2**53, cpus=2**62, mem_mib=2**62)}},
+            {"gpu_types": {long: 32}, "partition": long},
+            {"gpu_types": {"x,y=" + 5_000 * "9": 32}},
+        )
+    ):
+        submit, award, *rest = life(number)
+        assert isinstance(award, Awarded)
+        plan = replace(award.jobs[0], **wrong)  # type: ignore[arg-type]
+        log.write(submit, msgspec.structs.replace(award, jobs=(plan,)), *rest)
+    log.write(*life(9, user="bob"))
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    uses = [MeasuredUse(alloc_cpus=inf, alloc_mem_mib=1e300)] * 4 + [MeasuredUse()]
+    measured.put(writer(url), due, uses, T0_S + 1000)
+    assert kept(url) == made_anew(url)
+    assert by_key(asked(url, "user"))["bob"].held_gpu_ms == 60 * H32_MS
+
+
+def test_a_sum_that_no_number_holds_stays_at_the_greatest(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        connection.execute(schema.usage_days.update().values(cpu_ms=2**63 - 1))
+    log.write(*life(2))
+    follow(log, url)
+    assert asked(url, "user").total.sums["cpu_ms"] == MOST_SUM
+
+
+def test_a_report_of_more_sums_than_are_made_is_refused_with_what_to_ask(
+    log: Log, url: str
+) -> None:
+    log.write(*(each for k in range(4) for each in life(k, user=f"user{k}")))
+    follow(log, url)
+    question = UsageQuestion(first_day=DAY, end_day=DAY + 1, columns=with_prices(("user",)))
+    assert len(find(reader(url), question, 4).sums) == 4
+    with pytest.raises(InvalidRequest, match="more than 3 sums; ask for fewer days"):
+        find(reader(url), question, 3)
 
 
 def test_cpus_and_memory_are_those_that_slurm_gave_where_its_site_tells(log: Log, url: str) -> None:
@@ -296,7 +358,9 @@ def test_a_member_sees_no_others_and_no_supply(
 ) -> None:
     log.write(*life(1), *life(2, user="bob")[:4], submitted(9, T0_S + 100))
     follow(log, url)
-    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    supply.SupplyWriter(writer(url)).note(
+        [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S
+    )
     found = asked(url, "user", viewer=viewer)
     assert set(by_key(found)) == seen
     assert (found.total.supply_gpu_ms, found.total.free) == (0, {})
@@ -308,14 +372,14 @@ def test_what_nobody_held_is_told_by_class_and_all_sums_to_the_supply(log: Log, 
     log.write(*life(1), submitted(9, T0_S + 1000))
     follow(log, url)
     a100 = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
-    engine = writer(url)
+    notes = supply.SupplyWriter(writer(url))
     for at_s, row in (
         (T0_S, a100),
         (T0_S + 60, a100),  # nothing new
         (T0_S + 500, a100._replace(gpus_down=8, gpus_drained=4)),
         (T0_S + 900, a100._replace(heard=0)),
     ):
-        supply.note(engine, [row], at_s)
+        notes.note([row], at_s)
     with reader(url).connect() as connection:
         assert len(connection.execute(select(schema.supply)).all()) == 3
     (row,) = asked(url, "site", "gpu_type").rows
@@ -336,19 +400,39 @@ def test_a_site_that_is_gone_supplies_nothing_any_more(url: str) -> None:
     with engine.begin() as connection:
         schema.prepare(connection)
     row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
-    supply.note(engine, [row, row._replace(site="birch")], T0_S)
-    supply.note(engine, [row], T0_S + 100)
-    supply.note(engine, [row], T0_S + 160)
+    notes = supply.SupplyWriter(engine)
+    notes.note([row, row._replace(site="birch")], T0_S)
+    notes.note([row], T0_S + 100)
+    notes.note([row], T0_S + 160)
     with engine.connect() as connection:
         last = {each.site: each for each in supply.latest(connection)}
     assert (last["birch"].since_s, last["birch"].gpus) == (T0_S + 100, 0)
     assert (last["alpine"].since_s, last["alpine"].gpus) == (T0_S, 64)
 
 
+def test_supply_that_has_not_changed_asks_the_database_for_nothing(url: str) -> None:
+    """Once an hour it looks whether another has written meanwhile."""
+    engine, row = writer(url), SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
+    with engine.begin() as connection:
+        schema.prepare(connection)
+    notes, asked_for = supply.SupplyWriter(engine), list[str]()
+    notes.note([row], T0_S)
+    event.listen(engine, "before_cursor_execute", lambda *of: asked_for.append(of[2]))
+    notes.note([row], T0_S + 60)
+    assert asked_for == []
+    with engine.begin() as connection:
+        connection.execute(schema.supply.delete())
+    notes.note([row], T0_S + 3600)
+    with engine.connect() as connection:
+        assert supply.latest(connection) == [row._replace(since_s=T0_S + 3600)]
+
+
 def test_prices_and_quotas_make_costs_and_what_is_lent(log: Log, url: str) -> None:
     log.write(*life(1), submitted(9, T0_S + 1000))
     follow(log, url)
-    supply.note(writer(url), [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S)
+    supply.SupplyWriter(writer(url)).note(
+        [SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)], T0_S
+    )
     prices = PriceList([PriceRule(gpu_type="a100", rates=Rates(gpu_h=2.0, cpu_h=0.25))], "EUR")
     quotas = [Quota("nlp", 64.0, frozenset({"nlp"})), Quota("bio", 64.0, frozenset({"bio"}))]
     found = asked(url, "tenant", prices=prices, quotas=quotas)
@@ -367,7 +451,7 @@ def test_sums_of_days_that_are_over_for_long_are_deleted_with_their_workloads(
     follow(log, url)
     row = SupplyRow("alpine", "a100", 0.0, 1, 8, 64, 512, 9)
     for at_s in (T0_S - 86_400, T0_S, T0_S + 5 * 86_400):
-        supply.note(writer(url), [row._replace(gpus=int(at_s) % 97)], at_s)
+        supply.SupplyWriter(writer(url)).note([row._replace(gpus=int(at_s) % 97)], at_s)
     retention.delete_some(writer(url), T0_S + 2 * 86_400)
     assert {key.day for key in kept(url)} == {DAY + 5}
     with reader(url).connect() as connection:

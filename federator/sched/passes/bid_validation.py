@@ -22,6 +22,7 @@ MOST_ALTERNATIVES: Final = 8
 SOUND_KEPT: Final = 4_096  # answers that were looked at
 LAST_S: Final = 1e11  # Unix time; the year 5138
 MOST_WINDOWS: Final = 10_000  # of a site
+MAX_NAME: Final = 256  # characters of a partition or a GPU type
 MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
 
 
@@ -162,9 +163,12 @@ def _of_job(job: Job, plan: JobPlan) -> str:
     if not shares or (job.nodes is not None and len(shares) != job.nodes):
         return f"it plans {len(shares)} nodes"
     least = min(min(s.gpus, s.cpus, s.mem_mib, *(a for _, a in s.gres)) for s in shares)
-    most = max(gpus, cpus, *(a for s in shares for _, a in s.gres))
+    mem_mib = sum(s.mem_mib for s in shares)
+    most = max(gpus, cpus, mem_mib, *(a for s in shares for _, a in s.gres))
+    longest = max(map(len, (plan.partition, *plan.gpu_types)))
     checks = (
         (least >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
+        (longest <= MAX_NAME, "it plans on a partition or GPU type of an impossible name"),
         (
             min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,
             f"it plans {gpus} GPUs",

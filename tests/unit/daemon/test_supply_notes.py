@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+import structlog
+
 from federator.daemon.supply_notes import SupplyNotes, supply_rows
 from federator.errors import HistoryError
 from federator.history.service import JobHistory
@@ -58,6 +60,36 @@ def test_a_site_that_is_not_in_contact_keeps_what_it_last_told() -> None:
     ]
 
 
+def test_numbers_that_no_node_has_are_not_believed() -> None:
+    """One site must not say what the history cannot keep: the others' rows go with its own."""
+    wrong = SiteView(partitions=("gpu",), up=True, ready=True)
+    wrong.summary = (
+        PartitionSummary(
+            partition="gpu", gpu_type="a100", gpus=-1, gpus_alloc=2**63, gpus_out=2**63,
+            gpus_down=2**63,
+        ),
+    )  # fmt: skip
+    wrong.has(
+        Capacity(
+            nodes=tuple(
+                Node(
+                    name=name,
+                    partitions=("gpu",),
+                    cpus=2**63,
+                    mem_mib=2**63,
+                    gpus=2**63,
+                    gpu_type=kind,
+                )
+                for name, kind in (("a", "a100"), ("b", "a100"), ("c", "x\0" * 9_000))
+            )
+        )
+    )
+    rows = supply_rows({ALPINE: wrong}, Ledger())
+    assert [row.nodes for row in rows] == [2, 1]
+    assert all(0 <= number < 2**53 for row in rows for number in row.amounts)
+    assert all(len(row.gpu_type) < 400 and "\0" not in row.gpu_type for row in rows)
+
+
 class _Federation:
     def __init__(self, *sites: SiteView) -> None:
         self.sites, self.ledger = dict.fromkeys([ALPINE][: len(sites)], *sites or (None,)), Ledger()
@@ -67,10 +99,13 @@ class _History:
     def __init__(self) -> None:
         self.noted: list[tuple[Sequence[SupplyRow], float]] = []
         self.away = False
+        self.fault: Exception | None = None
 
     async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:
         if self.away:
             raise HistoryError("away")
+        if self.fault is not None:
+            raise self.fault
         self.noted.append((seen, at_s))
 
 
@@ -84,6 +119,17 @@ def test_a_history_that_is_away_ends_nothing() -> None:
     asyncio.run(notes.look())
     ((seen, at_s),) = history.noted
     assert ({row.site for row in seen}, at_s) == ({"alpine"}, 7.0)
+
+
+def test_a_fault_is_logged_once_and_ends_nothing() -> None:
+    history = _History()
+    history.fault = OverflowError("no such number")
+    federation = cast("Federation", _Federation(site()))
+    notes = SupplyNotes(cast("JobHistory", history), federation, lambda: 7.0)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            asyncio.run(notes.look())
+    assert [entry["event"] for entry in logs] == ["supply_fault"]
 
 
 def test_nothing_is_noted_before_any_site_has_told() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 
-from federator.daemon.usage_desk import UsageDesk
+from federator.daemon.usage_desk import MAX_SUMS, UsageDesk
 from federator.errors import HistoryError, InvalidRequest
 from federator.history.service import JobHistory
 from federator.history.usage_query import UsageQuestion
 from federator.model.viewer import Viewer
 from federator.usage.report import UsageFound
+from federator.usage.rows import UsageReport
 from federator.usage.supply import CellKey, Supplied
 from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.replies import Reply
@@ -29,15 +31,18 @@ class History:
         self.asked: list[UsageQuestion] = []
         self.error: Exception | None = None
 
-    async def usage(self, question: UsageQuestion) -> UsageFound:
+    async def usage(
+        self, question: UsageQuestion, most: int, make: Callable[[UsageFound], UsageReport]
+    ) -> UsageReport:
+        assert most == MAX_SUMS
         self.asked.append(question)
         if self.error is not None:
             raise self.error
         cell = CellKey(0, "alpine", "a100")
-        return UsageFound(
+        return make(UsageFound(
             columns=question.columns, sums={}, supply={cell: Supplied(gpu_ms=100)}, held={},
             start_s=0.0, end_s=86_400.0, at_s=90_000.0,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 def ask(history: History | None, call: UsageCall = CALL, viewer: Viewer | None = None) -> Reply:

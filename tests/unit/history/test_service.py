@@ -16,11 +16,13 @@ from federator.history import database, query, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
 from federator.history.service import JobHistory, open_history
+from federator.history.usage_query import UsageQuestion
 from federator.model.event import Changed, EpochBegan, LogRecord, Submitted, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import FIRST_WORKLOAD_ID
 from federator.store.chain import LogPlace
 from federator.store.memory import MemoryStore
+from federator.usage.report import with_prices
 from tests.fakes.build import draft
 
 NOW_S = 1e11  # in no test anything is old
@@ -205,6 +207,17 @@ def test_a_question_that_takes_too_long_is_given_up(
         reader.connect() as connection,
     ):
         connection.exec_driver_sql(endless)
+
+
+def test_a_report_is_made_where_nobody_waits_for_it(keeper: Keeper) -> None:
+    """Its work grows with what is asked for; the daemon's turns must not wait for that."""
+    keeper.history.start()
+    keeper.write(*ended())
+    keeper.after_steps(2)
+    question = UsageQuestion(first_day=0, end_day=1, columns=with_prices(("user",)))
+    made = keeper.history.usage(question, 10, lambda found: (found, threading.current_thread()))
+    found, where = asyncio.run(made)
+    assert (dict(found.sums), where.name.partition("_")[0]) == ({}, "history-read")
 
 
 def test_a_new_history_is_readable_by_its_owner_alone(keeper: Keeper) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf, nan
 
@@ -147,6 +147,26 @@ def bid_for(*jobs: Job) -> Bid:
 )
 def test_a_sites_own_bids_are_believed(jobs: tuple[Job, ...]) -> None:
     assert contradiction(jobs, bid_for(*jobs)) == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda plan: replace(plan, partition="p" * 6_000), "of an impossible name"),
+        (lambda plan: replace(plan, gpu_types={"t" * 6_000: 1}), "of an impossible name"),
+        (
+            lambda plan: replace(
+                plan, nodes={name: NodeShare(gpus=8, cpus=8, mem_mib=2**58) for name in plan.nodes}
+            ),
+            "impossible amounts",
+        ),
+    ],
+)
+def test_a_plan_that_no_site_can_have_is_found_out(
+    wrong: Callable[[JobPlan], JobPlan], said: str
+) -> None:
+    bid = bid_for(gang(2))
+    assert said in contradiction((gang(2),), replace(bid, jobs=(wrong(bid.jobs[0]),)))
 
 
 def with_share(bid: Bid, share: NodeShare) -> Bid:
