@@ -158,6 +158,27 @@ def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> No
     assert row.sums["attempts"] == 1
 
 
+def test_a_running_attempt_s_start_to_come_is_launching_until_now(log: Log, url: str) -> None:
+    to_come = changed(1, _H.STARTED, T0_S + 21, started_at_s=T0_S + 5000)
+    log.write(*life(1)[:3], to_come, submitted(9, T0_S + 100))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert plain(row) == plain(row) | {"launching_gpu_ms": 90 * H32_MS}
+    assert row.held_gpu_ms == 0
+
+
+def test_an_adopted_attempt_s_start_is_believed(log: Log, url: str) -> None:
+    """Its award in the log is when the daemon adopted it."""
+    found = msgspec.structs.replace(awarded(1, at_s=T0_S + 5000), adopted=True)
+    known = [submitted(1, T0_S), found, changed(1, _H.ACCEPTED, T0_S + 5000, site_job_id=701)]
+    began = changed(1, _H.STARTED, T0_S + 5000, started_at_s=T0_S + 20)
+    log.write(*known, began, changed(1, _H.COMPLETED, T0_S + 5081, ended_at_s=T0_S + 5080))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == 5060 * H32_MS
+    assert row.sums["clock_flags"] == 0
+
+
 def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, url: str) -> None:
     log.write(*life(1))
     follow(log, url)
