@@ -18,7 +18,7 @@ _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
         NoEstimate.MAY_NOT_START.value: "it may not start as things are",
         NoEstimate.NO_GPUS.value: "it asks for no GPUs, and only GPUs are counted",
         NoEstimate.NO_PLACE.value: "no site that is there could hold it",
-        NoEstimate.TOO_LATE.value: "it may well wait longer than two days",
+        NoEstimate.TOO_LATE.value: "it may well wait longer than half a day",
         NoEstimate.TOO_WIDE.value: "the interval would be too wide to say anything",
         NoEstimate.TOO_DEEP.value: "too many come before it",
         NoEstimate.UNTRIED.value: "too few starts have been seen to know how good it would be",
@@ -63,7 +63,7 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
         "Start",
         text.removeprefix("estimated start: ").replace("no estimate of its start", "no estimate"),
     )
-    if start.judged:
+    if start.latest:
         yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
 
 
@@ -71,6 +71,8 @@ def hits_text(row: StartsRow) -> str:
     """How good estimates were, for ``federator status``."""
     if not row.judged:
         return "no estimate has been judged yet"
+    if not row.latest:
+        return f"{row.judged} intervals judged, none of them shown"
     return (
         f"{row.hit_frac:.0%} of the latest {row.latest} intervals held, {row.frac:.0%} aimed at; "
         f"{row.judged} judged"

@@ -17,7 +17,7 @@ import structlog
 from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.starts.calibration import COVERAGE, JUDGED_KEPT
+from federator.sched.starts.calibration import COVERAGE
 from federator.sched.starts.estimates import StartEstimates
 from federator.sched.starts.plays import Plays
 from federator.wire.status_rows import StartsRow
@@ -71,7 +71,7 @@ class StartForecasts:
         return StartsRow(
             frac=COVERAGE,
             judged=known.judged,
-            latest=min(known.judged, JUDGED_KEPT),
+            latest=known.latest,
             hit_frac=known.hit_frac,
         )
 

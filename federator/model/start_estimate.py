@@ -30,8 +30,9 @@ class StartEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         likely_s: sooner and later are as likely; within the interval.
         frac: the probability that is aimed at.
         none: the value of a ``NoEstimate``; "" where there is an estimate.
-        hit_frac: of the latest estimates that have been judged, those that held; 0: none was.
-        judged: how many estimates have been judged.
+        hit_frac: of the latest estimates that were shown and have been judged, those that held.
+        latest: how many these are; 0: ``hit_frac`` says nothing.
+        judged: how many estimates have been judged, those that were kept back among them.
     """
 
     made_at_s: float = 0.0
@@ -41,4 +42,5 @@ class StartEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     frac: float = 0.0
     none: str = ""
     hit_frac: float = 0.0
+    latest: int = 0
     judged: int = 0

@@ -58,5 +58,5 @@ class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
 
     frac: float  # of the starts that intervals are to hold
     judged: int  # estimates since the daemon's start whose outcome is known
-    latest: int  # of them that ``hit_frac`` tells of
-    hit_frac: float  # held; 0 if none was judged
+    latest: int  # that had been shown, of which ``hit_frac`` tells; 0: it says nothing
+    hit_frac: float  # of the latest, held

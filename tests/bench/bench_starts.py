@@ -19,7 +19,7 @@ PENDING: Final = (8_000, 15_000, 100_000)
 
 
 def measure(pending: int) -> tuple[float, list[float], int, int]:
-    """Seconds of a look with its view, and of each play; how many run, and how many are played."""
+    """Seconds of a look and of each play; pieces that run; how many are played."""
     bench_pass.SITES, bench_pass.RACKS = SITES, 128 // SITES
     fleet = bench_pass.Fleet()
     fleet.submit(pending, bench_pass.mixed())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.sched.starts.calibration import COVERAGE, Calibration, Wait
-from federator.sched.starts.estimates import kept_back
+from federator.sched.starts.estimates import MOST_S, kept_back
 from federator.sched.starts.plays import quantile
 
 WAITS_S = st.floats(0.0, 1e6)
@@ -27,6 +27,7 @@ def test_an_interval_is_in_order_and_not_in_the_past(
     for wait_s, size in seen:
         shown = known.corrected(Wait(*played), (size,))
         assert 0.0 <= shown.earliest_s <= shown.likely_s <= shown.latest_s < inf
+        known.gave((size,))
         known.judge(shown, (size,), wait_s)
 
 
@@ -71,7 +72,7 @@ def test_quantiles_of_plays_are_in_order_and_among_them(starts_s: list[float]) -
 def test_an_interval_without_an_end_is_never_shown(a: float, b: float, c: float) -> None:
     low, likely, high = sorted((a, b, c))
     assert kept_back(Wait(low, likely, inf)) is not None
-    assert kept_back(Wait(likely, likely, likely)) is None
+    assert (kept_back(Wait(likely, likely, likely)) is None) == (likely <= MOST_S)
     wider = Wait(low, likely, high + 1.0)
     if kept_back(Wait(low, likely, high)) is not None:
         assert kept_back(wider) is not None

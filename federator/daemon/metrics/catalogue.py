@@ -124,7 +124,7 @@ CATALOGUE: Final = (
     _counter("start_estimates_judged_total", "Estimated starts whose outcome is known"),
     _gauge(
         "start_estimates_hit_ratio",
-        "Of the latest 500 of them, those whose interval held the start; 0: there are none",
+        "Of the latest 500 of them that were shown, those that held; no sample where none was",
     ),
     _counter("awards_total", "Awards; quota: within or over that of its tenant", "site", "quota"),
     _histogram(

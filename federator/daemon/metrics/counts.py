@@ -66,6 +66,8 @@ _NOWHERE: Final = SiteName("")  # of what ended before it was at any site
 
 _Labels = tuple[str, ...]
 
+_COUNTED_ELSEWHERE: Final = frozenset({"federator_start_estimates_judged_total"})  # by ``Gauges``
+
 
 class Counts:
     """The counters and histograms of one term.
@@ -83,6 +85,8 @@ class Counts:
         self._bounds: dict[str, tuple[float, ...]] = {}
         for spec in CATALOGUE:
             name = spec.name.removeprefix("federator_")
+            if spec.name in _COUNTED_ELSEWHERE:
+                continue
             if spec.kind is MetricType.COUNTER:
                 name = name.removesuffix("_total")
                 self._counters[name] = {} if spec.labels else {(): 0.0}

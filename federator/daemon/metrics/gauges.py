@@ -111,9 +111,9 @@ class Gauges:
         oldest_s = min(now_s, self._waiting.now().oldest_at_s)
         yield gauge("federator_oldest_wait_seconds", now_s - oldest_s)
         starts = self.starts() if self.starts is not None else None
-        judged, hit_frac = (starts.judged, starts.hit_frac) if starts is not None else (0, 0.0)
-        yield gauge("federator_start_estimates_judged_total", judged)
-        yield gauge("federator_start_estimates_hit_ratio", hit_frac)
+        yield gauge("federator_start_estimates_judged_total", starts.judged if starts else 0)
+        rates = [((), starts.hit_frac)] if starts and starts.latest else []
+        yield family("federator_start_estimates_hit_ratio", rates)
 
     def _of_claims(self, now_s: float) -> Iterator[Collected]:
         claims = self._federation.ledger.claims.values()

@@ -30,9 +30,12 @@ CLASSES_KEPT: Final = 10_000
 _FIRST_STEP: Final = 0.4
 _LEAST_STEP: Final = 0.06  # of each part
 _SLOWING: Final = 0.1  # from the first step to the least
-_SHIFT: Final = 0.5  # of a step
+_SHIFT: Final = 0.1  # of a step
 _MOST_OFF: Final = 1.0  # as a logarithm: what is further off counts no more
-_MOST: Final = 5.0  # of a part: some 150 times
+_MOST: Final = 3.0  # of a part: some 20 times
+_MOST_SHIFT: Final = 3.0  # of all parts together
+_MOST_SPREAD: Final = 5.0
+_TOGETHER: Final = 4.0  # so many open at a time count one by one
 
 Classes = tuple[str, ...]
 
@@ -51,15 +54,18 @@ class Wait(NamedTuple):
 class _Part:
     """The corrections of one class."""
 
-    __slots__ = ("judged", "shift", "spread")
+    __slots__ = ("judged", "open", "shift", "spread")
 
     def __init__(self) -> None:
         self.shift = self.spread = 0.0
         self.judged = 0
+        self.open = 0  # given, and not judged yet
 
     @property
     def step(self) -> float:
-        return max(_LEAST_STEP, _FIRST_STEP / (1.0 + _SLOWING * self.judged))
+        """The step of one judgement; many that were given together count as few."""
+        step = max(_LEAST_STEP, _FIRST_STEP / (1.0 + _SLOWING * self.judged))
+        return step / max(1.0, self.open / _TOGETHER)
 
 
 class Calibration:
@@ -75,8 +81,13 @@ class Calibration:
         self.judged = 0
 
     @property
+    def latest(self) -> int:
+        """Of how many ``hit_frac`` tells."""
+        return len(self._hits)
+
+    @property
     def hit_frac(self) -> float:
-        """Of the latest that were judged; 0 if none was."""
+        """Of the latest that were judged and count; 0 if none was."""
         return sum(self._hits) / len(self._hits) if self._hits else 0.0
 
     def corrected(self, played: Wait, classes: Classes) -> Wait:
@@ -87,11 +98,23 @@ class Calibration:
             classes: of the workload, beside that of all.
         """
         known = [self._parts[key] for key in (OF_ALL, *classes) if key in self._parts]
-        shift, spread = sum(p.shift for p in known), sum(p.spread for p in known)
+        shift = min(_MOST_SHIFT, max(-_MOST_SHIFT, sum(p.shift for p in known)))
+        spread = min(_MOST_SPREAD, max(-_MOST_SPREAD, sum(p.spread for p in known)))
         likely = _log(played.likely_s) + shift
         low = min(likely, _log(played.earliest_s) + shift - spread)
         high = max(likely, _log(played.latest_s) + shift + spread)
         return Wait(_exp(low), _exp(likely), _exp(high))
+
+    def gave(self, classes: Classes) -> None:
+        """An interval was given in these classes; ``judge`` or ``forget`` follows."""
+        for key in (OF_ALL, *classes):
+            self._parts.setdefault(key, _Part()).open += 1
+
+    def forget(self, classes: Classes) -> None:
+        """What was given will never be judged."""
+        for key in (OF_ALL, *classes):
+            part = self._parts.setdefault(key, _Part())
+            part.open = max(0, part.open - 1)
 
     def judge(self, given: Wait, classes: Classes, wait_s: float, *, counts: bool = True) -> None:
         """The outcome of an estimate is known.
@@ -113,6 +136,7 @@ class Calibration:
             self._parts.move_to_end(key)
             step = part.step
             part.judged += 1
+            part.open = max(0, part.open - 1)
             part.spread = _bounded(part.spread + step * ((COVERAGE - 1.0) if hit else COVERAGE))
             part.shift = _bounded(part.shift + step * shift)
         while len(self._parts) > CLASSES_KEPT:

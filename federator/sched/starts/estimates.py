@@ -21,7 +21,7 @@ from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.arrivals import Arrivals
 from federator.sched.starts.calibration import COVERAGE, GRAIN_S, Calibration, Classes, Wait
-from federator.sched.starts.plays import Plays
+from federator.sched.starts.plays import HORIZON_S, Plays
 from federator.sched.starts.queue_view import PlayedQueue, Queued, queue_view
 from federator.sched.state.workload_record import WorkloadRecord
 
@@ -31,6 +31,8 @@ LEAST_JUDGED: Final = 20
 """Before so many promises have been judged nothing is shown."""
 WIDEST: Final = 8.0
 """An interval that is wider than so many times the likely wait says nothing."""
+MOST_S: Final = 2 * HORIZON_S
+"""An interval that ends later than so has been corrected too far to be shown."""
 _NARROW_S: Final = 600.0  # unless it is no wider than this
 
 
@@ -124,7 +126,9 @@ class StartEstimates:
         """It waits no more; what was promised and not judged never is."""
         self._due.discard(id_)
         for promise in self._promises.pop(id_, ()):
-            promise.judged = True
+            if not promise.judged:
+                promise.judged = True
+                self.calibration.forget(promise.classes)
 
     def _judge(self, promise: Promise, at_s: float) -> None:
         """It has started then, or its interval is over."""
@@ -195,6 +199,7 @@ class StartEstimates:
         before.append(promise)
         if given.latest_s < inf:
             self._made += 1
+            self.calibration.gave(classes)
             heappush(self._ends, (now_s + given.latest_s, self._made, promise))
         else:
             promise.judged = True  # it can never be
@@ -226,7 +231,7 @@ class StartEstimates:
             none = NoEstimate.NOT_YET  # the next play knows more
         if none is not None:
             return msgspec.structs.replace(
-                _none(none), hit_frac=known.hit_frac, judged=known.judged
+                _none(none), hit_frac=known.hit_frac, latest=known.latest, judged=known.judged
             )
         return StartEstimate(
             made_at_s=made_at_s,
@@ -235,6 +240,7 @@ class StartEstimates:
             latest_s=made_at_s + given.latest_s,
             frac=COVERAGE,
             hit_frac=known.hit_frac,
+            latest=known.latest,
             judged=known.judged,
         )
 
@@ -246,7 +252,7 @@ def age_of(waited_s: float) -> int:
 
 def kept_back(given: Wait) -> NoEstimate | None:
     """Why an interval is not worth showing; None: it is."""
-    if given.latest_s == inf:
+    if given.latest_s > MOST_S:
         return NoEstimate.TOO_LATE
     if given.latest_s - given.earliest_s > max(_NARROW_S, WIDEST * (given.likely_s + GRAIN_S)):
         return NoEstimate.TOO_WIDE

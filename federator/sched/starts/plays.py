@@ -15,8 +15,8 @@ from federator.sched.starts.playout import Coming, Play, PlayedRun, PlayShape
 from federator.sched.starts.queue_view import LEAVES_IN_S, PlayedQueue
 from federator.sched.state.durations import Lasting
 
-PLAYS: Final = 32
-HORIZON_S: Final = 2 * 86_400.0
+PLAYS: Final = 20
+HORIZON_S: Final = 12 * 3600.0
 _LOW: Final = 0.05
 _HIGH: Final = 0.95
 _TOO_MANY: Final = PLAYS - int(_HIGH * PLAYS)  # that do not start: the upper quantile does not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from federator.cli import start_text
@@ -18,6 +19,7 @@ SOON = StartEstimate(
     latest_s=NOON_S + 80 * 60.0,
     frac=0.9,
     hit_frac=0.91,
+    latest=500,
     judged=730,
 )
 
@@ -73,3 +75,10 @@ def test_status_says_how_many_held() -> None:
     )
     none = StartsRow(frac=0.9, judged=0, latest=0, hit_frac=0.0)
     assert start_text.hits_text(none) == "no estimate has been judged yet"
+
+
+def test_no_rate_is_told_where_none_of_the_judged_had_been_shown() -> None:
+    row = StartsRow(frac=0.9, judged=40, latest=0, hit_frac=0.0)
+    assert start_text.hits_text(row) == "40 intervals judged, none of them shown"
+    first = msgspec.structs.replace(SOON, hit_frac=0.0, latest=0)
+    assert [head for head, _ in start_text.start_lines(first, NOON_S)] == ["Start"]

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from federator.daemon import start_forecasts
 from federator.daemon.start_forecasts import MOST_TRIALS, StartForecasts
 from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.sched.starts.calibration import Wait
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
 
@@ -31,6 +32,16 @@ def test_a_look_plays_the_queue_for_those_that_wait() -> None:
     assert starts.of(waits).none == NoEstimate.NOT_YET.value
     asyncio.run(starts.look())
     assert starts.of(waits).none == NoEstimate.UNTRIED.value  # it was played
+
+
+def test_the_hit_rate_is_of_as_many_as_were_shown() -> None:
+    _, starts = queue_of_two()
+    known, given = starts.estimates.calibration, Wait(0.0, 10.0, 100.0)
+    for _ in range(40):
+        known.judge(given, (), 50.0, counts=False)
+    assert (starts.row().judged, starts.row().latest) == (40, 0)
+    known.judge(given, (), 500.0)
+    assert (starts.row().latest, starts.row().hit_frac) == (1, 0.0)
 
 
 def test_a_trial_is_told_its_estimate_by_the_next_look() -> None:

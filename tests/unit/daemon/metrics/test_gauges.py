@@ -20,6 +20,7 @@ from federator.model.workload import SiteName
 from federator.policies.mast import Mast
 from federator.sched.passes.site_view import SiteView
 from federator.sched.state.rules import Rules
+from federator.wire.status_rows import StartsRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.counted import Counted, FakeHistory, values_of
 from tests.unit.daemon.metrics.test_counts import lending
@@ -90,6 +91,16 @@ def test_an_empty_queue_has_waited_for_no_time() -> None:
     f = Counted({"alpine": rack("a", 1)})
     assert f.value("federator_oldest_wait_seconds") == 0
     assert set(f.values("federator_pending_workloads").values()) == {0}
+
+
+def test_a_hit_rate_has_a_sample_only_where_estimates_were_shown_and_judged() -> None:
+    f = Counted({"alpine": rack("a", 1)})
+    row = StartsRow(frac=0.9, judged=40, latest=0, hit_frac=0.0)
+    f.metrics.show_starts(lambda: row)
+    assert f.value("federator_start_estimates_judged_total") == 40
+    assert f.values("federator_start_estimates_hit_ratio") == {}
+    row = StartsRow(frac=0.9, judged=41, latest=1, hit_frac=1.0)
+    assert f.value("federator_start_estimates_hit_ratio") == 1.0
 
 
 def test_claims_and_the_budget_are_shown() -> None:

@@ -22,7 +22,7 @@ def test_nothing_is_corrected_before_anything_is_known() -> None:
 
 def test_what_always_comes_later_than_played_is_moved_there() -> None:
     known = Calibration()
-    judged(known, ("size 1",), 1200.0, 200)
+    judged(known, ("size 1",), 1200.0, 400)
     given = known.corrected(PLAYED, ("size 1",))
     assert 1100 < given.likely_s < 1300
     assert given.holds(1200.0)
@@ -65,3 +65,27 @@ def test_one_that_was_saved_corrects_as_before() -> None:
     again.restore(known.saved())
     assert again.corrected(PLAYED, ("size 1",)) == known.corrected(PLAYED, ("size 1",))
     assert 0 < COVERAGE < 1
+
+
+def test_many_that_were_given_together_are_judged_as_few() -> None:
+    """Else the start of a burst, whose intervals all failed alike, would correct without bound."""
+    alone, burst = Calibration(), Calibration()
+    for known in (alone, burst):
+        for _ in range(1 if known is alone else 200):
+            known.gave(("size 1",))
+    given = burst.corrected(PLAYED, ("size 1",))
+    for _ in range(200):
+        burst.judge(given, ("size 1",), 5000.0)
+    alone.judge(given, ("size 1",), 5000.0)
+    once, often = (known.corrected(PLAYED, ("size 1",)).latest_s for known in (alone, burst))
+    assert PLAYED.latest_s < once < often < 100 * PLAYED.latest_s
+
+
+def test_what_is_never_judged_is_open_no_more() -> None:
+    known, other = Calibration(), Calibration()
+    for _ in range(100):
+        known.gave(())
+        known.forget(())
+    judged(known, (), 900.0, 3)
+    judged(other, (), 900.0, 3)
+    assert known.corrected(PLAYED, ()) == other.corrected(PLAYED, ())
