@@ -176,9 +176,10 @@ def test_a_running_attempt_s_start_to_come_is_launching_until_now(log: Log, url:
 def test_an_adopted_attempt_s_start_is_believed(log: Log, url: str) -> None:
     """Its award in the log is when the daemon adopted it."""
     found = msgspec.structs.replace(awarded(1, at_s=T0_S + 5000), adopted=True)
-    known = [submitted(1, T0_S), found, changed(1, _H.ACCEPTED, T0_S + 5000, site_job_id=701)]
+    log.write(submitted(1, T0_S), found)
+    log.write(changed(1, _H.ACCEPTED, T0_S + 5000, site_job_id=701))
     began = changed(1, _H.STARTED, T0_S + 5000, started_at_s=T0_S + 20)
-    log.write(*known, began, changed(1, _H.COMPLETED, T0_S + 5081, ended_at_s=T0_S + 5080))
+    log.write(began, changed(1, _H.COMPLETED, T0_S + 5081, ended_at_s=T0_S + 5080))
     follow(log, url)
     (row,) = asked(url, "user").rows
     assert row.held_gpu_ms == 5060 * H32_MS
