@@ -290,7 +290,7 @@ def _attempt(event: Awarded) -> AccountingAttempt:
     return AccountingAttempt(
         attempt=event.attempt.attempt,
         site=event.site,
-        awarded_at_s=event.at_s,
+        awarded_at_s=0.0 if event.adopted else event.at_s,
         **_plan(event.jobs),  # type: ignore[arg-type]
     )
 

@@ -166,8 +166,9 @@ def live_uses(row: AccountingRow, now_s: float) -> AttemptUse | None:
         return None
     facts = msgspec.structs.asdict(made.facts or AttemptFacts())
     values = msgspec.structs.asdict(made) | facts | _owner(row)
-    over_s = made.ended_at_s or max(now_s, made.started_at_s)
-    values |= {"state": "", "ended_at_s": over_s, "known_at_s": 0.0}
+    over_s = made.ended_at_s or now_s
+    began_s = made.started_at_s if made.ended_at_s else min(made.started_at_s, now_s)
+    values |= {"state": "", "started_at_s": began_s, "ended_at_s": over_s, "known_at_s": 0.0}
     return _use(values | dict.fromkeys(_MEASURED))
 
 

@@ -161,6 +161,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
     lending: LendingDecision | None = None  # of a start over quota that cannot be evicted
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
+    adopted: bool = False  # it was there already: the log had lost when it was awarded
 
     @property
     def scores(self) -> dict[str, Score]:

@@ -492,15 +492,9 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     for item in folders:
         check_form(item, (str, int), "a folder comes with its attempt")
         check_text(item[0], "folders")
-
-    def see() -> str:
-        return json.dumps([seen_in(*item) for item in folders])
-
-    words = in_time(see, "the folders do not answer", LOOK_TIMEOUT_S)
-    try:
-        return {"seen": json.loads(words)}
-    except ValueError:
-        raise Refused(words, TIMED_OUT) from None
+    seen = in_time(lambda: json.dumps([seen_in(*item) for item in folders]), "", LOOK_TIMEOUT_S)
+    check(seen, "the folders do not answer", TIMED_OUT)
+    return {"seen": json.loads(seen)}
 
 
 def seen_in(folder: str, attempt: int) -> "dict[str, float]":

@@ -53,7 +53,7 @@ FREE: Final = tuple(TimeClass)[9:]
 class RecordFlag(Enum):
     """A record that cannot be right as it stands; its time is counted once, or not at all."""
 
-    CLOCK = "clock"  # it ended before it began, after it was known to be over, or took for ever
+    CLOCK = "clock"  # began before its award, ended before it began or once over, took for ever
     OVERLAP = "overlap"  # it ran while an earlier attempt of its workload did
     MISSING = "missing"  # an attempt before it is not there, or its start is not
 
@@ -178,9 +178,13 @@ def _bounds(times: AttemptTimes) -> tuple[int, int, set[RecordFlag]]:
         if times.state in ("COMPLETED", "TIMEOUT"):  # it cannot have done that without
             flags.add(RecordFlag.MISSING)
         return 0, end_ms, flags
+    awarded_ms = milliseconds(times.awarded_at_s)
+    if start_ms < awarded_ms - CLOCKS_DIFFER_MS:
+        flags.add(RecordFlag.CLOCK)
+        start_ms = awarded_ms - CLOCKS_DIFFER_MS
     if end_ms < start_ms:
         flags.add(RecordFlag.CLOCK)
-        end_ms = start_ms
+        end_ms = start_ms = min(start_ms, known_ms or start_ms)  # nor was it launched after that
     if end_ms - start_ms > LONGEST_MS:
         flags.add(RecordFlag.CLOCK)
         start_ms = end_ms - LONGEST_MS

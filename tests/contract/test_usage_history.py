@@ -179,6 +179,28 @@ def test_what_waits_is_not_read_for_a_report(log: Log, url: str) -> None:
     assert (row.key, row.held_gpu_ms) == (("ada",), 80 * H32_MS)
 
 
+def test_a_running_attempt_s_start_to_come_is_launching_until_now(log: Log, url: str) -> None:
+    to_come = changed(1, _H.STARTED, T0_S + 21, started_at_s=T0_S + 5000)
+    log.write(*life(1)[:3], to_come, submitted(9, T0_S + 100))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert plain(row) == plain(row) | {"launching_gpu_ms": 90 * H32_MS}
+    assert row.held_gpu_ms == 0
+
+
+def test_an_adopted_attempt_s_start_is_believed(log: Log, url: str) -> None:
+    """Its award in the log is when the daemon adopted it."""
+    found = msgspec.structs.replace(awarded(1, at_s=T0_S + 5000), adopted=True)
+    log.write(submitted(1, T0_S), found)
+    log.write(changed(1, _H.ACCEPTED, T0_S + 5000, site_job_id=701))
+    began = changed(1, _H.STARTED, T0_S + 5000, started_at_s=T0_S + 20)
+    log.write(began, changed(1, _H.COMPLETED, T0_S + 5081, ended_at_s=T0_S + 5080))
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == 5060 * H32_MS
+    assert row.sums["clock_flags"] == 0
+
+
 def test_an_attempt_that_ends_while_a_report_reads_counts_once(log: Log, url: str) -> None:
     log.write(*life(1)[:4], submitted(9, T0_S + 100))
     follow(log, url)

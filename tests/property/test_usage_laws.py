@@ -136,8 +136,20 @@ def test_a_clock_that_steps_is_flagged_and_never_counts_backwards(times: Attempt
     (found,) = split_all([times])
     assert all(ms >= 0 for ms in amounts(found.spans, 0, 1 << 62).values())
     late = known_ms and end_ms > known_ms + CLOCKS_DIFFER_MS
-    if late or (start_ms and end_ms < start_ms):
+    early = start_ms and start_ms < milliseconds(times.awarded_at_s) - CLOCKS_DIFFER_MS
+    if late or early or (start_ms and end_ms < start_ms):
         assert RecordFlag.CLOCK in found.flags
+
+
+@given(attempt_times())
+def test_nothing_counts_from_before_its_award_nor_once_it_was_known_to_be_over(
+    times: AttemptTimes,
+) -> None:
+    (found,) = split_all([times])
+    for span in found.spans:
+        assert span.start_ms >= milliseconds(times.awarded_at_s) - CLOCKS_DIFFER_MS
+        if times.known_at_s > 0 and milliseconds(times.known_at_s):
+            assert span.end_ms <= milliseconds(times.known_at_s) + CLOCKS_DIFFER_MS
 
 
 @given(_WORKLOADS, st.randoms(use_true_random=False))

@@ -100,6 +100,7 @@ def _taken_in(
             priority=remembered.priority,
             within_quota=remembered.within_quota,
             credit=remembered.credit,
+            adopted=True,
         )
     )
     return entry

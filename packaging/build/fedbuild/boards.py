@@ -111,6 +111,22 @@ FLEET: Final = Board(
             (Query(_quantile(0.95, "federator_wait_seconds", "quota"), "{{quota}} quota"),),
         ),
         Panel(
+            "Estimated starts that held",
+            "Of the latest 500 that were shown; nine of ten should. docs/starts.md explains them.",
+            "percentunit",
+            (Query("max(federator_start_estimates_hit_ratio)", "held"),),
+        ),
+        Panel(
+            "Estimated starts judged",
+            "Estimates whose outcome became known, a second.",
+            "ops",
+            (
+                Query(
+                    "sum(rate(federator_start_estimates_judged_total[$__rate_interval]))", "judged"
+                ),
+            ),
+        ),
+        Panel(
             "Submissions and awards",
             "Workloads a second.",
             "ops",
