@@ -60,6 +60,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.preemption.budget_lost_gpu_s": "Work that a window may destroy; 0: no bound.",
         "policy.preemption.max_saves_per_region": "Victims that save at a time; 0: no bound.",
         "policy.preemption.beyond_budget_frac": "The fraction besides, for start objectives.",
+        "policy.max_data_sets": "The most data sets in the catalogue; each version is one.",
+        "policy.max_data_sets_per_user": "The most of one owner, unless an operator adds them.",
         "policy.interactive.max_s": "The longest time limit of fsalloc and fsrun.",
         "policy.interactive.silence_s": "A session not heard for so long is cancelled.",
         "regions.NAME.shared": "The folder that all sites of the region mount at this path.",
@@ -100,6 +102,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.require_project": "Whether a job without --fed-project is refused.",
         "tenants.NAME.admin_groups": "Unix groups that may hold, requeue and cancel its work.",
         "tenants.NAME.users": "The users who may charge it; a user's first tenant is the default.",
+        "prices.currency": "Shown beside costs.",
+        "prices.rules": "What an hour costs; of each price the first rule that matches counts.",
         "storage.NAME.mounts.NAME": "The path at which a site mounts the storage domain.",
         "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
     }

@@ -89,6 +89,8 @@ class PolicyConfig(Strict):
     forecast_ends: bool = False
     lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
     enable_user_top: Annotated[bool, Field(strict=True)] = False
+    max_data_sets: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    max_data_sets_per_user: Annotated[int, Field(ge=0, le=10_000_000)] = 1_000
     interactive: InteractiveConfig = InteractiveConfig()
 
     @field_validator("name")

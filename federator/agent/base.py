@@ -109,6 +109,7 @@ class Sweep:
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had, by start
     licenses: tuple[SiteLicense, ...] = ()  # by name
+    qos: frozenset[str] | None = None  # None: not told
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
 

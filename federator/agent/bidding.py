@@ -68,6 +68,7 @@ class SiteBids:
             freed=memory.scheduler.freed,
             keeps_claims=True,
             keeps_wishes=True,
+            keeps_contiguous=True,
             keeps_data=True,
         )
         memory.send(bids, otherwise=none)

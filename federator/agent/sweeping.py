@@ -212,6 +212,7 @@ class Sweeper:
             windows=sweep.windows,
         )
         memory.scheduler.count_licenses(sweep.licenses)
+        memory.scheduler.know_qos(sweep.qos)
         memory.emit(SettleLeases(number=memory.number()))
 
     def _keep_live(self) -> None:

@@ -14,6 +14,7 @@ from federator.cli.json_file import brief, read_json
 from federator.errors import InvalidRequest
 from federator.model.gres import gres_of
 from federator.model.license import SiteLicense
+from federator.model.node_shape import NodeShape
 from federator.model.plan import BidRequest
 from federator.model.site import (
     START_UP_S,
@@ -57,10 +58,13 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     nvlink: bool = False
     gpu_weight: _Number = 1.0
     drain_reason: str = ""
+    drained_by: str = ""
+    drained_at_s: _Number = 0.0
     gres: _Gres = ()
     gres_alloc: _Gres = ()
     gres_shared: tuple[str, ...] = ()
     reserved: bool = False
+    shape: NodeShape | None = None
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):

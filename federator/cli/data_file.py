@@ -24,7 +24,7 @@ class _Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One data set of the file."""
 
     name: str
-    version: str | int | float = ""
+    version: object = ""  # text; else a message, for YAML makes 1.1 of 1.10 and 750 of 12:30
     owner: str | None = None
     tenant: str | None = None
     size: str | int | None = None
@@ -67,9 +67,14 @@ def read_data_file(path: Path) -> list[DataGiven]:
 
 
 def _given(item: _Item) -> DataGiven:
+    if not isinstance(item.version, str):
+        raise InvalidRequest(
+            f"{printable(item.name[:100])}: YAML takes its version for something else than text, "
+            f'{printable(str(item.version)[:60])}; quote it, e.g. version: "1.10"'
+        )
     return DataGiven(
         name=item.name,
-        version=str(item.version),
+        version=item.version,
         owner=item.owner,
         tenant=None if item.tenant is None else TenantName(item.tenant),
         size_bytes=None if item.size is None else size_bytes(str(item.size)),

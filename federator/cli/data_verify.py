@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import click
@@ -37,6 +38,21 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One replica, and what was read of it."""
+
+    domain: DomainRow
+    site: str
+    path: str  # below the root of its domain
+    read: TreeDigest | None = None
+    wrong: str = ""
+
+    @property
+    def root(self) -> str:
+        return self.domain.mounts[self.site]
+
+
 @click.command()
 @click.argument("name")
 @click.option("--at", multiple=True, metavar="DOMAIN", help="Only the replica there.")
@@ -48,9 +64,10 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 def verify(name: str, at: tuple[str, ...], site: str, threads: int, as_json: bool) -> None:
     """Read the replicas of NAME[@VERSION] that this host's site mounts, and seal them.
 
-    The first one that is read gives the data set its digest; each other must have the same. One
-    that is gone, or holds something else, is lost to the catalogue: no job is sent there until it
-    is verified again. Run it as a user who may read all of it and may change the data set.
+    All are read before anything is changed. If the data set has no digest yet, it gets that of its
+    copies, which must agree. One that is gone, or holds something else, is lost to the catalogue:
+    no job is sent there until it is verified again. Run it as a user who may read all of it and may
+    change the data set.
 
     Example: federator data verify imagenet@2 --at west-flash
     """
@@ -62,14 +79,19 @@ def verify(name: str, at: tuple[str, ...], site: str, threads: int, as_json: boo
     here = site or reply.site
     if not here:
         raise InvalidRequest("run it at a site, or say --site: whose mounts does this host have?")
-    found = []
-    for domain in reply.domains:
-        chosen = (not at or domain.name in at) and here in domain.mounts
-        if chosen and of.replica_in(domain.name) is not None:
-            of, outcome = _verified(of, domain, here, threads)
-            found.append(outcome)
-    if not found:
+    _refuse_unsealable(of)
+    chosen = [
+        _Found(domain=domain, site=here, path=replica.path)
+        for domain in reply.domains
+        if (not at or domain.name in at) and here in domain.mounts
+        if (replica := of.replica_in(domain.name)) is not None
+    ]
+    if not chosen:
         raise InvalidRequest(f"{of.label} has no replica in a storage domain that {here} mounts")
+    read = [_read(of, each, threads) for each in chosen]  # all, before anything is changed
+    if not of.digest:
+        _refuse_disagreement(of, read)
+    found = [_told(of, each) for each in read]
     if as_json:
         print(msgspec.json.encode({"schema": 1, "replicas": found}).decode())
     else:
@@ -85,38 +107,57 @@ def _line(each: Verified) -> str:
     return f"{each.data_set} in {each.domain} is sealed: {size}, {each.digest}"
 
 
-def _verified(of: DataSet, domain: DomainRow, site: str, threads: int) -> tuple[DataSet, Verified]:
-    """Read one replica and tell the catalogue; the data set as it is then."""
-    replica = of.replica_in(domain.name)
-    assert replica is not None
-    _refuse_unsealable(of)
-    root, path = os.fsencode(domain.mounts[site]), os.fsencode(replica.path)
+def _read(of: DataSet, found: _Found, threads: int) -> _Found:
+    """Read one replica; nothing is told yet.
+
+    Raises:
+        InvalidRequest: it is not certain what it holds.
+    """
+    root, path = os.fsencode(found.root), os.fsencode(found.path)
     wrong = data_mistake(root, path, False)
-    if wrong and wrong != ABSENT:
-        raise InvalidRequest(f"{of.label} in {domain.name}: {wrong}")
-    read: TreeDigest | None = None
-    if not wrong:
-        with_progress = _progress(of) if sys.stderr.isatty() else lambda _bytes: None
-        read = tree_digest(os.path.join(root, path), threads, with_progress)
-        if of.digest and read.digest != of.digest:
-            wrong = f"its digest is {read.digest}, and should be {of.digest}"
-    given = DataGiven(name=of.name, version=of.version, at=(DataPlace(domain=domain.name),))
+    if wrong == ABSENT:
+        return replace(found, wrong=wrong)
+    if wrong:
+        raise InvalidRequest(f"{of.label} in {found.domain.name}: {wrong}")
+    with_progress = _progress(of) if sys.stderr.isatty() else lambda _bytes: None
+    read = tree_digest(os.path.join(root, path), threads, with_progress)
+    if of.digest and read.digest != of.digest:
+        wrong = f"its digest is {read.digest}, and should be {of.digest}"
+    return replace(found, read=read, wrong=wrong)
+
+
+def _refuse_disagreement(of: DataSet, found: Iterable[_Found]) -> None:
+    """Without a digest each copy is as good as another: none says which of them is damaged."""
+    held = {each.domain.name: each.read.digest for each in found if each.read is not None}
+    if len(set(held.values())) > 1:
+        each = "; ".join(f"{domain}: {digest}" for domain, digest in held.items())
+        raise InvalidRequest(
+            f"the copies of {of.label} differ, and the catalogue has no digest of it, so nothing "
+            f"is changed. {each}. If you know which is right: federator data add {of.label} "
+            "--digest ALGORITHM:HEX, then verify again"
+        )
+
+
+def _told(of: DataSet, found: _Found) -> Verified:
+    """Tell the catalogue what one replica holds."""
+    read, name = found.read, found.domain.name
+    given = DataGiven(name=of.name, version=of.version, at=(DataPlace(domain=name),))
     verb = DataVerb.LOSE
-    if read is not None and not wrong:
+    if read is not None and not found.wrong:
         verb = DataVerb.SEAL
         given = msgspec.structs.replace(
             given, digest=read.digest, files=read.files, size_bytes=read.size_bytes
         )
-    changed = ask_to_change(DataCall(verb=verb.value, sets=(given,)))
-    return changed.sets[0], Verified(
+    ask_to_change(DataCall(verb=verb.value, sets=(given,)))
+    return Verified(
         data_set=of.label,
-        domain=domain.name,
-        path=f"{domain.mounts[site]}/{replica.path}",
-        sound=not wrong,
+        domain=name,
+        path=f"{found.root}/{found.path}",
+        sound=not found.wrong,
         digest=read.digest if read is not None else "",
         files=read.files if read is not None else 0,
         size_bytes=read.size_bytes if read is not None else 0,
-        detail=wrong,
+        detail=found.wrong,
     )
 
 

@@ -96,6 +96,12 @@ AT_SITES: Final = (
 )  # with no extra installed
 
 
+BY_NAME: Final[Mapping[str, str]] = MappingProxyType(
+    {"sacctmgr": "federator.cli.sacctmgr", "sstat": "federator.cli.sstat"}
+)
+"""Programs that this one is when it is called so, by a link of ``federator shims``."""
+
+
 class _Lazy(click.Group):
     """Imports a command's module only when it is called: an agent needs no docker SDK."""
 
@@ -146,6 +152,9 @@ def federator() -> None:
 
 def main() -> None:
     """Run the program; a known error is one message on stderr and a sysexits status."""
+    called = BY_NAME.get(os.path.basename(sys.argv[0]))
+    if called is not None:
+        importlib.import_module(called).main()
     try:
         run(federator, "federator", usage_status=os.EX_USAGE)
     except ModuleNotFoundError as error:  # of a library that a site does not have

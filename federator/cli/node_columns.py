@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from federator.cli.columns import Column
 from federator.cli.node_lists import folded
 from federator.cli.queue_columns import seconds_text
+from federator.cli.text import clock
 from federator.wire.node_rows import NodeRow, PartitionRow
 
 ABSENT: Final = "N/A"
@@ -149,7 +150,13 @@ def _partition(group: Group) -> str:
 
 
 _C = Column[Group]
-_unknown, _absent, _all = _always("Unknown"), _always(ABSENT), _always("all")
+
+
+def _drained_at(node: NodeRow) -> str:
+    return clock(node.reason_at_s) if node.reason_at_s else ""
+
+
+_absent, _all = _always(ABSENT), _always("all")
 
 COLUMNS: Final[tuple[Column[Group], ...]] = (
     _C("AllocMem", "ALLOCMEM", _amount(lambda node: node.mem_mib_alloc)),
@@ -197,9 +204,9 @@ COLUMNS: Final[tuple[Column[Group], ...]] = (
     _C("StateLong", "STATE", _state_long, "T"),
     _C("Threads", "THREADS", _absent, "Z"),
     _C("Time", "TIMELIMIT", lambda g: _limit(g.partition.max_time_s), "l"),
-    _C("TimeStamp", "TIMESTAMP", _unknown, "H"),
-    _C("User", "USER", _unknown, "u"),
-    _C("UserLong", "USER", _unknown, "U"),
+    _C("TimeStamp", "TIMESTAMP", _first(_drained_at, "Unknown"), "H"),
+    _C("User", "USER", _first(lambda node: node.reason_by, "Unknown"), "u"),
+    _C("UserLong", "USER", _first(lambda node: node.reason_by, "Unknown"), "U"),
     _C("Version", "VERSION", lambda g: g.site.slurm_version or ABSENT, "v"),
     _C("Weight", "WEIGHT", _absent, "w"),
     # The federation's own.

@@ -34,6 +34,9 @@ _NODE_VALUES: Final[Mapping[str, Callable[[NodeRow], object]]] = MappingProxyTyp
         "Gres": gres_text,
         "GresUsed": gres_used_text,
         "Reason": lambda node: node.reason,
+        "TimeStamp": lambda node: node.reason_at_s,
+        "User": lambda node: node.reason_by,
+        "UserLong": lambda node: node.reason_by,
         "NodeHost": lambda node: node.name,
         "NodeAddr": lambda node: node.name,
     }

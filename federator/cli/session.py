@@ -214,6 +214,13 @@ class Session:
 
     def give_back(self) -> None:
         """Let the job end: it has been told so at its site, or else it is cancelled."""
+        try:
+            self._see_it_end()
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+
+    def _see_it_end(self) -> None:
         began_s = time.monotonic()
         until_s = began_s + self._settles_s
         while time.monotonic() < until_s and not self._is_over:
@@ -268,6 +275,7 @@ class Session:
             status = self._attend(process, reply)
         finally:
             _end(process)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if status not in (0, SSH_FAILED) and not numbers:  # it may have died of its job's end
             self._settles_s = FAILED_SETTLES_S
         if status == SSH_FAILED and argv[0] == "ssh":

@@ -18,10 +18,12 @@ SHIMS: Final = {
     "scontrol": "fscontrol",
     "seff": "fseff",
     "sacct": "fsacct",
+    "sacctmgr": "federator",  # which looks at the name that it is called by
     "sinfo": "fsinfo",
     "sprio": "fsprio",
     "squeue": "fsqueue",
     "sshare": "fsshare",
+    "sstat": "federator",
 }
 """Slurm's names, and the commands that they lead to."""
 
@@ -55,7 +57,8 @@ def _found(command: str) -> Path:
         ConfigError: nowhere.
     """
     beside = Path(sys.argv[0]).absolute().parent / command
-    found = beside if os.access(beside, os.X_OK) else shutil.which(command)
+    is_there = beside.is_file() and os.access(beside, os.X_OK)
+    found = beside if is_there else shutil.which(command)
     if found is None:
         raise ConfigError(f"{command} is not on PATH; it is part of this installation of federator")
     return Path(found).absolute()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
+from federator.model.node_shape import UNITS as SHAPE_UNITS
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
 from federator.wire.client_protocol import ErrorKind, ErrorReply
 
@@ -32,7 +33,7 @@ def _amount(number: int, unit: str) -> str:
 
 
 def _is_gres(unit: str) -> bool:
-    return unit != "" and unit.rsplit(maxsplit=1)[-1] not in _UNITS
+    return unit not in ("", *SHAPE_UNITS) and unit.rsplit(maxsplit=1)[-1] not in _UNITS
 
 
 def _needs(reason: Reason) -> str:
@@ -247,6 +248,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.DEADLINE: _deadline,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
+    ReasonCode.NO_QOS: _named("no QOS of that name"),
     ReasonCode.NO_RESERVATION: _named("no reservation for it of that name"),
     ReasonCode.RESERVATION: _in_reservation,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),

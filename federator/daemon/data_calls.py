@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -76,6 +77,7 @@ def data_asked(
         _refuse_ambiguous(sets, catalogue, sees(caller, config))
     else:
         sets = tuple(_owned(given, caller, config, catalogue) for given in sets)
+        _refuse_too_many(sets, caller, config, catalogue)
     return DataAsked(
         client=client,
         verb=verb,
@@ -161,6 +163,34 @@ def _owned(
     if given.tenant not in own and not caller.operator:
         raise NotAllowed(f"{given.label}: {owner} does not belong to tenant {given.tenant}")
     return given
+
+
+def _refuse_too_many(
+    sets: Iterable[DataGiven], caller: Caller, config: FederationConfig, catalogue: Catalogue
+) -> None:
+    """Bound what users can put into the log, and have in memory for ever."""
+    new = {
+        (given.name, given.version or FIRST_VERSION): given.owner or caller.user
+        for given in sets
+        if catalogue.find(given.name, given.version or FIRST_VERSION) is None
+    }
+    if not new:
+        return
+    most, each = config.policy.max_data_sets, config.policy.max_data_sets_per_user
+    if len(catalogue) + len(new) > most:
+        raise InvalidRequest(
+            f"{len(new)} more: the catalogue has {len(catalogue)} data sets, and "
+            f"policy.max_data_sets lets it have {most}; take out what nobody "
+            "needs, or ask an operator"
+        )
+    for owner, count in Counter(new.values()).items():
+        has = catalogue.owned[owner]
+        if has + count > each and not caller.operator:
+            raise InvalidRequest(
+                f"{count} more: {owner} has {has} data sets, and "
+                f"policy.max_data_sets_per_user lets a user have "
+                f"{each}; take some out, or ask an operator"
+            )
 
 
 def data_reply(answer: AnswerData | AnswerDataRefused) -> DataReply | ErrorReply:

@@ -226,6 +226,7 @@ _IN_SBATCHS_WORDS: Final = {
     ReasonCode.NO_NODE: "Batch job submission failed: Invalid node name specified",
     ReasonCode.LICENSES: INVALID_LICENSE,
     ReasonCode.NO_RESERVATION: NO_RESERVATION,
+    ReasonCode.NO_QOS: "Batch job submission failed: Invalid qos specification",
 }
 """Of what all sites refuse for this reason alone."""
 

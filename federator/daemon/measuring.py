@@ -121,7 +121,7 @@ class Measuring:
 
     async def _keep(self, asked: list[Unmeasured], answer: UsageTaken) -> None:
         try:
-            await self._history.put_measured(asked, answer.used)
+            await self._history.put_measured(asked, answer.used, answer.again)
         except HistoryError as error:  # they stay on its list
             log.warning("usage_not_kept", attempts=len(asked), detail=str(error))
 

@@ -118,6 +118,23 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def snapshot(engine: Engine) -> Iterator[Connection]:
+    """A connection of which every statement reads the database as it was at the first.
+
+    Raises:
+        HistoryError: the database failed, or cannot be reached.
+    """
+    with explained(), engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+        else:
+            connection.exec_driver_sql("BEGIN")  # by itself the driver begins at a change
+        yield connection
+
+
+@contextmanager
 def explained() -> Iterator[None]:
     """Raise what a database says as ``HistoryError``, in one line and without any value."""
     try:

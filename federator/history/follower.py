@@ -21,7 +21,7 @@ from federator.history import schema
 from federator.history.database import chunks, put_rows, transaction
 from federator.history.measured import to_measure
 from federator.history.rows import HistoryBatch, touched
-from federator.history.usage_sums import counted_anew, owner_values
+from federator.history.usage_sums import alone, counted_anew, owner_values
 from federator.history.values import fitted
 from federator.model.event import LogRecord, SnapshotDone
 from federator.store.base import Store
@@ -198,6 +198,7 @@ class HistoryFollower:
     def _write(self, batch: HistoryBatch, place: _Place) -> bool:
         """Put a batch and its place into the history; False: another one did so before."""
         with transaction(self._engine) as connection:
+            alone(connection)  # before any row is locked, as everybody does
             stored = _stored_place(connection, locked=True)
             mine = self._place.log if self._place is not None else None
             if mine is not None and (stored is None or stored.log != mine):

@@ -1,12 +1,12 @@
 """Keeps what attempts used, and of which attempts that is still to be asked.
 
 An attempt that ran is put on the list in the transaction that writes its row. It leaves the list
-when its site has told, or has not known for ``TRIES``, or has been away for too long.
+when its site has told all, or has not for ``TRIES``, or has been away for too long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -90,19 +90,28 @@ def put(
     asked: Sequence[Unmeasured],
     uses: Sequence[MeasuredUse | None],
     now_s: float,
+    more_later: Collection[int] = (),
 ) -> None:
-    """Write what a site has told; who it has told nothing of is asked about again.
+    """Write what a site has told; who it has not told all of is asked about again.
+
+    Args:
+        engine: writes to the database.
+        asked: the site was asked about these.
+        uses: what it has told of each; None: nothing.
+        now_s: the time.
+        more_later: places of those of which it may know more later.
 
     Raises:
         HistoryError: the database failed; all of it can be done once more.
     """
     known = [(each, use) for each, use in zip(asked, uses, strict=True) if use is not None]
-    again = [each for each, use in zip(asked, uses, strict=True) if use is None]
+    again = [e for k, e in enumerate(asked) if uses[k] is None or k in more_later]
+    whole = [e for k, e in enumerate(asked) if uses[k] is not None and k not in more_later]
     with transaction(engine) as connection:
-        rows = (_key(each) | fitted(msgspec.structs.asdict(use)) for each, use in known)
+        rows = (_key(e) | fitted(_values(connection, e, use)) for e, use in known)
         with counted_anew(connection, {int(each.job.attempt.workload) for each, _ in known}):
             put_rows(connection, schema.measured, rows, replace=True)
-        for each, _ in known:
+        for each in whole:
             _remove(connection, each)
         for each in again:
             if each.tries + 1 >= TRIES:
@@ -137,6 +146,19 @@ def _key(each: Unmeasured) -> dict[str, int]:
 def _is(each: Unmeasured) -> ColumnElement[bool]:
     key = _key(each)
     return and_(_U.id == key["id"], _U.attempt == key["attempt"])
+
+
+def _values(connection: Connection, each: Unmeasured, use: MeasuredUse) -> dict[str, Any]:
+    """What was told now; for the rest what an earlier try was told: a folder may hang by now."""
+    values = msgspec.structs.asdict(use)
+    if not each.tries:
+        return values
+    key = _key(each)
+    query = select(schema.measured).where(_M.id == key["id"], _M.attempt == key["attempt"])
+    before = connection.execute(query).mappings().first()
+    if before is None:
+        return values
+    return {name: before[name] if value is None else value for name, value in values.items()}
 
 
 def _remove(connection: Connection, each: Unmeasured) -> None:

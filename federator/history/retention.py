@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, delete, exists, select
 
 from federator.history import schema
 from federator.history.database import transaction
+from federator.history.usage_sums import alone
 
 STEP: Final = 500  # workloads in one transaction: nobody waits for longer
 
@@ -24,6 +25,7 @@ def delete_some(engine: Engine, before_s: float) -> bool:
     ended, made = schema.workloads, schema.attempts
     old = select(ended.c.id).where(ended.c.over_at_s < before_s)
     with transaction(engine) as connection:
+        alone(connection)  # or sums could be taken off that another is about to change
         day = int(before_s // 86_400.0)
         connection.execute(delete(schema.usage_days).where(schema.usage_days.c.day < day))
         _delete_supply(connection, before_s)

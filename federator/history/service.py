@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -152,14 +153,16 @@ class JobHistory:
         )
 
     async def put_measured(
-        self, asked: list[measured.Unmeasured], uses: Sequence[MeasuredUse | None]
+        self,
+        asked: list[measured.Unmeasured],
+        uses: Sequence[MeasuredUse | None],
+        again: Collection[int] = (),
     ) -> None:
         """As ``measured.put``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
         now_s = time.time()
-        await _in_time(
-            loop.run_in_executor(self._readers, measured.put, self._writer, asked, uses, now_s)
-        )
+        put = partial(measured.put, self._writer, asked, uses, now_s, again)
+        await _in_time(loop.run_in_executor(self._readers, put))
 
     async def usage(self, question: UsageQuestion) -> UsageFound:
         """As ``usage_query.find``; nobody else waits for it."""

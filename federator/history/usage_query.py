@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
 
 from federator.errors import InvalidRequest
 from federator.history import schema, supply
-from federator.history.database import explained
+from federator.history.database import snapshot
 from federator.history.usage_sums import live_uses, uses_of
 from federator.history.values import key
 from federator.model.viewer import Viewer
@@ -48,12 +48,12 @@ class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(engine: Engine, question: UsageQuestion) -> UsageFound:
-    """Answer a question.
+    """Answer a question, by one state of the history: an attempt may end meanwhile.
 
     Raises:
         HistoryError: the database cannot be read, or is of another release.
     """
-    with explained(), engine.connect() as connection:
+    with snapshot(engine) as connection:
         schema.check_ready(connection)
         place = connection.execute(select(schema.log_place.c.at_s)).scalar_one_or_none()
         at_s = float(place or 0.0)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, bindparam, select
+from sqlalchemy import Connection, Engine, and_, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from federator.history import schema
@@ -38,6 +38,7 @@ from federator.wire.accounting_rows import (
 
 STEP: Final = 500  # workloads that are counted at once, of those from before there were sums
 _IDS_AT_ONCE: Final = 500
+_LOCK: Final = 0x666564757361  # of PostgreSQL's, of this database
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
 _W: Final = schema.workloads.c
@@ -48,9 +49,20 @@ _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 @contextmanager
 def counted_anew(connection: Connection, ids: Collection[int]) -> Iterator[None]:
     """Surround a change of the attempts of these workloads, or of what they are known to use."""
+    alone(connection)
     before = _sums_of(connection, ids)
     yield
     _add(connection, difference(_sums_of(connection, ids), before))
+
+
+def alone(connection: Connection) -> None:
+    """Wait until nobody else changes attempts or their sums, and keep others waiting till the end.
+
+    A statement of its own, before any that reads: in PostgreSQL a statement that waits for a lock
+    goes on with what the other tables held before it waited. SQLite has one writer at a time.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
 
 
 def owner_values(batch: HistoryBatch, id_: int, made: AccountingAttempt) -> dict[str, Any]:
@@ -124,21 +136,13 @@ def _owners(connection: Connection, ids: Collection[int]) -> dict[int, dict[str,
 def _sums_of(connection: Connection, ids: Collection[int]) -> Sums:
     """What the counted attempts of these workloads come to."""
     sums: Sums = {}
-    for uses in uses_of(connection, ids, locked=True).values():
+    for uses in uses_of(connection, ids).values():
         add_up(sums, uses)
     return sums
 
 
-def uses_of(
-    connection: Connection, ids: Iterable[int], *, locked: bool = False
-) -> dict[int, list[AttemptUse]]:
-    """The counted attempts of these workloads, by workload.
-
-    Args:
-        connection: of the history.
-        ids: of workloads.
-        locked: nobody else changes them before this transaction ends.
-    """
+def uses_of(connection: Connection, ids: Iterable[int]) -> dict[int, list[AttemptUse]]:
+    """The counted attempts of these workloads, by workload."""
     joined = schema.attempts.outerjoin(
         schema.measured, and_(_A.id == _M.id, _A.attempt == _M.attempt)
     )
@@ -146,8 +150,6 @@ def uses_of(
     found: dict[int, list[AttemptUse]] = {}
     for some in chunks(ids, _IDS_AT_ONCE):
         query = select(*columns).select_from(joined).where(_A.id.in_(some), _A.counted == 1)
-        if locked and connection.dialect.name == "postgresql":
-            query = query.order_by(_A.id, _A.attempt).with_for_update(of=schema.attempts)
         for row in connection.execute(query).mappings():
             found.setdefault(row["id"], []).append(_use(row))
     return found
@@ -216,8 +218,7 @@ def _add(connection: Connection, sums: Sums) -> None:
         set_={name: table.c[name] + statement.excluded[name] for name in MEASURES},
     )
     rows = (
-        key._asdict() | dict(zip(MEASURES, values, strict=True))
-        for key, values in sorted(sums.items())  # in one order, or two writers could wait in a ring
+        key._asdict() | dict(zip(MEASURES, values, strict=True)) for key, values in sums.items()
     )
     for some in chunks(rows, 1_000):
         connection.execute(statement, some)

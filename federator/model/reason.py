@@ -52,6 +52,7 @@ class ReasonCode(Enum):
     SITE_RESERVATION = "FedSiteReservation"  # would run into a reservation of the site's Slurm: its
     # name in ``detail``, of ``needed`` nodes, ``from_s`` and ``until_s``
     NO_RESERVATION = "FedReservation"  # none of that name (``detail``), or not for this user
+    NO_QOS = "InvalidQOS"  # the site has none of that name: ``detail``
     RESERVATION = "Reservation"  # its reservation (``detail``) is from ``from_s`` to ``until_s``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"

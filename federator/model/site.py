@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from federator.model.gres import Gres, plus, positive
 from federator.model.license import SiteLicense
+from federator.model.node_shape import NodeShape
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, SiteName
 
@@ -56,9 +57,12 @@ class Node:
     nvlink: bool = False  # between all GPUs of the node; the feature "nvlink" says it too
     gpu_weight: float = 1.0  # what one GPU is worth in use, federation.yaml
     drain_reason: str = ""  # while it takes no jobs: the site's words why, one line
+    drained_by: str = ""  # whoever gave that reason; "": not told
+    drained_at_s: float = 0.0  # when, in Unix time; 0: not told
     gres: Gres = ()  # beside GPUs
     gres_alloc: Gres = ()
     gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)
+    shape: NodeShape | None = None  # None: not known, so it is never too small
     reserved: bool = False  # its site keeps it for a reservation of its own just now
 
     @property
@@ -174,6 +178,7 @@ class Capacity:
 
     nodes: tuple[Node, ...]
     licenses: dict[str, int] = field(default_factory=dict)  # by name
+    qos: tuple[str, ...] | None = None  # sorted; None: the site does not say
 
 
 class SiteJobState(Enum):

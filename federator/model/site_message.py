@@ -93,6 +93,7 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     ``freed``: as of ``Report``, when the answers were made. ``keeps_claims``: the agent knows what
     claims are; an older one would give away what comes free for one. ``keeps_wishes``: it knows
     ``constraint``, ``nodelist`` and ``exclude`` of jobs; the bids of an older one ignore them.
+    ``keeps_contiguous``: it knows ``contiguous``; the nodes that an older one offers have gaps.
     ``keeps_data``: it gives jobs the paths of their data sets; an older one would not.
     """
 
@@ -101,6 +102,7 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     freed: int = 0
     keeps_claims: bool = False
     keeps_wishes: bool = False
+    keeps_contiguous: bool = False
     keeps_data: bool = False
 
 

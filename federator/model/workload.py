@@ -20,6 +20,7 @@ from federator.model.license import Licenses
 from federator.model.names import SiteName as SiteName  # noqa: PLC0414 - named from here as well
 from federator.model.names import TenantName as TenantName  # noqa: PLC0414
 from federator.model.names import WorkloadId as WorkloadId  # noqa: PLC0414
+from federator.model.node_shape import ANY_SHAPE, NodeShape
 from federator.model.submission import NodeRange
 
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
@@ -82,6 +83,9 @@ class Job:
     reservation: tuple[str, ...] = ()  # it runs in one of these; ``SITE:NAME``, or any site's
     switches: int = 0  # under so many leaf switches at most; 0: it does not matter
     switch_wait_s: float = inf  # so long, from when it could first start under more
+    qos: str = ""  # as asked for
+    shape: NodeShape = ANY_SHAPE  # that every node must have, at least
+    contiguous: bool = False  # nodes that follow each other in the site's order of its nodes
     within: tuple[str, ...] = ()  # nodes of the site asked: what it may have of its reservation
 
     def __post_init__(self) -> None:
@@ -148,7 +152,7 @@ class Job:
     @property
     def is_picky(self) -> bool:
         """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
-        if self.nodelist or self.switches:
+        if self.nodelist or self.switches or self.contiguous:
             return True
         ways = ways_of(self.constraint)
         return len(ways) > 1 or bool(ways[0].counted)

@@ -77,6 +77,7 @@ class SiteState:
             freed=freed,
             keeps_claims=True,
             keeps_wishes=True,
+            keeps_contiguous=True,
             keeps_data=True,
         )
 

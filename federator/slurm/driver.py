@@ -19,8 +19,10 @@ from federator.agent.base import (
 )
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import Node, NodeShare, NodeState, SiteJob
+from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
+from federator.slurm.recent_qos import RecentQos
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
@@ -32,11 +34,15 @@ class SlurmDriver:
     Args:
         site: the site's name, for the jobs' environment.
         client: asks and tells its Slurm.
+        accounting: says which QOS there are; None: nobody does.
     """
 
-    def __init__(self, site: str, client: SlurmClient) -> None:
+    def __init__(
+        self, site: str, client: SlurmClient, accounting: AccountingNames | None = None
+    ) -> None:
         self._site = site
         self._client = client
+        self._qos = RecentQos(accounting)
         self._helper = client.helper
         self.accounts = client.accounts
 
@@ -64,6 +70,7 @@ class SlurmDriver:
             switches=found.switches,
             windows=found.windows,
             licenses=found.licenses,
+            qos=self._qos.names(),
             problems=found.problems,
             nodes_complete=found.nodes_complete,
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.model.gres import Gres, without
+from federator.model.node_shape import NodeShape
 from federator.model.site import Node, NodeState
 from federator.slurm.parse_base import (
     ABSENT,
@@ -37,8 +38,12 @@ _NODE: Final = re.compile(
     r"(?P<rest>.*)"
 )
 _GRES_USED: Final = re.compile(r" GresUsed=(\S*)")  # absent on CPU nodes from 24.11 on
+_SHAPE: Final = re.compile(
+    r"(?>.*? CoresPerSocket=)(\d+) (?>.*?\bSockets=)(\d+) "
+    r"(?>.*? ThreadsPerCore=)(\d+) TmpDisk=(\d+) "
+)
 _PARTITIONS: Final = re.compile(r" Partitions=(\S*)")
-_REASON: Final = re.compile(r" Reason=(.*?) \[[^\s\[\]]+@\d+\]")
+_REASON: Final = re.compile(r" Reason=(.*?) \[([^\s\[\]]+)@(\d+)\]")
 MAX_REASON: Final = 200  # characters
 
 _BASES: Final = {
@@ -191,6 +196,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
     gpu_type, gpus, gpus_alloc = _gpus(field["gres"], used)
     gres, gres_alloc = _other_gres(field["gres"], used, problems)
     partitions = _first(_PARTITIONS, " " + field["rest"].partition(" BootTime=")[0])
+    why, who, when_s = ("", "", 0) if state.takes_jobs else _reason(field["rest"])
     return Node(
         name=field["name"],
         partitions=_words(partitions),
@@ -208,18 +214,34 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gres=gres,
         gres_alloc=gres_alloc,
         gres_shared=shared_gres(field["gres"]) if "no_consume" in field["gres"] else (),
-        drain_reason="" if state.takes_jobs else _reason(field["rest"]),
+        shape=_shape(line),
+        drain_reason=why,
+        drained_by=who,
+        drained_at_s=float(when_s),
     )
 
 
-def _reason(rest: str) -> str:
-    """Return the reason that admin, health check or Slurm itself gave for taking the node out.
+def _shape(line: str) -> NodeShape | None:
+    """What the node is built of; None: it is not shown."""
+    found = _SHAPE.match(line)
+    if found is None:
+        return None
+    cores, sockets, threads, tmp_mib = map(parse_count, found.groups())
+    return NodeShape(tmp_mib, sockets, cores, threads)
+
+
+def _reason(rest: str) -> tuple[str, str, int]:
+    """The reason that admin, health check or Slurm itself gave for taking the node out; who, when.
 
     A node that is back may keep it (24.11), so it says nothing of those that take jobs. It is shown
     to people and never decided on, so it may pretend what it likes.
     """
-    words = _first(_REASON, rest.partition(" BootTime=")[2])
-    return "".join(c if c.isprintable() else "?" for c in words)[:MAX_REASON].strip()
+    found = _REASON.search(rest.partition(" BootTime=")[2])
+    if found is None:
+        return "", "", 0
+    why, who = ("".join(c if c.isprintable() else "?" for c in text) for text in found.groups()[:2])
+    at_s = int(found[3][:12])
+    return why[:MAX_REASON].strip(), who[:MAX_REASON], at_s
 
 
 def _gpus(configured: str, used: str) -> tuple[str, int, int]:

@@ -81,7 +81,7 @@ class RenamingDriver(SlurmDriver):
     def __init__(
         self, site: str, client: SlurmClient, names: SiteNames, accounting: AccountingNames
     ) -> None:
-        super().__init__(site, client)
+        super().__init__(site, client, accounting)
         self._calls = names
         self._accounting = accounting
         self._back = _Back(
@@ -98,6 +98,7 @@ class RenamingDriver(SlurmDriver):
             nodes=tuple(self._node(node) for node in found.nodes),
             holders=tuple(self._holder(holder) for holder in found.holders),
             windows=tuple(self._window(window) for window in found.windows),
+            qos=None if found.qos is None else self._names_of_qos(found.qos),
         )
 
     async def nodes(self) -> Sequence[Node]:
@@ -147,6 +148,12 @@ class RenamingDriver(SlurmDriver):
             gpu_type=back.gpu_types.get(node.gpu_type, node.gpu_type),
             features=_all(node.features, back.features),
         )
+
+    def _names_of_qos(self, there: frozenset[str]) -> frozenset[str]:
+        renamed = self._calls.qos
+        return frozenset([q for q in there if q not in renamed]) | {
+            here for here, name in renamed.items() if name in there
+        }
 
     def _window(self, window: SiteWindow) -> SiteWindow:
         found = [name for each in window.accounts for name in self._tenants(each)]
@@ -227,6 +234,7 @@ def open_driver(site: str, partitions: Sequence[str], names: SiteNames) -> Slurm
     there = [names.partitions.get(name, name) for name in partitions]
     runner = SubprocessRunner()
     client = SlurmClient(runner, partitions=there, layouts=True)
+    accounting = AccountingNames(runner)
     if not names:
-        return SlurmDriver(site, client)
-    return RenamingDriver(site, client, names, AccountingNames(runner))
+        return SlurmDriver(site, client, accounting)
+    return RenamingDriver(site, client, names, accounting)

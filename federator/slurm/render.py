@@ -6,8 +6,9 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nodelist``, ``--exclude`` and ``--switches`` have become part of the plan, and so has a
-  ``--constraint`` that is more than features joined by &.
+* ``--nodelist``, ``--exclude``, ``--switches`` and ``--contiguous`` have become part of the plan,
+  and so has a ``--constraint`` that is more than features joined by &. (Beside a list of nodes
+  slurmctld fills gaps of its own accord if it reads ``--contiguous``, and has too many.)
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
@@ -91,6 +92,7 @@ _REPLACED: Final = frozenset(
         "array",
         "begin",
         "chdir",
+        "contiguous",
         "dependency",
         "export",
         "hold",

@@ -50,7 +50,7 @@ from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
-TIMEOUT_S, FOLDER_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 60
+TIMEOUT_S, FOLDER_TIMEOUT_S, LOOK_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 10, 60
 MAX_REQUEST_BYTES, MAX_SCRIPT_BYTES = 24 * 2**20, 4 * 2**20  # the script's: Slurm's own default
 MAX_ITEMS, MAX_IDS = 4096, 1000000
 ROOT = 0
@@ -492,7 +492,15 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     for item in folders:
         check_form(item, (str, int), "a folder comes with its attempt")
         check_text(item[0], "folders")
-    return {"seen": [seen_in(*item) for item in folders]}
+
+    def see() -> str:
+        return json.dumps([seen_in(*item) for item in folders])
+
+    words = in_time(see, "the folders do not answer", LOOK_TIMEOUT_S)
+    try:
+        return {"seen": json.loads(words)}
+    except ValueError:
+        raise Refused(words, TIMED_OUT) from None
 
 
 def seen_in(folder: str, attempt: int) -> "dict[str, float]":

@@ -11,6 +11,7 @@ import stat
 
 OURS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 ABSENT = "it does not exist"
+BARE = "nothing is in its storage domain on this host, as if it were not mounted"
 LOOK = os.O_PATH | os.O_NOFOLLOW  # opens a link itself, not what it leads to
 
 
@@ -43,7 +44,7 @@ def data_mistake(root: bytes, path: bytes, write: bool) -> str:
     wrong = ""
     with contextlib.ExitStack() as opened:
         try:
-            at = os.open(root, os.O_PATH | os.O_DIRECTORY)
+            top = at = os.open(root, os.O_PATH | os.O_DIRECTORY)
             opened.callback(os.close, at)
         except OSError:
             return "its storage domain is not mounted on this host"
@@ -62,7 +63,19 @@ def data_mistake(root: bytes, path: bytes, write: bool) -> str:
             elif not os.access(os.path.join(root, path), wanted):
                 wrong = "permission denied"
         except (FileNotFoundError, NotADirectoryError):
-            wrong = ABSENT
+            wrong = ABSENT if at != top or holds_something(root) else BARE
         except PermissionError:
             wrong = "permission denied"
     return wrong
+
+
+def holds_something(root: bytes) -> bool:
+    """Tell whether a storage domain is seen to be there; its mount point may be there without it.
+
+    Names with a dot in front prove nothing: such marks are put into mount points.
+    """
+    try:
+        with os.scandir(root) as entries:
+            return any(not entry.name.startswith(b".") for entry in entries)
+    except OSError:
+        return False

@@ -309,10 +309,14 @@ class SignalDone(Message, frozen=True, kw_only=True, tag="signal_done"):
 
 
 class UsageTaken(Message, frozen=True, kw_only=True, tag="usage_taken"):
-    """Answer to a ``UsageAsk``, in its order; None: the site does not know (yet)."""
+    """Answer to a ``UsageAsk``, in its order; None: the site does not know (yet).
+
+    ``again``: places of those of which it may know more later, as accounts or a folder were silent.
+    """
 
     ask_id: int
     used: tuple[MeasuredUse | None, ...]
+    again: tuple[int, ...] = ()
 
 
 class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):

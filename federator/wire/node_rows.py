@@ -25,6 +25,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gres: dict[str, int] = {}  # beside GPUs
     gres_alloc: dict[str, int] = {}
     reason: str = ""  # while it takes no jobs: the site's words why
+    reason_by: str = ""  # who gave it, and when; of an agent that knows it
+    reason_at_s: float = 0.0
     switch: str = ""  # leaf switch = rack; "" where the site has no topology, or of an older agent
 
 

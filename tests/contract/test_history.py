@@ -177,6 +177,39 @@ def test_a_site_that_does_not_know_is_asked_a_few_times(log: Log, url: str) -> N
     assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {}
 
 
+def test_a_part_of_what_was_used_is_kept_while_the_site_is_asked_for_the_rest(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    told = [
+        MeasuredUse(ready_s=3.0, gpu_util_frac=0.5),
+        MeasuredUse(cpu_s=1.0, gpu_util_frac=0.75),
+    ]
+    now_s = T0_S + 100
+    for use in told:
+        found = measured.due(reader(url), ["alpine"], now_s, 9)
+        measured.put(writer(url), found, [use], now_s, (0,) if use is told[0] else ())
+        now_s += 61
+    assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {
+        (FIRST_WORKLOAD_ID + 1, 1): MeasuredUse(ready_s=3.0, cpu_s=1.0, gpu_util_frac=0.75)
+    }
+    assert measured.due(reader(url), ["alpine"], now_s + 1e4, 9) == []
+
+
+def test_a_site_that_never_tells_the_rest_is_asked_a_few_times(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    now_s, asked, part = T0_S + 100, 0, MeasuredUse(ready_s=3.0)
+    while found := measured.due(reader(url), ["alpine"], now_s, 9):
+        measured.put(writer(url), found, [part], now_s, (0,))
+        now_s, asked = now_s + 3601, asked + 1
+    assert asked == measured.TRIES
+    assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {
+        (FIRST_WORKLOAD_ID + 1, 1): part
+    }
+
+
 def test_a_site_that_is_away_for_too_long_is_asked_no_more(log: Log, url: str) -> None:
     log.write(*life(1), *life(2, T0_S + measured.KEPT_S + 500))
     follow(log, url)

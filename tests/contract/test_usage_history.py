@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, event, select, text
 
 from federator.errors import InvalidRequest
 from federator.history import measured, retention, schema, supply
+from federator.history.database import put_rows, transaction
 from federator.history.follower import HistoryFollower
 from federator.history.usage_query import UsageQuestion, find, question_of
-from federator.history.usage_sums import count_some, uses_of
+from federator.history.usage_sums import count_some, counted_anew, uses_of
 from federator.model.event import LogRecord, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.site import Leave
@@ -43,6 +45,10 @@ from tests.fakes.long_log import long_log
 
 _H = WorkloadEvent
 DAY = int(T0_S * 1000) // DAY_MS
+_WAITING = text(
+    "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    " AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+)
 H32_MS = 32 * 1000  # GPU-milliseconds of a second of one attempt
 
 
@@ -158,6 +164,24 @@ def test_what_runs_counts_up_to_what_the_history_knows(log: Log, url: str) -> No
     assert row.sums["attempts"] == 1
 
 
+def test_an_attempt_that_ends_while_a_report_reads_counts_once(log: Log, url: str) -> None:
+    log.write(*life(1)[:4], submitted(9, T0_S + 100))
+    follow(log, url)
+    over = [changed(1, _H.COMPLETED, T0_S + 131, ended_at_s=T0_S + 130)]
+    engine = reader(url)
+
+    def ends(*of: Any) -> None:
+        if over and "FROM attempts LEFT OUTER JOIN measured" in of[2]:
+            log.write(over.pop())
+            follow(log, url)
+
+    event.listen(engine, "after_cursor_execute", ends)
+    question = UsageQuestion(first_day=DAY, end_day=DAY + 1, columns=with_prices(("user",)))
+    (values,) = find(engine, question).sums.values()
+    assert not over
+    assert values[MEASURES.index("unknown_gpu_ms")] == 80 * H32_MS
+
+
 def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, url: str) -> None:
     log.write(*life(1))
     follow(log, url)
@@ -171,6 +195,33 @@ def test_what_a_node_measured_is_added_once_however_often_it_is_told(log: Log, u
         assert row.sums["productive_gpu_ms"] == 40 * H32_MS
         assert (row.compute_frac, row.productive_frac) == (0.5, 40 / 60)
     assert kept(url) == made_anew(url)
+
+
+def test_two_writers_of_one_workload_do_not_undo_each_other(log: Log, url: str) -> None:
+    """The second has come as far as the first's lock when that one is done."""
+    log.write(*life(1))
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    first, second, waits = writer(url), writer(url), threading.Event()
+    event.listen(second, "before_cursor_execute", lambda *_: waits.set())
+    event.listen(second, "begin", lambda *_: waits.set())
+    half, whole = MeasuredUse(gpu_util_frac=0.5, ready_s=5.0), MeasuredUse(gpu_util_frac=1.0)
+    id_ = int(due[0].job.attempt.workload)
+    row = {"id": id_, "attempt": 1, **msgspec.structs.asdict(half)}
+    other = threading.Thread(target=measured.put, args=(second, due, [whole], T0_S + 1000))
+    with transaction(first) as connection:
+        with counted_anew(connection, {id_}):
+            put_rows(connection, schema.measured, iter([row]), replace=True)
+        other.start()
+        waits.wait(10)
+        if first.dialect.name == "postgresql":
+            with first.connect() as watch:
+                while not watch.execute(_WAITING).scalar_one():
+                    watch.rollback()
+    other.join()
+    assert kept(url) == made_anew(url)
+    (found,) = asked(url, "user").rows
+    assert found.sums["busy_gpu_ms"] == 60 * H32_MS
 
 
 def test_cpus_and_memory_are_those_that_slurm_gave_where_its_site_tells(log: Log, url: str) -> None:

@@ -120,7 +120,9 @@ class LoopbackAgent:
         self._lies = False
         self.keeps_claims = True  # an older agent does not
         self.keeps_wishes = True  # likewise
+        self.keeps_contiguous = True  # likewise
         self.keeps_data = True  # likewise
+        self.qos: frozenset[str] | None = None  # of its site; None: it does not say
         self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
@@ -135,6 +137,7 @@ class LoopbackAgent:
             self._slurm.holders(), {a: r.site_job_id for a, r in known.items()}
         )
         self._scheduler.update(nodes, visible, running=running)
+        self._scheduler.know_qos(self.qos)
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape
@@ -179,6 +182,7 @@ class LoopbackAgent:
                     freed=freed,
                     keeps_claims=self.keeps_claims,
                     keeps_wishes=self.keeps_wishes,
+                    keeps_contiguous=self.keeps_contiguous,
                     keeps_data=self.keeps_data,
                 )
                 return [swept, bids]
@@ -590,7 +594,8 @@ class Loopback:
 
     def _report(self, site: SiteName, agent: LoopbackAgent) -> None:
         report = agent.sweep()
-        if report.attempts or report.gone or report.complete or report.partitions:
+        is_new = report.attempts or report.gone or report.complete or report.partitions
+        if is_new or report.capacity is not None:
             self._last_report[site] = report
             self._send(site, agent, report)
 

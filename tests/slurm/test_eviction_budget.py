@@ -13,7 +13,7 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, ended_at_s, within
+from tests.slurm.federation import SOON_S, Row, Running, ended_at_s, within
 from tests.slurm.guests import (
     BUSY_S,
     DEAF,
@@ -110,9 +110,12 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
     within(
         30, lambda: "come free for it at cedar" in staged.run("fsqueue", "--why", str(gang)).stdout
     )
-    time.sleep(WINDOW_S / 4)
-    states = [row["state"] for row in staged.rows(*guests)]
-    assert states.count("RUNNING") == 6  # two have left, and nobody is on their nodes
+
+    def two_have_left() -> bool:
+        return [row["state"] for row in staged.rows(*guests)].count("RUNNING") == 6
+
+    within(30, two_have_left, SOON_S)
+    assert staged.row(gang)["state"] == "PENDING"  # nobody is on their nodes
     staged.kill()  # the claim is in the log
     staged.start()
     row, _ = start_of(staged, gang, 2 * WINDOW_S + 90.0)

@@ -247,7 +247,8 @@ def test_a_job_that_is_cancelled_ends_its_command_and_says_so(federation: Runnin
         login = layout.site("cedar").container
         done = shell(
             "alpine",
-            f"LOGIN={login}; (sleep 4; {end}) & fsrun {GPU['cedar']} sleep 300",
+            f"LOGIN={login}; (until fsqueue --me -h -o %T | grep -q RUNNING; do sleep 1; done;"
+            f" sleep 2; {end}) & fsrun {GPU['cedar']} sleep 200",
         )
         assert done.exit_status != 0
         id_ = ended(federation)["id"]

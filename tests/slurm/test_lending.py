@@ -92,7 +92,7 @@ def test_guests_start_by_a_forecast_and_a_planner_that_dies_or_hangs_stops_nothi
     told = lending.run("federator", "explain", str(guest)).stdout
     assert "8 GPUs lent from " in told
     assert "predicted free for 5 min" in told
-    assert "Lending:   on; plan of " in status(lending)
+    within(30, lambda: "Lending:   on; plan of " in status(lending))  # a busy planner is late
 
     planner.signal(signal.SIGKILL)
     within(3 * EXPIRES_S, lambda: "the last plan has expired" in status(lending))
@@ -144,4 +144,4 @@ def test_nonsense_is_refused_and_the_plan_in_force_stays(
     assert refused.message == (
         "lending plan: forecasts[0].tenant: expected a tenant of federation.yaml, found 'nobody'"
     )
-    assert "plan of " in status(lending)
+    within(30, lambda: "plan of " in status(lending))

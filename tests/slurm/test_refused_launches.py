@@ -72,7 +72,8 @@ def test_what_slurm_accepts_and_can_never_start_counts_as_a_refused_plan(
     federation: Running,
 ) -> None:
     """slurmctld refuses it at once, fails it with BadConstraints, or leaves it pending for ever."""
-    ids = [federation.submit(SCRIPT, *options) for options in (["--tmp=999999G"], ["-B", "9:9:9"])]
+    never = (["--ntasks-per-socket=99"], ["-N1", "-n4", "--ntasks-per-socket=1"])
+    ids = [federation.submit(SCRIPT, *options) for options in never]
 
     def refused(id_: int) -> set[str]:
         row = federation.row(id_)

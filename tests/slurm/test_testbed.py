@@ -65,7 +65,7 @@ def ssh(
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
         "BatchMode": "yes",
-        "ConnectTimeout": "5",
+        "ConnectTimeout": "15",
     }
     argv = ["ssh", "-F", "none", "-i", str(state.client_key(key_of or site.name))]
     argv += ["-p", str(state_dir.site_ports(state)[site.name])]
@@ -73,7 +73,7 @@ def ssh(
         argv += ["-o", f"{name}={setting}"]
     argv += [*more[:-1], f"{user}@127.0.0.1", *more[-1:]]
     return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=80, check=False
     )
 
 

@@ -101,6 +101,8 @@ def test_what_no_site_can_do_is_refused_with_why(federation: Running) -> None:
     assert "Invalid license specification" in refused(federation, "-L", "nosuch:1")
     assert "Invalid license specification" in refused(federation, "-L", "matlab:5")
     assert "Requested reservation is invalid" in refused(federation, "--reservation=nosuch")
+    assert "needs 9437184 MiB of TmpDisk" in refused(federation, "--tmp=9T")
+    assert "needs 9 sockets on one node, the largest has 2" in refused(federation, "-B", "9:9:9")
     said = refused(federation, "--deadline=now+1minute")
     assert "Requested time limit is invalid" in said
 
@@ -167,6 +169,13 @@ def test_jobs_hold_out_for_few_switches(federation: Running, site: str) -> None:
     federation.run("fscancel", str(waits))
     row = ran(federation, "-N5", "--switches=1@0:03", *elsewhere)
     assert len(row["node_names"]) == 5
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_jobs_have_nodes_that_follow_each_other(federation: Running, site: str) -> None:
+    elsewhere = ("-x", f"{others(site)},{site}-g[2,6]", "--gres=gpu:1")
+    row = ran(federation, "-N3", "--contiguous", *elsewhere)
+    assert sorted(row["node_names"]) == [f"{site}-g{k}" for k in (3, 4, 5)]
 
 
 @pytest.mark.parametrize("site", SITES)

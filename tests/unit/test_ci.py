@@ -9,7 +9,7 @@ import yaml
 
 from federator.testbed.layout import REPOSITORY
 
-# fast is a part of unit, all is all of them, and bench asserts nothing.
+# fast is a part of unit, all is all of them, bench asserts nothing, explore runs at night.
 ELSEWHERE = {"fast", "all", "bench", "explore"}
 
 
@@ -24,6 +24,12 @@ def test_every_tier_runs() -> None:
     (tiers,) = re.findall(r"usage: \./test \[([a-z |]+)\]", usage)
     run = set(workflow()["jobs"]["ubuntu"]["strategy"]["matrix"]["tier"])
     assert run == set(tiers.split(" | ")) - ELSEWHERE
+
+
+def test_laws_are_explored_every_night() -> None:
+    explore = workflow()["jobs"]["explore"]
+    assert explore["if"] == "github.event_name == 'schedule'"
+    assert explore["steps"][-1] == {"run": "./test explore"}
 
 
 def test_it_may_only_read() -> None:

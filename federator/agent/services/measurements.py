@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,15 @@ from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
+
+FOLDERS_TAKE_S: Final = 30.0  # all of them; an answer after 120 s is of no use to the daemon
+
+
+class _Progress(NamedTuple):
+    """What folders have told, and of which attempts one did not answer in time."""
+
+    seen: dict[AttemptId, CheckpointStatus]
+    silent: set[AttemptId]
 
 
 class Measurements:
@@ -39,22 +49,34 @@ class Measurements:
         self._spool = spool
         self._send = send
         self._turn = asyncio.Lock()
+        self._newest: UsageAsk | None = None
         self._answered: set[int] = set()  # jobs whose reports go once the daemon asks about others
 
     async def tell(self, ask: UsageAsk) -> None:
-        """Answer; of what cannot be asked now nothing is known."""
+        """Answer; of what cannot be asked now nothing is known.
+
+        The daemon takes only the answer to what it asked last.
+        """
+        self._newest = ask
         async with self._turn:
+            if self._newest is not ask:
+                return
             asked = {job.site_job_id for job in ask.jobs}
             await self._spool.remove_usage(self._answered - asked)
             accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
             progress = await self._progress_of(ask.jobs)
-            self._answered = asked
         used = tuple(
-            _with_progress(_joined(use, nodes, job), progress.get(job.attempt), job)
+            _with_progress(_joined(use, nodes, job), progress.seen.get(job.attempt), job)
             for use, job in zip(accounts, ask.jobs, strict=True)
         )
-        self._send(UsageTaken(ask_id=ask.ask_id, used=used))
+        again = tuple(
+            k
+            for k, (use, job) in enumerate(zip(accounts, ask.jobs, strict=True))
+            if use is None or job.attempt in progress.silent
+        )
+        self._answered = asked - {ask.jobs[k].site_job_id for k in again}
+        self._send(UsageTaken(ask_id=ask.ask_id, used=used, again=again))
 
     async def _by_accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
         try:
@@ -62,20 +84,29 @@ class Measurements:
         except SiteUnavailable:
             return (None,) * len(jobs)
 
-    async def _progress_of(
-        self, jobs: Collection[EndedJob]
-    ) -> Mapping[AttemptId, CheckpointStatus]:
+    async def _progress_of(self, jobs: Collection[EndedJob]) -> _Progress:
         """The notes that jobs have left of their steps and saves; a folder may not answer."""
         by_user: dict[str, list[EndedJob]] = {}
         for job in jobs:
             if job.checkpoint_dir:
                 by_user.setdefault(job.user, []).append(job)
-        found: dict[AttemptId, CheckpointStatus] = {}
-        for user, theirs in by_user.items():
-            with suppress(FederatorError):
-                seen = await self._folders.read_checkpoint_status(user, theirs)
-                found |= zip((job.attempt for job in theirs), seen, strict=False)
+        found = _Progress({}, {job.attempt for theirs in by_user.values() for job in theirs})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLDERS_TAKE_S):
+                for user, theirs in by_user.items():
+                    await self._look(user, theirs, found)
         return found
+
+    async def _look(self, user: str, theirs: list[EndedJob], found: _Progress) -> None:
+        attempts = [job.attempt for job in theirs]
+        try:
+            seen = await self._folders.read_checkpoint_status(user, theirs)
+        except SiteUnavailable:
+            return
+        except FederatorError:  # nor will it be allowed the next time
+            seen = []
+        found.seen.update(zip(attempts, seen, strict=False))
+        found.silent.difference_update(attempts)
 
 
 def _with_progress(

@@ -106,6 +106,8 @@ def _node_row(node: Node, partitions: tuple[str, ...]) -> NodeRow:
         gres=dict(node.gres),
         gres_alloc=dict(node.gres_alloc),
         reason=node.drain_reason,
+        reason_by=node.drained_by,
+        reason_at_s=node.drained_at_s,
         switch=node.switch,
     )
 

@@ -88,4 +88,9 @@ class _Nodes:
         return replace(found[0], apart=apart)
 
     def _room(self) -> FreeCapacity:
-        return FreeCapacity(self.nodes, self.empty.fabric, licenses=self.empty.licenses)
+        return FreeCapacity(
+            self.nodes,
+            self.empty.fabric,
+            licenses=self.empty.licenses,
+            order=self.empty.order,
+        )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from federator.model.constraint import Expression, Way, holds
 from federator.model.gres import Gres, covers
 from federator.model.mappings import NOTHING
+from federator.model.node_shape import ANY_SHAPE, NodeShape
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
@@ -160,6 +161,7 @@ class Kind(NamedTuple):
     every: Expression | None = None  # that features of each node satisfy
     exclude: tuple[str, ...] = ()
     within: tuple[str, ...] = ()
+    shape: NodeShape = ANY_SHAPE
 
     @classmethod
     def of(cls, job: Job, partition: str, way: Way) -> Kind:
@@ -178,6 +180,7 @@ class Kind(NamedTuple):
             way.every,
             job.exclude,
             job.within,
+            job.shape,
         )
 
     def gpus_do(self, node: Node) -> bool:
@@ -188,6 +191,11 @@ class Kind(NamedTuple):
             and node.gpu_mem_gib >= self.min_gpu_mem_gib
             and (not self.nvlink or node.nvlink or NVLINK in node.features)
         )
+
+    def is_enough(self, node: Node) -> bool:
+        """Tell whether a node has the gres, and is built as it must be, as far as is known."""
+        holds_gres = not self.gres or covers(dict(node.gres), self.gres)
+        return holds_gres and (node.shape is None or node.shape.holds(self.shape))
 
 
 class NodesOfKind(list[FreeNode]):
@@ -288,6 +296,8 @@ class FreeCapacity:
         fabric: how they are connected; by default every leaf switch hangs on one spine.
         mix: what has been asked for lately, to judge what a plan leaves free.
         licenses: those that are free at the site, by name.
+        order: the place of each node, by name, among all nodes of the site; by default ``nodes``
+            are all of them.
     """
 
     def __init__(
@@ -296,8 +306,10 @@ class FreeCapacity:
         fabric: Fabric | None = None,
         mix: RequestMix | None = None,
         licenses: Mapping[str, int] = NOTHING,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         self.nodes = [FreeNode.of(node) for node in nodes]
+        self.order = order or {f.node.name: k for k, f in enumerate(self.nodes)}
         self.by_name = {f.node.name: f for f in self.nodes}
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
@@ -425,8 +437,8 @@ class FreeCapacity:
             found = [f for f in found if holds(kind.every, f.node.features)]
             if not found:
                 return ReasonCode.NO_FEATURE
-        if kind.gres:
-            found = [f for f in found if covers(dict(f.node.gres), kind.gres)]
+        if kind.gres or kind.shape != ANY_SHAPE:
+            found = [f for f in found if kind.is_enough(f.node)]
             if not found:
                 return ReasonCode.NODE_TOO_SMALL
         return found

@@ -50,18 +50,20 @@ class _Wishes(NamedTuple):
     within: frozenset[str]  # empty: any nodes
     reservation: tuple[str, ...]  # its nodes are not those of others
     switches: int  # 0: any number
+    contiguous: bool
 
     def imply(self, other: _Wishes) -> bool:
         """As of ``_Profile``."""
         return (
             (not self.switches or self.switches >= other.switches > 0)
+            and self.contiguous <= other.contiguous
             and (not self.within or self.within >= other.within > frozenset())
             and self.reservation == other.reservation
             and (not self.licenses or covers(dict(other.licenses), self.licenses))
         )
 
 
-_NO_WISHES: Final = _Wishes((), frozenset(), (), 0)
+_NO_WISHES: Final = _Wishes((), frozenset(), (), 0, contiguous=False)
 
 
 class _Profile(NamedTuple):
@@ -77,7 +79,7 @@ class _Profile(NamedTuple):
     exact_nodes: int  # over which totals spread, or of which some are asked for; else 0
     tensor_parallel: int
     cpus_together: int  # of a total they come in whole ones of so many; else 0
-    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
+    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink; shape
     gres: Gres
     wishes: _Wishes  # of most jobs the same object
 
@@ -101,9 +103,10 @@ class _Profile(NamedTuple):
 
 
 def _wishes(job: Job) -> _Wishes:
-    if not (job.licenses or job.within or job.reservation or job.switches):
+    if not (job.licenses or job.within or job.reservation or job.switches or job.contiguous):
         return _NO_WISHES
-    return _Wishes(job.licenses, frozenset(job.within), job.reservation, job.switches)
+    within = frozenset(job.within)
+    return _Wishes(job.licenses, within, job.reservation, job.switches, job.contiguous)
 
 
 def _profile(job: Job) -> _Profile:
@@ -131,6 +134,7 @@ def _profile(job: Job) -> _Profile:
             max(job.cpus, cpus_per_node * nodes),
             job.min_gpu_mem_gib if job.total_gpus else 0.0,
             job.nvlink if job.total_gpus else False,
+            *job.shape,
         ),
         gres=job.gres,
         wishes=_wishes(job),
@@ -230,16 +234,23 @@ def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> 
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
     What was said of several jobs, or of something that has no number, stays as it was but for the
-    names; when the other could start, or what it could have instead, is not said of these, unless
+    names, which are those of another user's jobs: where the numbers of jobs differ there are none.
+    When the other could start, or what it could have instead, is not said of these, unless
     they ask for the very same.
     """
     if jobs == known_jobs:
         return renamed(jobs, known_jobs, refusal)
     if len(jobs) != 1:
         other = Refusal(kind=refusal.kind, reasons=refusal.reasons)
-        return renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else other
+        return (
+            renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else _nameless(other)
+        )
     reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
+
+
+def _nameless(refusal: Refusal) -> Refusal:
+    return replace(refusal, reasons=tuple([replace(r, job="", apart=()) for r in refusal.reasons]))
 
 
 def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
@@ -252,8 +263,6 @@ def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) ->
 
 def reason_renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], reason: Reason) -> Reason:
     """As ``renamed``, of one reason."""
-    if len(jobs) == 1 and jobs[0].name == known_jobs[0].name:
-        return reason
     names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
     return _described(names, reason)
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from federator.model.constraint import Way, ways_of
+from federator.model.node_shape import largest
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
+from federator.sched.bid.contiguous_nodes import contiguous
 from federator.sched.bid.few_switches import under_few_switches
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
 from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
@@ -182,6 +184,8 @@ def _option_among(
     chosen = choose(job, nodes, room.fabric, way)
     if job.switches and not isinstance(chosen, Reason):
         chosen = under_few_switches(job, nodes, chosen, room.fabric, way)
+    if job.contiguous and not isinstance(chosen, Reason):
+        chosen = contiguous(job, nodes, chosen, room, way)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 
@@ -229,7 +233,8 @@ def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitabl
             code=found, job=job.name, unit="GPUs", needed=job.total_gpus, detail=hardware(job)
         )
     if found is ReasonCode.NODE_TOO_SMALL:
-        return _without_gres(job, room.nodes_in((partition,)))
+        nodes = room.nodes_in((partition,))
+        return _built_too_small(job, nodes) or _without_gres(job, nodes)
     if found is ReasonCode.NODE_FAILED:
         return Reason(code=found, job=job.name, detail=",".join(job.avoid))
     if isinstance(found, ReasonCode):
@@ -246,6 +251,17 @@ def _suitable(job: Job, room: FreeCapacity, partition: str, way: Way) -> Suitabl
             code=ReasonCode.TOO_FEW_NODES, job=name, needed=needed, unit="nodes", apart=(name,)
         )
     return found
+
+
+def _built_too_small(job: Job, nodes: Sequence[FreeNode]) -> Reason | None:
+    """The part of a node, as sockets, of which none has so much; None: it is not that."""
+    shapes = [f.node.shape for f in nodes if f.node.shape is not None]
+    lack = largest(shapes).lack(job.shape)
+    if lack is None or len(shapes) < len(nodes):
+        return None
+    unit, wanted, most = lack
+    code = ReasonCode.NODE_TOO_SMALL
+    return Reason(code=code, job=job.name, needed=wanted, free=most, unit=unit)
 
 
 def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:

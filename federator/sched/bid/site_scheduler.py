@@ -39,10 +39,14 @@ from federator.sched.bid.holds import Holds
 from federator.sched.bid.known_terms import KnownTerms
 from federator.sched.bid.reservation import Ending, KnownEndings, endings_of
 from federator.sched.bid.running_jobs import Occupants
-from federator.sched.bid.workload_plan import anywhere, never_fits
+from federator.sched.bid.workload_plan import anywhere, never_fits, no_such_qos
 
 
-def capacity_of(nodes: Iterable[Node], licenses: Iterable[SiteLicense] = ()) -> Capacity:
+def capacity_of(
+    nodes: Iterable[Node],
+    licenses: Iterable[SiteLicense] = (),
+    qos: Collection[str] | None = None,
+) -> Capacity:
     """The site as if every node were up, well and idle, and every partition open."""
     empty = (
         replace(
@@ -55,12 +59,18 @@ def capacity_of(nodes: Iterable[Node], licenses: Iterable[SiteLicense] = ()) -> 
             partitions=n.partitions + n.closed_partitions,
             closed_partitions=(),
             drain_reason="",
+            drained_by="",
+            drained_at_s=0.0,
             reserved=False,
             features=tuple(name for name in n.features if name != SINGLE_NODE),
         )
         for n in nodes
     )
-    return Capacity(nodes=tuple(empty), licenses=totals(licenses))
+    return Capacity(
+        nodes=tuple(empty),
+        licenses=totals(licenses),
+        qos=None if qos is None else tuple(sorted(qos)),
+    )
 
 
 def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
@@ -103,6 +113,7 @@ class SiteScheduler:
         self._endings = KnownEndings(self._endings_by)  # of all of these
         self._claims: tuple[SiteClaim, ...] = ()  # of the last message
         self.licenses: tuple[SiteLicense, ...] = ()
+        self._qos: frozenset[str] | None = None
         self.windows: tuple[SiteWindow, ...] = ()  # that were on, or to come, when last looked
 
     def update(
@@ -166,6 +177,12 @@ class SiteScheduler:
                 self._room.licenses[now.name] += now.free - before.free
             more = any(now.free > then.free for then, now in zip(had, licenses, strict=True))
             (self._has_freed if more else self._has_changed)()
+
+    def know_qos(self, names: frozenset[str] | None) -> None:
+        """Take over the QOS of the site; None: it does not say."""
+        if names != self._qos:
+            self._qos = names
+            self._rebuild()
 
     def _close(self, windows: tuple[SiteWindow, ...]) -> None:
         if windows != self.windows:
@@ -371,18 +388,20 @@ class SiteScheduler:
         return endings_of(self._room, self._occupants, self._local, held, predicted)
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
-        return never_fits(anywhere(jobs), self._empty, self.partitions)
+        refusal = no_such_qos(jobs, self.capacity.qos)
+        return refusal or never_fits(anywhere(jobs), self._empty, self.partitions)
 
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
         self._has_freed()
-        capacity = capacity_of(self.nodes, self.licenses)
+        capacity = capacity_of(self.nodes, self.licenses, self._qos)
         if capacity != self.capacity:
             self.capacity = capacity
             self._empty = FreeCapacity(capacity.nodes, licenses=capacity.licenses)
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
-        self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses))
+        order = {node.name: k for k, node in enumerate(self.nodes)}
+        self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses), order)
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -137,10 +137,33 @@ def _place_in_order(
 
 
 def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """The jobs, on whatever nodes."""
-    if not any(job.avoid or job.within or job.switches for job in jobs):
-        return jobs
-    return tuple(replace(job, avoid=(), within=(), switches=0) for job in jobs)
+    """The jobs, on whatever nodes; in a row only where every row is tried."""
+    bare = tuple(map(_anywhere, jobs))
+    return jobs if bare == jobs else bare
+
+
+def _anywhere(job: Job) -> Job:
+    not_all_tried = job.contiguous and bool(job.gpus or job.cpus or job.constraint)
+    if not (job.avoid or job.within or job.switches or not_all_tried):
+        return job
+    in_a_row = job.contiguous and not not_all_tried
+    return replace(job, avoid=(), within=(), switches=0, contiguous=in_a_row)
+
+
+def no_such_qos(jobs: Sequence[Job], known: Collection[str] | None) -> Refusal | None:
+    """Refuse for good a QOS that the site does not have; None where it does not say which it has.
+
+    Slurm makes no difference between capitals and small letters. Of several in one value
+    (26.05) one that is known is enough here: sbatch judges the others.
+    """
+    if known is None:
+        return None
+    names = {name.lower() for name in known}
+    for job in jobs:
+        if job.qos and names.isdisjoint(job.qos.lower().split(",")):
+            reason = Reason(code=ReasonCode.NO_QOS, job=job.name, detail=job.qos)
+            return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+    return None
 
 
 def never_fits(

@@ -8,7 +8,12 @@ from functools import partial
 from federator.model.site_message import BidsMade
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.availability import without_drained
-from federator.sched.passes.bid_validation import Validation, without_data, without_wishes
+from federator.sched.passes.bid_validation import (
+    Validation,
+    without_contiguous,
+    without_data,
+    without_wishes,
+)
 from federator.sched.passes.held import Holding
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.transaction import Transaction
@@ -42,6 +47,8 @@ class BidIntake:
         validated = self._validation.validated(came.answers, asked)
         if not came.keeps_wishes:
             validated = without_wishes(validated, asked)
+        if not came.keeps_contiguous:
+            validated = without_contiguous(validated, asked)
         if not came.keeps_data:
             validated = without_data(validated, partial(_uses_data, turn))
         answers = without_drained(validated, turn.ledger, site)

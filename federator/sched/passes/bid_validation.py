@@ -79,6 +79,13 @@ def without_wishes(
     return _without(answers, lambda id_: needs_wishes(jobs_of(id_)))
 
 
+def without_contiguous(
+    answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
+) -> list[SiteAnswer]:
+    """As ``without_wishes``, of one that knows no nodes that have to follow each other."""
+    return _without(answers, lambda id_: any(job.contiguous for job in jobs_of(id_)))
+
+
 def without_data(
     answers: Iterable[SiteAnswer], uses_data: Callable[[WorkloadId], bool]
 ) -> list[SiteAnswer]:

@@ -16,6 +16,7 @@ from federator.model.window import SiteWindow
 from federator.model.workload import Job, SiteName
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.workload_plan import never_fits as never_fits_empty
+from federator.sched.bid.workload_plan import no_such_qos
 
 MOST_GPUS: Final = 1024  # of a node that is believed
 MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
@@ -78,7 +79,9 @@ class SiteView:
         if asked not in self._never:
             if len(self._never) >= MOST_KNOWN:
                 self._never.clear()
-            self._never[asked] = never_fits_empty(asked, self.empty, self.partitions)
+            known = None if self._capacity is None else self._capacity.qos
+            refusal = no_such_qos(asked, known)
+            self._never[asked] = refusal or never_fits_empty(asked, self.empty, self.partitions)
         return self._never[asked]
 
     def answered(self, user: str, answer: SiteAnswer) -> bool:

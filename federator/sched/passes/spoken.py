@@ -26,21 +26,21 @@ class Spoken:
 
     def __init__(self) -> None:
         self._of_shape: dict[int, OfShape] = {}
-        self._asked_by: dict[int, tuple[Reason, Sequence[Job]]] = {}  # by ``id`` of the reason
+        self._asked_by: dict[int, Sequence[Job]] = {}  # the same shapes
+        self._last = 0  # the shape that was asked for last
 
     def of(self, number: int, jobs: Sequence[Job], look_up: Callable[[], OfShape]) -> OfShape:
         """What the sites say of a shape; those that have to be asked say nothing."""
-        known = self._of_shape.get(number)
-        if known is None:
-            known = self._of_shape[number] = look_up()
-            for refusal in known.refusals.values():
-                reason = refusal.reasons[0]
-                self._asked_by[id(reason)] = reason, jobs
-        return known
+        self._last = number
+        if number not in self._of_shape:
+            self._of_shape[number], self._asked_by[number] = look_up(), jobs
+        return self._of_shape[number]
 
     def in_terms_of(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
-        """A main reason, in the names of these jobs, if it was said of a shape."""
-        _, others = self._asked_by.get(id(reason), (None, None))
+        """A main reason of whoever was asked for last, in the names of these, its jobs."""
+        others = self._asked_by.get(self._last)
         if reason is None or others is None or others is jobs:
             return reason
-        return reason_renamed(jobs, others, reason)
+        said = self._of_shape[self._last].refusals.values()
+        is_said = any(reason is refusal.reasons[0] for refusal in said)
+        return reason_renamed(jobs, others, reason) if is_said else reason

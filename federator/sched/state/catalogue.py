@@ -6,6 +6,7 @@ mounts is configured, not logged.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -39,11 +40,13 @@ class Catalogue:
     Attributes:
         sets: of each name the versions, the one that was added first at the beginning.
         usage: of each storage domain, by tenant.
+        owned: how many each user has, every version counted.
     """
 
     def __init__(self) -> None:
         self.sets: dict[str, dict[str, DataSet]] = {}
         self.usage: dict[str, dict[TenantName, DomainUse]] = {}
+        self.owned: Counter[str] = Counter()
         self._domains: Mapping[str, StorageDomain] = NOTHING
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
@@ -63,7 +66,7 @@ class Catalogue:
             yield from versions.values()
 
     def __len__(self) -> int:
-        return sum(map(len, self.sets.values()))
+        return self.owned.total()
 
     def find(self, name: str, version: str = "") -> DataSet | None:
         """A data set; without a version the one of that name that was added last."""
@@ -165,6 +168,9 @@ class Catalogue:
         self._count(of, 1)
 
     def _count(self, of: DataSet, times: int) -> None:
+        self.owned[of.owner] += times
+        if not self.owned[of.owner]:
+            del self.owned[of.owner]
         for replica in of.replicas:
             tenants = self.usage.setdefault(replica.domain, {})
             use = tenants.setdefault(of.tenant, DomainUse())

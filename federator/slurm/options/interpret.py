@@ -67,6 +67,7 @@ from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.reservation_option import reservation
+from federator.slurm.options.shape_options import least_shape
 from federator.slurm.options.signal_option import read_signal
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
 from federator.slurm.options.switches_option import switches
@@ -528,7 +529,7 @@ def _job(given: _Given, name: str) -> Job:
 
 
 def _with_what_sites_have(job: Job, given: _Given) -> Job:
-    """The job with its wishes for what only sites know: licences, reservations, switches."""
+    """The job with its wishes for what only sites know, as licences, and the order of nodes."""
     together = switches(given.text("switches"))
     return replace(
         job,
@@ -536,6 +537,9 @@ def _with_what_sites_have(job: Job, given: _Given) -> Job:
         reservation=reservation(given.text("reservation")),
         switches=together.most,
         switch_wait_s=together.wait_s if together.most else inf,
+        qos=given.text("qos") or "",
+        shape=least_shape(given.text),
+        contiguous="contiguous" in given and job.nodes != 1,
     )
 
 

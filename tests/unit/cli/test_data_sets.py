@@ -175,7 +175,7 @@ def test_a_file_is_added_some_hundred_at_a_time(
     file = tmp_path / "sets.yaml"
     file.write_text(
         "data_sets:\n"
-        "- {name: a, version: 2, size: 1K, class: replica, at: {west: x/a}}\n"
+        "- {name: a, version: '2', size: 1K, class: replica, at: {west: x/a}}\n"
         "- {name: b, sharing: all}\n"
         "- {name: c, owner: eve, tenant: nlp, size: 7, files: 1}\n"
     )
@@ -233,6 +233,21 @@ def test_a_file_that_is_wrong_says_where(run: Run, tmp_path: Path, text: str, wo
         run(DONE, "import", str(file))
     assert words in str(raised.value)
     assert str(file) in str(raised.value)
+
+
+@pytest.mark.parametrize("version", ["1.10", "010", "12:30", "2024-01-02", "2", "yes", "", "[a]"])
+def test_a_version_that_yaml_would_change_has_to_be_quoted(
+    run: Run, tmp_path: Path, version: str
+) -> None:
+    file = tmp_path / "sets.yaml"
+    file.write_text(f"data_sets:\n- name: a\n  version: {version}\n")
+    with pytest.raises(InvalidRequest, match=r"a: YAML takes its version for .* quote it"):
+        run(DONE, "import", str(file))
+    file.write_text(f"data_sets:\n- name: a\n  version: '{version}'\n")
+    asked, _ = run(DONE, "import", str(file))
+    (call,) = asked
+    assert isinstance(call, DataCall)
+    assert call.sets[0].version == version
 
 
 def test_sizes_are_read_and_shown_in_powers_of_1024() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from federator.cli import data, data_questions, data_sets
+from federator.cli import data, data_questions, data_sets, data_verify
 from federator.cli.data_digest import tree_digest
 from federator.errors import InvalidRequest
 from federator.model.dataset import DataClass, DataReplica, DataSet
@@ -125,6 +126,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
             for name, at, folder in (
                 ("west", "alpine", "w"),
                 ("disk", "alpine", "d"),
+                ("bare", "alpine", "b"),
                 ("east", "cedar", "e"),
             )
         )
@@ -159,12 +161,13 @@ def test_a_replica_that_is_read_is_sealed_with_what_it_holds(run: Run, tree: Pat
     assert f"wiki@1 in west is sealed: 7 files, {found.size_bytes} B, {found.digest}" in text
 
 
-def test_a_replica_that_differs_from_the_first_is_lost(
+def test_a_replica_that_has_not_the_digest_of_the_catalogue_is_lost(
     run: Run, tree: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "d" / "set").mkdir(parents=True)
     (tmp_path / "d" / "set" / "B").write_text("other")
-    changes, text, status = run(data_set("west", "disk"))
+    known = tree_digest(os.fsencode(tree)).digest
+    changes, text, status = run(data_set("west", "disk", digest=known))
     assert [(c.verb, c.sets[0].at[0].domain) for c in changes] == [
         ("seal", "west"),
         ("lose", "disk"),
@@ -173,8 +176,48 @@ def test_a_replica_that_differs_from_the_first_is_lost(
     assert "wiki@1 in disk is lost: its digest is sha256tree:" in text
 
 
+def test_of_copies_that_differ_none_is_lost_while_no_digest_is_known(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d" / "set").mkdir(parents=True)
+    (tmp_path / "d" / "set" / "B").write_text("other")
+    told: list[DataCall] = []
+    monkeypatch.setattr(data_verify, "ask_to_change", told.append)
+    with pytest.raises(InvalidRequest, match="the copies of wiki@1 differ") as raised:
+        run(data_set("west", "disk"))
+    for folder in (tree, tmp_path / "d" / "set"):
+        assert tree_digest(os.fsencode(folder)).digest in str(raised.value)
+    assert not told
+
+
+def test_copies_that_agree_give_the_digest_and_one_that_is_gone_is_lost(
+    run: Run, tree: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "d" / "another").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    shutil.copytree(tree, tmp_path / "b" / "set")
+    changes, _, status = run(data_set("west", "disk", "bare"))
+    assert [(c.verb, c.sets[0].at[0].domain) for c in changes] == [
+        ("seal", "west"),
+        ("lose", "disk"),
+        ("seal", "bare"),
+    ]
+    assert status == 1
+
+
+@pytest.mark.usefixtures("tree")
+def test_nothing_is_told_while_one_of_the_copies_cannot_be_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[DataCall] = []
+    monkeypatch.setattr(data_verify, "ask_to_change", told.append)
+    with pytest.raises(InvalidRequest, match="disk: its storage domain is not mounted"):
+        run(data_set("west", "disk"))
+    assert not told
+
+
 def test_a_replica_that_is_gone_is_lost(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "another").mkdir(parents=True)
     changes, text, status = run(data_set("west"), "--json")
     assert [change.verb for change in changes] == ["lose"]
     (row,) = json.loads(text)["replicas"]
@@ -183,9 +226,11 @@ def test_a_replica_that_is_gone_is_lost(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_what_cannot_be_told_is_an_error_and_changes_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
     for of, words, site, message in (
         (data_set("east"), (), "alpine", "no replica in a storage domain that alpine mounts"),
         (data_set("disk"), (), "alpine", "its storage domain is not mounted"),
+        (data_set("bare"), (), "alpine", "as if it were not mounted"),
         (data_set("west"), (), "", "run it at a site, or say --site"),
         (data_set("west", kind=DataClass.SCRATCH), (), "alpine", "it has no seal"),
         (data_set("west", digest="md5:" + "0" * 32), (), "alpine", "has a digest of md5"),

@@ -273,6 +273,31 @@ def test_a_command_that_failed_waits_for_no_daemon_that_is_away(
     assert len(asked) <= session.SETTLES_S / session.FIRST_POLLS_S + 2
 
 
+def test_whoever_waits_no_more_for_the_end_of_the_job_cancels_it(
+    federation: Federation, ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C after the command has ended; while it runs the signal is the command's own."""
+    ssh("exit 1")
+    federation.states = [how("RUNNING", left_s=60.0)] * 99
+
+    def interrupted(_seconds: float) -> None:
+        if ended:
+            signal.raise_signal(signal.SIGINT)
+
+    ended: list[int] = []
+    use = session.Session.use
+
+    def noted(*args: object, **more: object) -> int:
+        status = use(*args, **more)  # type: ignore[arg-type]
+        ended.append(status)
+        return status
+
+    monkeypatch.setattr(session.Session, "use", noted)
+    monkeypatch.setattr("federator.cli.session.time.sleep", interrupted)
+    assert run_fsrun("false") == 130
+    assert federation.was_cancelled
+
+
 def test_one_that_starts_again_elsewhere_is_over_for_its_command(
     federation: Federation,
     ssh: Callable[[str], None],

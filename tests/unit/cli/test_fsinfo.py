@@ -13,6 +13,7 @@ from msgspec import structs
 
 from federator.cli import fsinfo, node_table
 from federator.cli.node_columns import COLUMNS
+from federator.cli.text import clock
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
@@ -28,6 +29,8 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
+
+AT_S = 1_795_317_338.0
 
 
 def node(name: str, state: str = "idle", **changes: Any) -> NodeRow:
@@ -53,7 +56,7 @@ ALPINE = SiteNodes(
         node("a4", "allocated", cpus_alloc=64, gpus_alloc=8),
         node("a5", "drained", reason="fan broken"),
         node("a6", "drained", reason="fan broken", cpus_alloc=8),
-        node("a7", "down", reason="gone"),
+        node("a7", "down", reason="gone", reason_by="root", reason_at_s=AT_S),
         node("c1", gpus=0, gpu_type="", features=(), cpus=128, partitions=("cpu",)),
     ),
     partitions=(
@@ -251,7 +254,7 @@ def test_reasons_are_those_of_nodes_out_of_use(run: Run) -> None:
     assert done.words == [
         ["REASON", "USER", "TIMESTAMP", "CLUSTER", "NODELIST"],
         ["fan", "broken", "Unknown", "Unknown", "alpine", "a[5-6]"],
-        ["gone", "Unknown", "Unknown", "alpine", "a7"],
+        ["gone", "root", clock(AT_S), "alpine", "a7"],
     ]
 
 

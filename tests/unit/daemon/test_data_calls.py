@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from federator.config import FederationConfig
-from federator.daemon.data_calls import domain_rows
+from federator.daemon.callers import Caller
+from federator.daemon.data_calls import data_asked, domain_rows
+from federator.errors import InvalidRequest
 from federator.model.data_use import DataUse
 from federator.model.dataset import (
     DataClass,
@@ -20,6 +22,7 @@ from federator.model.dataset import (
 )
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.lifecycle import WorkloadState
+from federator.model.message import DataAsked
 from federator.model.workload import Workload
 from federator.sched.state.rules import Rules
 from federator.wire.client_protocol import ErrorKind, ErrorReply
@@ -148,6 +151,55 @@ def test_what_cannot_be_is_refused_with_its_reason(
 ) -> None:
     assert words in refusal(desk, DataVerb.ADD, given(**wrong))
     assert not len(desk.federation.federation.ledger.catalogue)
+
+
+# ---- how many ----
+
+
+def limited(**policy: int) -> tuple[Desk, FederationConfig]:
+    config = FederationConfig.model_validate(
+        WITH_STORAGE.model_dump(mode="json", exclude_unset=True) | {"policy": policy}
+    )
+    rules = Rules(storage=config.rules.storage)
+    return Desk(Loopback({"alpine": rack("a", 2)}, rules), config), config
+
+
+def asked_by_operator(desk: Desk, config: FederationConfig, *sets: DataGiven) -> DataAsked:
+    catalogue = desk.federation.federation.ledger.catalogue
+    call = DataCall(verb=DataVerb.ADD.value, sets=sets)
+    return data_asked(call, Caller(user="root", operator=True), 1, config, catalogue)
+
+
+def test_a_user_adds_no_more_data_sets_than_the_limit_but_changes_those_there() -> None:
+    desk, config = limited(max_data_sets_per_user=2)
+    add(desk, given(), given(version="2"))
+    words = "ada has 2 data sets, and policy.max_data_sets_per_user lets a user have 2"
+    assert words in refusal(desk, DataVerb.ADD, given(version="3"))
+    assert "3 more: bob has 0" in refusal(
+        desk, DataVerb.ADD, *(given(name) for name in "xyz"), user="bob"
+    )  # all of a request counts
+    add(desk, given(version="2", sharing=DataSharing.ALL))
+    change(desk, DataVerb.REMOVE, DataGiven(name="a", version="1"))
+    add(desk, given(version="3"))
+    assert words in refusal(desk, DataVerb.ADD, given("b"))
+    assert asked_by_operator(desk, config, given("b", owner="ada"))
+
+
+def test_the_catalogue_has_no_more_than_its_limit_whoever_adds() -> None:
+    desk, config = limited(max_data_sets=1)
+    add(desk, given())
+    words = "1 more: the catalogue has 1 data sets, and policy.max_data_sets lets it have 1"
+    assert words in refusal(desk, DataVerb.ADD, given("b"), user="bob")
+    with pytest.raises(InvalidRequest, match=words):
+        asked_by_operator(desk, config, given("b", owner="bob"))
+
+
+def test_saying_again_how_a_data_set_is_shared_is_no_record(desk: Desk) -> None:
+    add(desk, given(sharing=DataSharing.ALL))
+    records = len(desk.federation.log)
+    add(desk, given(sharing=DataSharing.ALL))
+    add(desk, DataGiven(name="a", sharing=DataSharing.ALL))
+    assert len(desk.federation.log) == records
 
 
 # ---- who may ----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -35,6 +35,7 @@ class History:
     def __init__(self, *due: Unmeasured) -> None:
         self.list = list(due)
         self.kept: list[tuple[list[Unmeasured], Sequence[MeasuredUse | None]]] = []
+        self.again: Collection[int] = ()
         self.away = False
 
     async def unmeasured(self, sites: list[str], most: int) -> list[Unmeasured]:
@@ -43,10 +44,14 @@ class History:
         return [each for each in self.list if each.site in sites][:most]
 
     async def put_measured(
-        self, asked: list[Unmeasured], uses: Sequence[MeasuredUse | None]
+        self,
+        asked: list[Unmeasured],
+        uses: Sequence[MeasuredUse | None],
+        again: Collection[int] = (),
     ) -> None:
         if self.away:
             raise HistoryError("away")
+        self.again = again
         self.kept.append((asked, uses))
         self.list = [each for each in self.list if each not in asked]
 
@@ -89,9 +94,10 @@ async def test_a_site_is_asked_about_what_is_due_and_its_answer_is_kept() -> Non
     await scene.measuring.look()
     (ask,) = scene.links[ALPINE].sent
     assert [job.site_job_id for job in ask.jobs] == [1, 2]
-    scene.measuring.take(ALPINE, UsageTaken(ask_id=ask.ask_id, used=(USE, None)))
+    scene.measuring.take(ALPINE, UsageTaken(ask_id=ask.ask_id, used=(USE, None), again=(0,)))
     await settle()
     assert scene.history.kept == [([unmeasured(1), unmeasured(2)], (USE, None))]
+    assert scene.history.again == (0,), "of which the site may know more later"
     assert scene.links[BOREAL].sent == []
 
 

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from federator.model.node_shape import NodeShape
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.slurm.parse_base import (
     count_ids,
@@ -272,6 +273,15 @@ def test_a_node_without_gpus_may_lack_gres_used() -> None:
     assert (node.gpu_type, node.gpus, node.gpus_alloc) == ("", 0, 0)
 
 
+def test_a_node_shows_what_it_is_built_of() -> None:
+    line = node_line("n1", end=" Comment=CoresPerSocket=1 Sockets=9 ThreadsPerCore=9 TmpDisk=9 ")
+    (node,) = parse_nodes(line).records
+    assert node.shape == NodeShape(0, sockets=2, cores_per_socket=32, threads_per_core=1)
+    (node,) = parse_nodes(line.replace("TmpDisk=0", "TmpDisk=900000")).records
+    assert node.shape is not None
+    assert node.shape.tmp_mib == 900_000
+
+
 def test_of_several_gpu_types_the_most_numerous_counts() -> None:
     line = node_line("n1", gres="gpu:t4:2,gpu:a100:6", used="gpu:t4:1(IDX:0),gpu:a100:5(IDX:2-6)")
     (node,) = parse_nodes(line).records
@@ -428,5 +438,6 @@ def test_a_drained_nodes_reason_is_read_and_one_that_is_back_has_none(gap: str) 
     )
     (node,) = parse_nodes(line.format("IDLE+DRAIN")).records
     assert node.drain_reason == "fed-gate: GPU 3 ?[31m[ok]"
+    assert (node.drained_by, node.drained_at_s) == ("root", 1795317338)
     (node,) = parse_nodes(line.format("IDLE")).records
-    assert node.drain_reason == ""
+    assert (node.drain_reason, node.drained_by, node.drained_at_s) == ("", "", 0)

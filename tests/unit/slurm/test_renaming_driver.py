@@ -95,7 +95,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
 
     async def sweep(_self: SlurmDriver, _own: object = None) -> Sweep:
         held = Holder(job_id=7, nodes={}, ends_by_s=0.0, account="vis-grp")
-        return Sweep(nodes=(client.node,), attempts=(), holders=(held,), windows=(KEPT,))
+        qos = frozenset({"normal", "fed-normal", "urgent"})
+        return Sweep(nodes=(client.node,), attempts=(), holders=(held,), windows=(KEPT,), qos=qos)
 
     async def nodes(_self: SlurmDriver) -> Sequence[object]:
         return [client.node]
@@ -130,6 +131,7 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
     assert node.closed_partitions == ("gpu",)
     assert (node.gpu_type, node.features) == ("a100", ("ib", "x86"))
     assert [holder.account for holder in found.holders] == ["vision"]
+    assert found.qos == frozenset({"normal", "fed-normal", "urgent"})
 
 
 def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,13 @@ def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None
     )
 
 
+def test_what_became_part_of_the_plan_is_not_said_again() -> None:
+    """Beside a list of nodes slurmctld would fill its gaps, and then have too many."""
+    words = ["-N2", "--contiguous", "--switches=1", "-x", "n3", "-w", "n1"]
+    argv = render(order(words, plan("n1", "n2")), "alpine").argv
+    assert not [word for word in argv if "contiguous" in word or "switches" in word or "n3" in word]
+
+
 def test_licences_of_the_plan_are_passed_on_in_every_releases_words() -> None:
     planned = replace(plan("n1"), licenses=(("fluent", 1), ("matlab", 2)))
     argv = render(order(["-L", "matlab=2;fluent"], planned), "alpine").argv

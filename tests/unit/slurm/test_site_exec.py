@@ -571,6 +571,28 @@ def test_a_job_s_progress_is_read_if_it_makes_sense(
     assert answer(asked) == {"seen": [nothing]}, "a pipe holds nobody up"
 
 
+def test_folders_that_hang_are_told_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(_folder: str, _attempt: int) -> dict[str, float]:
+        signal.alarm(5)
+        signal.pause()
+        return {}
+
+    monkeypatch.setattr(site_exec, "seen_in", hang)
+    monkeypatch.setattr(site_exec, "LOOK_TIMEOUT_S", 0.3)
+    began_s = time.monotonic()
+    said = answer({"op": "look", "folders": [[str(tmp_path), 2]]})
+    assert said == {"error": "the folders do not answer", "exit_status": site_exec.TIMED_OUT}
+    assert time.monotonic() - began_s < 3.0
+
+
+def test_thousands_of_folders_are_looked_at_in_one_call(tmp_path: Path) -> None:
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    asked = {"op": "look", "folders": [[str(tmp_path), 2]] * 4096}
+    assert answer(asked) == {"seen": [nothing] * 4096}
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """SHARED/USER, made by the user."""

@@ -55,6 +55,28 @@ def test_what_is_not_there_or_not_data_is_named(root: Path) -> None:
     assert "is not mounted" in mistake(root / "none", "set")
 
 
+def test_a_mount_point_without_its_file_system_does_not_say_that_data_is_gone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".not-mounted").touch()
+    assert "as if it were not mounted" in mistake(tmp_path, "set")
+    assert "as if it were not mounted" in mistake(tmp_path, "vision/set")
+    (tmp_path / "vision").mkdir()
+    assert mistake(tmp_path, "set") == "it does not exist"
+    assert mistake(tmp_path, "vision/set") == "it does not exist"
+
+
+def test_a_root_that_cannot_be_listed_proves_nothing_but_a_folder_on_the_way_does(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scandir(_path: bytes) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert "as if it were not mounted" in mistake(root, "none")
+    assert mistake(root, "vision/none") == "it does not exist"
+
+
 def test_what_the_user_may_not_read_or_write_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import pytest
 
 from federator.agent.base import CheckpointStatus, Missing
+from federator.agent.services import measurements as module
 from federator.agent.services.measurements import Measurements
 from federator.agent.spool import Spool
 from federator.errors import SiteRefused, SiteUnavailable
@@ -63,12 +65,20 @@ class Folders:
     def __init__(self) -> None:
         self.notes: dict[str, CheckpointStatus] = {}
         self.locked = ""  # whose are not to be read
+        self.broken = ""  # whose cannot be read now
+        self.hung = ""  # whose do not answer
+        self.asked: list[str] = []
 
     async def read_checkpoint_status(
         self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
+        self.asked.append(user)
         if user == self.locked:
             raise SiteRefused("not for this user")
+        if user == self.broken:
+            raise SiteUnavailable("the folders do not answer")
+        if user == self.hung:
+            await asyncio.Event().wait()
         return [self.notes.get(order.checkpoint_dir, CheckpointStatus()) for order in orders]
 
 
@@ -82,6 +92,19 @@ async def told(
     answers = [message for message in sent if isinstance(message, UsageTaken)]
     assert [answer.ask_id for answer in answers] == list(range(len(asks)))
     return [answer.used for answer in answers]
+
+
+def with_notes(id_: int, user: str = "ada") -> EndedJob:
+    return msgspec.structs.replace(job(id_), user=user, checkpoint_dir=f"/s/{id_}")
+
+
+async def answered(
+    measurements: Measurements, sent: list[Message], *jobs: EndedJob
+) -> tuple[tuple[MeasuredUse | None, ...], tuple[int, ...]]:
+    await measurements.tell(UsageAsk(ask_id=1, jobs=jobs))
+    answer = sent.pop()
+    assert isinstance(answer, UsageTaken)
+    return answer.used, answer.again
 
 
 async def test_a_nodes_word_on_gpus_goes_before_that_of_the_accounts() -> None:
@@ -105,8 +128,9 @@ async def test_accounts_that_are_away_know_nothing() -> None:
 
 
 async def test_reports_go_when_the_daemon_asks_about_others() -> None:
-    reports = Reports()
-    await told(Accounts(), reports, (1, 2), (2, 3), (4,))
+    accounts, reports = Accounts(), Reports()
+    accounts.known = dict.fromkeys(range(1, 5), CPU)
+    await told(accounts, reports, (1, 2), (2, 3), (4,))
     assert reports.removed == [set(), {1}, {2, 3}]
 
 
@@ -135,3 +159,60 @@ async def test_what_a_job_notes_of_its_steps_is_told_unless_it_is_of_an_earlier_
         None,
         None,
     )
+
+
+async def test_what_accounts_do_not_know_yet_is_to_be_asked_again_whatever_a_job_noted() -> None:
+    accounts, folders, reports, sent = Accounts(), Folders(), Reports(), list[Message]()
+    reports.left = {1: MeasuredUse(gpu_util_frac=0.5)}
+    folders.notes = {f"/s/{k}": CheckpointStatus(ready_at_s=31.0, save_s=7.0) for k in (1, 2)}
+    measurements = Measurements(accounts, folders, reports, sent.append)
+    jobs = [with_notes(k) for k in (1, 2, 3)]
+    noted = MeasuredUse(ready_s=30.0, save_s=7.0)
+    on_gpus = msgspec.structs.replace(noted, gpu_util_frac=0.5)
+    accounts.known = {3: CPU}
+    assert await answered(measurements, sent, *jobs) == ((on_gpus, noted, CPU), (0, 1))
+    accounts.away = True
+    assert await answered(measurements, sent, *jobs) == ((on_gpus, noted, None), (0, 1, 2))
+    accounts.away, accounts.known = False, {1: CPU, 2: CPU, 3: CPU}
+    used, again = await answered(measurements, sent, *jobs)
+    assert again == ()
+    assert [use and (use.cpu_s, use.gpu_util_frac, use.ready_s) for use in used] == [
+        (9.0, 0.5, 30.0),
+        (9.0, 1.0, 30.0),
+        (9.0, 1.0, None),
+    ]
+
+
+async def test_reports_stay_until_accounts_have_told_the_rest() -> None:
+    accounts, reports = Accounts(), Reports()
+    accounts.known = {1: CPU}
+    await told(accounts, reports, (1, 2), (3,), (4,))
+    assert reports.removed == [set(), {1}, set()]
+
+
+async def test_folders_that_hang_keep_nothing_else_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They all have one time together, and are looked at again with another question."""
+    monkeypatch.setattr(module, "FOLDERS_TAKE_S", 0.01)
+    accounts, folders, sent = Accounts(), Folders(), list[Message]()
+    accounts.known = dict.fromkeys(range(1, 6), CPU)
+    folders.notes = {"/s/2": CheckpointStatus(ready_at_s=31.0)}
+    folders.locked, folders.broken, folders.hung = "ann", "bob", "cem"
+    jobs = [with_notes(k, user) for k, user in enumerate(("ann", "ada", "bob", "cem", "dot"), 1)]
+    measurements = Measurements(accounts, folders, Reports(), sent.append)
+    used, again = await answered(measurements, sent, *jobs)
+    noted = msgspec.structs.replace(CPU, ready_s=30.0, save_s=0.0)
+    assert (used, again) == ((CPU, noted, CPU, CPU, CPU), (2, 3, 4))
+    assert folders.asked == ["ann", "ada", "bob", "cem"]
+
+
+async def test_of_questions_that_wait_for_their_turn_only_the_newest_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FOLDERS_TAKE_S", 0.01)
+    folders, sent = Folders(), list[Message]()
+    folders.hung = "ada"
+    measurements = Measurements(Accounts(), folders, Reports(), sent.append)
+    asks = [UsageAsk(ask_id=k, jobs=(with_notes(1),)) for k in range(5)]
+    await asyncio.gather(*map(measurements.tell, asks))
+    assert [answer.ask_id for answer in sent if isinstance(answer, UsageTaken)] == [0, 4]
+    assert folders.asked == ["ada", "ada"]

@@ -66,6 +66,18 @@ def test_an_older_agent_gets_no_job_whose_wishes_it_would_ignore() -> None:
     assert codes == {ReasonCode.OLD_RELEASE}
 
 
+def test_an_older_agent_gets_no_job_whose_nodes_must_follow_each_other() -> None:
+    f = two_sites()
+    f.run_for(1.0)
+    for site in (ALPINE, BAKER):
+        agent = f.sites[site].agent
+        assert agent is not None
+        agent.keeps_contiguous = site == BAKER
+    id_ = f.submit(draft(replace(gang(2), contiguous=True)))
+    f.run_for(5.0)
+    assert (f.state(id_), f.entry(id_).site) == (WorkloadState.RUNNING, BAKER)
+
+
 def test_a_reservation_that_no_site_has_is_refused_at_once() -> None:
     f = two_sites()
     answer = f.ask(draft(replace(gang(1), reservation=("r1",))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -38,6 +39,22 @@ def test_a_brief_row_has_the_reason_of_the_full_one() -> None:
     said = [row.reason for row in brief if row.reason is not None]
     assert {reason.code for reason in said} == {ReasonCode.RESOURCES}
     assert {"train-0", "train-1", "train-2", "train-3"} <= {reason.job for reason in said}
+
+
+def test_a_reason_names_no_job_of_another() -> None:
+    """A het job's refusal that follows from that of one job is in no words of its owner."""
+    f = Loopback({site: rack(site, 8) for site in ("alpine", "boreal")})
+    for _ in range(2):  # without a time limit: nobody can say when they end
+        f.submit(replace(draft(gang(8, 8)), time_limit_s=inf))
+    f.run_for(5.0)
+    train = gang(4, 8)
+    for names in (("ada-0",), ("lead", "help"), ("bob-1",)):
+        f.submit(replace(draft(train), jobs=tuple(replace(train, name=name) for name in names)))
+        f.run_for(5.0)
+    for call in (QueueCall(), QueueCall(brief=True)):
+        *_, first, het, last = queue_rows(f.federation, call, 100)[0]
+        said = [row.reason.job for row in (first, het, last) if row.reason is not None]
+        assert said == ["ada-0", "", "bob-1"]
 
 
 def test_a_brief_answer_looks_each_shape_up_once(monkeypatch: pytest.MonkeyPatch) -> None:

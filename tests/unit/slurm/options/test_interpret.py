@@ -10,6 +10,7 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.model.eligibility import Hold
+from federator.model.node_shape import NodeShape
 from federator.model.submission import NodeRange, Option, Submission
 from federator.slurm.options.interpret import Interpreted, _checked, _known, interpret
 from federator.slurm.options.options import (
@@ -81,6 +82,13 @@ def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
         ("-N1 --gres=gpu:4 --cpus-per-gpu=8", {"cpus_per_node": 32}),
         ("-G4 --cpus-per-gpu=8", {"cpus": 32}),
         ("--mincpus=12", {"cpus_per_node": 12}),
+        ("--tmp=9T", {"shape": NodeShape(tmp_mib=9 * 2**20)}),
+        ("--sockets-per-node=2 --threads-per-core=1", {"shape": NodeShape(0, 2, 0, 1)}),
+        ("-B 2-4:*:2", {"shape": NodeShape(0, 2, 0, 2)}),
+        ("-B 2:16 --cores-per-socket=8", {"shape": NodeShape(0, 2, 8, 0)}),
+        ("-N2 --contiguous", {"contiguous": True}),
+        ("-n64 --contiguous", {"contiguous": True}),
+        ("-N1 --contiguous", {"contiguous": False}),
         ("-N1 -n64 -O", {"cpus_per_node": 1}),
         ("--mem=2G", {"mem_mib_per_node": 2048}),
         ("--mem=5K", {"mem_mib_per_node": 1}),
