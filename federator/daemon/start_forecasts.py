@@ -1,4 +1,4 @@
-"""Estimates starts between the daemon's turns: a turn waits for one play of the queue at most.
+"""Estimates starts between the daemon's turns: a turn waits for one play or view of the queue.
 
 It takes a small part of the time: after the plays of one look it rests ``REST`` times as long as
 they took, and likewise after those of a trial. An error here is logged and ends the look alone:
@@ -127,6 +127,7 @@ class StartForecasts:
                 await self._asked.wait()
 
     async def _renew(self) -> None:
+        await self._gap()
         now_s, began_s = self._clock(), self._elapsed()
         try:
             lacks = self.estimates.look(now_s)
@@ -134,6 +135,7 @@ class StartForecasts:
             if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
                 plays = self.estimates.begin(now_s)
                 await self._play(plays)
+                await self._gap()
                 self.estimates.finish(plays)
                 self._played_at_s = now_s
         finally:
@@ -153,6 +155,8 @@ class StartForecasts:
     async def _try_out(self, trial: _Trial) -> None:
         found = _NOT_YET
         try:
+            if not await self._gap(trial.until_s):
+                return
             begun = self.estimates.begin_trial(trial.workload, self._clock())
             if isinstance(begun, StartEstimate):
                 found = begun
@@ -169,11 +173,19 @@ class StartForecasts:
     async def _play(self, plays: Plays, until_s: float = inf) -> bool:
         """Play between turns, a play at a time; tell whether it was over in time."""
         while not plays.over:
-            await asyncio.sleep(0)
-            while not self._between_turns():
-                await asyncio.sleep(_TURN_S)
-            self._end_patience()
-            if self._elapsed() >= until_s:
+            if not await self._gap(until_s):
                 return False
             plays.play()
         return True
+
+    async def _gap(self, until_s: float = inf) -> bool:
+        """Let others have the loop until no turn is under way; tell whether there is time left."""
+        pause_s = 0.0
+        while True:
+            await asyncio.sleep(pause_s)
+            self._end_patience()
+            if self._elapsed() >= until_s:
+                return False
+            if self._between_turns():
+                return True
+            pause_s = _TURN_S

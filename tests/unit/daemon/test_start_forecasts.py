@@ -160,7 +160,25 @@ def test_no_play_begins_within_a_turn() -> None:
 
     starts = StartForecasts(f.federation, f.clock, f.clock, between_turns)
     asyncio.run(starts.look())
-    assert looks == 3 * PLAYS
+    assert looks == 3 * (PLAYS + 2)  # with the look before the plays, and what comes of them
+
+
+def test_a_trial_is_answered_in_time_also_while_turns_leave_no_gap() -> None:
+    f, _ = queue_of_two()
+    starts = StartForecasts(f.federation, f.clock, Ticking(0.1), lambda: False)
+    told: list[str] = []
+
+    async def ask() -> None:
+        task = asyncio.create_task(starts.run())
+        for _ in range(2):
+            starts.try_out(workload(999, gang(1)), lambda start: told.append(start.none))
+        async with asyncio.timeout(PATIENCE_S):
+            while len(told) < 2:
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(ask())
+    assert told == [NoEstimate.NOT_YET.value] * 2
 
 
 def test_an_error_is_logged_and_the_next_look_comes(monkeypatch: pytest.MonkeyPatch) -> None:
