@@ -36,7 +36,8 @@ from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
-from federator.model.event import Amended, Draft, Submitted
+from federator.model.eligibility import Hold
+from federator.model.event import Amended, Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,
@@ -46,8 +47,10 @@ from federator.model.message import (
     Observation,
     SubmitAsked,
 )
+from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
+from federator.sched.starts.estimates import TRIAL
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
     Call,
@@ -277,8 +280,12 @@ class Api:
         if self._starts is None or not waits:
             answer(reply)
             return
-        at_s, first_id = self._clock(), self._federation.ledger.next_id
-        workload = Submitted(at_s=at_s, draft=draft, first_id=first_id, key="").workloads()[0]
+        at_s = self._clock()
+        if draft.hold is not Hold.NONE or draft.waits_for or draft.begin_at_s > at_s:
+            none = StartEstimate(none=NoEstimate.MAY_NOT_START.value)
+            answer(msgspec.structs.replace(reply, start=none))
+            return
+        workload = draft.workloads(TRIAL, at_s)[0]
         self._starts.try_out(
             workload, lambda start: answer(msgspec.structs.replace(reply, start=start))
         )

@@ -133,7 +133,9 @@ class Term:
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         elapsed = asyncio.get_running_loop().time
-        self._starts = StartForecasts(self._federation, self.clock, elapsed)
+        self._starts = StartForecasts(
+            self._federation, self.clock, elapsed, lambda: self._turn_began_s == inf
+        )
         api.show_starts(self._starts)
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note

@@ -1,7 +1,8 @@
-"""Estimates starts beside the daemon's turns: a play of the queue at a time, so that none waits.
+"""Estimates starts between the daemon's turns: a turn waits for one play or view of the queue.
 
 It takes a small part of the time: after the plays of one look it rests ``REST`` times as long as
-they took. An error here is logged and ends the look alone: nothing depends on estimates.
+they took, and likewise after those of a trial. An error here is logged and ends the look alone:
+nothing depends on estimates.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -26,10 +28,21 @@ EVERY_S: Final = 10.0  # between two looks at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
 REST: Final = 20.0
 MOST_TRIALS: Final = 8  # that wait for their plays
+PATIENCE_S: Final = 3.0  # then the bids of a trial are told without an estimate
+_TURN_S: Final = 0.002  # between two looks whether a turn is over
+_NOT_YET: Final = StartEstimate(none=NoEstimate.NOT_YET.value)
 
 log = structlog.get_logger()
 
 Tell = Callable[[StartEstimate], None]
+
+
+class _Trial(NamedTuple):
+    """One that is not queued, whom to tell, and until when."""
+
+    workload: Workload
+    tell: Tell
+    until_s: float  # as ``elapsed``
 
 
 class StartForecasts:
@@ -39,30 +52,41 @@ class StartForecasts:
         federation: read only.
         clock: returns Unix time.
         elapsed: seconds that never run backwards.
+        between_turns: whether the daemon is in no turn: a play never begins within one.
 
     Attributes:
         estimates: made so far.
     """
 
     def __init__(
-        self, federation: Federation, clock: Callable[[], float], elapsed: Callable[[], float]
+        self,
+        federation: Federation,
+        clock: Callable[[], float],
+        elapsed: Callable[[], float],
+        between_turns: Callable[[], bool] = lambda: True,
     ) -> None:
         self._federation, self._clock, self._elapsed = federation, clock, elapsed
+        self._between_turns = between_turns
         self.estimates = StartEstimates(federation)
-        self._trials: deque[tuple[Workload, Tell]] = deque()
+        self._trials: deque[_Trial] = deque()
         self._asked = asyncio.Event()
         self._played_at_s = 0.0
+        self._look_at_s = self._try_at_s = 0.0  # as ``elapsed``
 
     def of(self, id_: WorkloadId) -> StartEstimate:
         """When a workload is estimated to start, by the latest plays."""
         return self.estimates.of(id_, self._clock())
 
     def try_out(self, workload: Workload, tell: Tell) -> None:
-        """Estimate the start of one that is not queued, and tell it."""
+        """Estimate the start of one that is not queued, and tell it, within some seconds.
+
+        Trials have a rest of their own. Where they come faster, or their plays take long, some are
+        told that there is no estimate yet.
+        """
         if len(self._trials) >= MOST_TRIALS:
-            tell(StartEstimate(none=NoEstimate.NOT_YET.value))
+            tell(_NOT_YET)
             return
-        self._trials.append((workload, tell))
+        self._trials.append(_Trial(workload, tell, self._elapsed() + PATIENCE_S))
         self._asked.set()
 
     def row(self) -> StartsRow:
@@ -77,45 +101,91 @@ class StartForecasts:
 
     async def run(self) -> None:
         """Estimate for ever."""
-        rest_s = EVERY_S
+        self._look_at_s = self._elapsed() + EVERY_S
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._asked.wait()
-            self._asked.clear()
-            began_s = self._elapsed()
+            await self._rest()
             try:
-                await self.look()
+                await self._try_out_some()
+                if self._elapsed() >= self._look_at_s:
+                    await self._renew()
             except Exception:  # an estimate is worth no fault of the daemon
                 log.exception("start_estimates_fault")
-            rest_s = max(EVERY_S, REST * (self._elapsed() - began_s))
 
     async def look(self) -> None:
         """Learn from what has started, answer trials, and play anew if somebody waits."""
-        now_s = self._clock()
-        lacks = self.estimates.look(now_s)
-        while self._trials:
-            await self._try_out(*self._trials.popleft())
-        waits = bool(self._federation.ledger.backlog)
-        if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
-            plays = self.estimates.begin(now_s)
-            await _play(plays)
-            self.estimates.finish(plays)
-            self._played_at_s = now_s
+        await self._try_out_some()
+        await self._renew()
 
-    async def _try_out(self, workload: Workload, tell: Tell) -> None:
-        found = StartEstimate(none=NoEstimate.NOT_YET.value)
+    async def _rest(self) -> None:
+        """Until it is time to look, to try one out, or to tell one that it takes too long."""
+        until_s = self._look_at_s
+        if self._trials:
+            until_s = min(until_s, max(self._try_at_s, 0.0), self._trials[0].until_s)
+        self._asked.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until_s - self._elapsed())):
+                await self._asked.wait()
+
+    async def _renew(self) -> None:
+        await self._gap()
+        now_s, began_s = self._clock(), self._elapsed()
         try:
-            begun = self.estimates.begin_trial(workload, self._clock())
-            if isinstance(begun, Plays):
-                await _play(begun)
-                begun = self.estimates.of_trial(begun, workload.id, self._clock())
-            found = begun
+            lacks = self.estimates.look(now_s)
+            waits = bool(self._federation.ledger.backlog)
+            if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
+                plays = self.estimates.begin(now_s)
+                await self._play(plays)
+                await self._gap()
+                self.estimates.finish(plays)
+                self._played_at_s = now_s
         finally:
-            tell(found)
+            took_s = self._elapsed() - began_s
+            self._look_at_s = began_s + took_s + max(EVERY_S, REST * took_s)
 
+    async def _try_out_some(self) -> None:
+        self._end_patience()
+        while self._trials and self._elapsed() >= self._try_at_s:
+            trial, began_s = self._trials.popleft(), self._elapsed()
+            try:
+                await self._try_out(trial)
+            finally:
+                self._try_at_s = self._elapsed() + REST * (self._elapsed() - began_s)
+            self._end_patience()
 
-async def _play(plays: Plays) -> None:
-    while not plays.over:
-        plays.play()
-        await asyncio.sleep(0)  # the daemon's turns come first
+    async def _try_out(self, trial: _Trial) -> None:
+        found = _NOT_YET
+        try:
+            if not await self._gap(trial.until_s):
+                return
+            begun = self.estimates.begin_trial(trial.workload, self._clock())
+            if isinstance(begun, StartEstimate):
+                found = begun
+            elif await self._play(begun, trial.until_s):
+                found = self.estimates.of_trial(begun, self._clock())
+        finally:
+            trial.tell(found)
+
+    def _end_patience(self) -> None:
+        """Tell those that have waited too long; they stand in the order in which they came."""
+        while self._trials and self._trials[0].until_s <= self._elapsed():
+            self._trials.popleft().tell(_NOT_YET)
+
+    async def _play(self, plays: Plays, until_s: float = inf) -> bool:
+        """Play between turns, a play at a time; tell whether it was over in time."""
+        while not plays.over:
+            if not await self._gap(until_s):
+                return False
+            plays.play()
+        return True
+
+    async def _gap(self, until_s: float = inf) -> bool:
+        """Let others have the loop until no turn is under way; tell whether there is time left."""
+        pause_s = 0.0
+        while True:
+            await asyncio.sleep(pause_s)
+            self._end_patience()
+            if self._elapsed() >= until_s:
+                return False
+            if self._between_turns():
+                return True
+            pause_s = _TURN_S

@@ -7,7 +7,7 @@ simulated sites.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from federator.model.event import (
     Claimed,
@@ -260,6 +260,10 @@ class Federation:
         It leaves the backlog's quota scan renewed; see ``Backlog.unchanged``.
         """
         return self._policy.rank(self.ledger, now_s).listed()
+
+    def ranked_one_by_one(self, now_s: float) -> Iterator[Ranked]:
+        """The same, for one who wants the first alone."""
+        return iter(self._policy.rank(self.ledger, now_s))
 
     def is_ready(self, site: SiteName) -> bool:
         """Whether a site is there, and may be asked."""

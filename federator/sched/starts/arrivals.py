@@ -13,7 +13,7 @@ DAY_S: Final = 86_400.0
 KEPT: Final = 20_000
 KEPT_S: Final = 8 * DAY_S
 LEAST_SPAN_S: Final = 3600.0  # a memory of less foretells nothing
-MOST_COMING: Final = 2_000
+MOST_COMING: Final = 2_000  # in a play; after them it goes on without
 
 
 class EarlierArrival(NamedTuple):

@@ -9,6 +9,7 @@ the queue before is not judged.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 from typing import Final
@@ -27,6 +28,9 @@ from federator.sched.state.workload_record import WorkloadRecord
 
 AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
 AGE_NAMES: Final = tuple(f"had waited {age_s:g} s" for age_s in AGES_S)
+TRIAL: Final = WorkloadId(0)
+"""Of one that is not queued: the ids of those that are begin far above."""
+SAME_VIEW_S: Final = 5.0
 LEAST_JUDGED: Final = 20
 """Before so many promises have been judged nothing is shown."""
 WIDEST: Final = 8.0
@@ -73,6 +77,7 @@ class StartEstimates:
         self._made = 0
         self._due: set[WorkloadId] = set()  # that wait, and have no promise
         self._view: PlayedQueue | None = None
+        self._latest: PlayedQueue | None = None  # looked at, not played yet perhaps
         self._waits: dict[WorkloadId, Wait] = {}
         self._queued: dict[WorkloadId, Queued] = {}
 
@@ -148,33 +153,43 @@ class StartEstimates:
         if none is not None:
             return first, classes, none
         classes = (*classes, "shown", *(f"shown, {each}" for each in classes))
-        return self.calibration.corrected(played, classes), classes, None
+        given = self.calibration.corrected(played, classes)
+        # One that these classes make too wide is judged in them: else they would stay as wide.
+        return given, classes, kept_back(given)
 
     # ---- plays ----
 
     def begin(self, now_s: float) -> Plays:
         """Look at the queue; then ``play`` until it is over, and ``finish``."""
-        return Plays(queue_view(self._federation, now_s), self.arrivals, seed=int(now_s))
+        self._latest = queue_view(self._federation, now_s)
+        return Plays(self._latest, self.arrivals, seed=int(now_s))
 
     def begin_trial(self, workload: Workload, now_s: float) -> Plays | StartEstimate:
-        """The same with a workload that is not queued; then ``play``, and ``of_trial``."""
+        """The same with a workload that is not queued; then ``play``, and ``of_trial``.
+
+        Several that are asked for within ``SAME_VIEW_S`` look at the same queue.
+        """
         level = self._federation.ledger.tenancy.level(workload)
-        view = queue_view(self._federation, now_s).with_trial(workload, level)
+        if self._latest is None or not 0.0 <= now_s - self._latest.at_s <= SAME_VIEW_S:
+            self._latest = queue_view(self._federation, now_s)
+        view = self._latest.with_trial(replace(workload, id=TRIAL), level)
         if isinstance(view, NoEstimate):
             return _none(view)
         return Plays(view, self.arrivals, seed=int(now_s))
 
-    def of_trial(self, plays: Plays, id_: WorkloadId, now_s: float) -> StartEstimate:
+    def of_trial(self, plays: Plays, now_s: float) -> StartEstimate:
         """When a workload that is not queued would start, by its own plays."""
-        trial = next(queued for queued in plays.view.queued if queued.id == id_)
+        trial = next(queued for queued in plays.view.queued if queued.id == TRIAL)
         classes = (*trial.classes, AGE_NAMES[0])
-        return self._shown(plays.waits()[id_], classes, plays.view.at_s, now_s)
+        return self._shown(plays.waits()[TRIAL], classes, plays.view.at_s, now_s)
 
     def finish(self, plays: Plays) -> list[Promise]:
         """Take the quantiles over, and promise what is due; returns those promises."""
         self._view, self._waits = plays.view, plays.waits()
         self._queued = {queued.id: queued for queued in plays.view.queued}
         self._due.difference_update(plays.view.without)
+        if plays.view.is_cut:  # those that are due and deeper have their promise when they rise
+            self._due.clear()
         made = []
         for queued in plays.view.queued:
             promise = self._promised(queued, plays.view.at_s)
@@ -216,7 +231,9 @@ class StartEstimates:
             return _none(NoEstimate.MAY_NOT_START)
         view, queued = self._view, self._queued.get(id_)
         if view is None or queued is None:
-            return _none(view.without.get(id_, NoEstimate.NOT_YET) if view else NoEstimate.NOT_YET)
+            deeper = view is not None and view.is_cut and entry.queued_since_s <= view.at_s
+            why = NoEstimate.TOO_DEEP if deeper else NoEstimate.NOT_YET
+            return _none(view.without.get(id_, why) if view else why)
         age = age_of(view.at_s - queued.since_s)
         classes = (*queued.classes, AGE_NAMES[age])
         return self._shown(self._waits[id_], classes, view.at_s, now_s)

@@ -51,7 +51,6 @@ class Coming(NamedTuple):
 
 
 _NOTHING: Final = Coming(inf, PlayShape(1, 0, 0, ()), 0.0)
-_STOP: Final = Coming(inf, PlayShape(1, 0, 0, ()), 1.0)
 
 
 class Pool:
@@ -124,7 +123,7 @@ class Play:
         pools: as they are now; they are changed.
         running: what runs.
         waiting: in rank order; their ``at_s`` counts nothing.
-        coming: what will come meanwhile, in the order of time; the play ends where it does. None:
+        coming: what will come meanwhile, in the order of time; after its end nothing comes. None:
             nothing is known of that.
         unwanted: indices of those that wait whose starts are not wanted: it ends without them.
     """
@@ -165,9 +164,7 @@ class Play:
                     self._serve(pool, now_s)
             else:
                 self._arrive(comes, now_s)
-                comes = next(coming, _STOP) if coming is not None else _NOTHING
-                if comes is _STOP:
-                    break
+                comes = next(coming, _NOTHING) if coming is not None else _NOTHING
         return self.starts_s
 
     def _end(self, now_s: float) -> list[int]:

@@ -1,7 +1,7 @@
 """Sees the federation as a play needs it: pools of free GPUs, what runs on them, and who waits.
 
 A pool are the nodes of one site with one type of GPU. Of GPUs that are in use beside the
-federation's own only the number is known: they count as taken on the freest nodes.
+federation's own only the number is known, by partition: they count as taken on the freest nodes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from federator.sched.state.ledger import WorkloadRecord
 from federator.sched.state.recent_runs import size_class
 
 MOST_WAITING: Final = 2_000  # that are played, the first by rank
+MOST_SEEN: Final = 2 * MOST_WAITING  # with those among them that cannot be
 LEAVES_IN_S: Final = 30.0  # what is on its way out
 _LEAVING: Final = (WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
 
@@ -59,6 +60,7 @@ class _Places:
         self.names: list[tuple[SiteName, str]] = []
         self._node_at: dict[tuple[SiteName, str], tuple[int, int]] = {}
         self.free: list[list[int]] = []
+        self._groups: list[list[set[str]]] = []  # of each pool: partitions that share nodes
         self._known: dict[tuple[Job, ...], tuple[int, ...]] = {}
         for site, view in federation.sites.items():
             if view.empty is not None and takes_work(site, view, federation.ledger):
@@ -74,9 +76,12 @@ class _Places:
                 of_type[node.gpu_type] = len(self.names)
                 self.names.append((site, node.gpu_type))
                 self.free.append([])
+                self._groups.append([])
             pool = of_type[node.gpu_type]
             self._node_at[site, node.name] = pool, len(self.free[pool])
             self.free[pool].append(node.gpus)
+            if node.partitions or node.closed_partitions:
+                _join(self._groups[pool], {*node.partitions, *node.closed_partitions})
 
     def hold(self, entry: WorkloadRecord) -> dict[int, list[tuple[int, int]]]:
         """What a workload at a site holds, by pool, taken from what is free."""
@@ -97,12 +102,10 @@ class _Places:
             rows = [r for r in self._sites[site].summary if r.gpu_type == kind]
             if not rows:
                 continue
-            used = max(row.gpus_alloc + row.gpus_out for row in rows)  # partitions may overlap
-            others, free = max(0, used - own[pool]), self.free[pool]
-            while others and (most := max(free)):
-                gpus = min(others, most)
-                free[free.index(most)] -= gpus
-                others -= gpus
+            taken = {row.partition: row.gpus_alloc + row.gpus_out for row in rows}
+            # Partitions that share nodes may count the same GPUs: the one with most counts.
+            used = sum(max(taken.get(name, 0) for name in group) for group in self._groups[pool])
+            _take_freest(self.free[pool], max(used, *taken.values()) - own[pool])
 
     def shape(self, workload: Workload) -> PlayShape | NoEstimate:
         """What it needs, and where it may have that."""
@@ -130,11 +133,32 @@ class _Places:
                 yield pool
 
 
+def _join(groups: list[set[str]], partitions: set[str]) -> None:
+    """A node is in these partitions: they are one group from now on."""
+    if any(partitions <= group for group in groups):
+        return
+    apart = [group for group in groups if not group & partitions]
+    groups[:] = [*apart, partitions.union(*(g for g in groups if g & partitions))]
+
+
+def _take_freest(free: list[int], gpus: int) -> None:
+    """Take so many GPUs, those of the freest nodes first."""
+    for node in sorted(range(len(free)), key=free.__getitem__, reverse=True):
+        if gpus <= 0:
+            return
+        taken = min(gpus, free[node])
+        free[node] -= taken
+        gpus -= taken
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedQueue:
     """The federation at one instant.
 
-    ``queued`` are in rank order; ``without``: those that wait and are not played.
+    Attributes:
+        queued: in rank order.
+        without: those that wait before the last of them and are not played.
+        is_cut: others wait behind them, and were not looked at.
     """
 
     at_s: float
@@ -142,6 +166,7 @@ class PlayedQueue:
     occupied: tuple[Occupied, ...]
     queued: tuple[Queued, ...]
     without: dict[WorkloadId, NoEstimate]
+    is_cut: bool
     places: _Places
     durations: LearnedDurations
 
@@ -168,7 +193,7 @@ class PlayedQueue:
         within = all(q.within_quota for q in self.queued if own in q.classes)
         priority = priority if within else LOWEST_PRIORITY
         at = next((k for k, q in enumerate(self.queued) if q.priority > priority), len(self.queued))
-        if at >= MOST_WAITING:
+        if at >= MOST_WAITING or (self.is_cut and at == len(self.queued)):
             return NoEstimate.TOO_DEEP
         trial = Queued(
             workload.id,
@@ -192,13 +217,14 @@ def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
             own[pool] += sum(gpus for _, gpus in hold)
             occupied.append(Occupied(entry.workload.id, pool, tuple(hold), lasting, leaving))
     places.take_unknown(own)
-    queued, without = _queued(federation, places, now_s)
+    queued, without, is_cut = _queued(federation, places, now_s)
     return PlayedQueue(
         at_s=now_s,
         pools=tuple(map(Pool, places.free)),
         occupied=tuple(occupied),
         queued=tuple(queued),
         without=without,
+        is_cut=is_cut,
         places=places,
         durations=ledger.durations,
     )
@@ -206,18 +232,18 @@ def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
 
 def _queued(
     federation: Federation, places: _Places, now_s: float
-) -> tuple[list[Queued], dict[WorkloadId, NoEstimate]]:
+) -> tuple[list[Queued], dict[WorkloadId, NoEstimate], bool]:
+    """Those that are played, why others are not, and whether there are more behind them."""
     ledger = federation.ledger
     found: list[Queued] = []
     without: dict[WorkloadId, NoEstimate] = {}
     with ledger.backlog.unchanged():
-        ranked = federation.ranked(now_s)
-        for standing in ranked:
+        for standing in federation.ranked_one_by_one(now_s):
+            if len(found) >= MOST_WAITING or len(found) + len(without) >= MOST_SEEN:
+                return found, without, True
             entry = ledger.entries[standing.id]
             shape = places.shape(entry.workload)
-            if len(found) >= MOST_WAITING:
-                shape = NoEstimate.TOO_DEEP
-            elif isinstance(shape, PlayShape) and _refused_for_good(federation, entry):
+            if isinstance(shape, PlayShape) and _refused_for_good(federation, entry):
                 shape = NoEstimate.MAY_NOT_START
             if isinstance(shape, NoEstimate):
                 without[standing.id] = shape
@@ -236,7 +262,7 @@ def _queued(
                     since_s,
                 )
             )
-    return found, without
+    return found, without, False
 
 
 def _refused_for_good(federation: Federation, entry: WorkloadRecord) -> bool:

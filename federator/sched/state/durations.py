@@ -52,15 +52,25 @@ class Remaining(NamedTuple):
 
 
 class Lasting(NamedTuple):
-    """How long a run may go on: as those of its like did that ran longer than it has."""
+    """How long a run may go on: as those of its like did that ran longer than it has.
 
-    longer: LongerRuns
+    Where none did its limit alone is known: it may end at any time until then, sooner rather than
+    later (the logarithm of what is left is drawn evenly; chosen here).
+    """
+
+    longer: LongerRuns | None
     ran_s: float
     limit_s: float  # it ends by then at the latest, counted as ``ran_s`` is
 
     def left_s(self, frac: float) -> float:
         """Seconds > 0 that a fraction of them, from 0 to below 1, does not exceed."""
+        if self.longer is None:
+            return float(max(1.0, self.limit_s - self.ran_s) ** frac)
         return max(1.0, min(self.longer.at(frac), self.limit_s) - self.ran_s)
+
+
+def _by_limit(ran_s: float, limit_s: float) -> Lasting | None:
+    return None if limit_s == inf else Lasting(None, ran_s, limit_s)
 
 
 class OpenRun(msgspec.Struct, gc=False):
@@ -133,14 +143,14 @@ class DurationModel:
         """As ``remaining_of``, as all that is known to be drawn from."""
         known = self._runs.get(run)
         if known is None:
-            return None
+            return _by_limit(0.0, max(0.0, limit_s))
         ran_s = max(0.0, now_s - known.began_s)
         return self._lasting(known.kinds, ran_s, ran_s + max(0.0, limit_s))
 
     def _lasting(self, kinds: tuple[Kind, ...], ran_s: float, limit_s: float) -> Lasting | None:
         longer = self.recent.longer(kinds, ran_s)
         if longer is None:
-            return None
+            return _by_limit(ran_s, limit_s)
         frozen = longer._replace(ascending=longer.ascending[:])  # others end meanwhile
         return Lasting(frozen, ran_s, limit_s)
 

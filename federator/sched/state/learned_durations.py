@@ -79,7 +79,8 @@ class LearnedDurations:
     def lasting(self, entry: WorkloadRecord, now_s: float) -> Lasting | None:
         """How long a workload may hold its nodes, or would if it started now, to be drawn from.
 
-        None: nothing that ran longer is known of its size.
+        Where nothing that ran longer is known of its size, its time limit alone counts. None: it
+        has none either.
         """
         workload = entry.workload
         if entry.started_at_s and entry.state is not WorkloadState.PENDING:

@@ -303,6 +303,18 @@ def test_a_trial_that_would_wait_is_answered_with_its_estimate(desk: Desk) -> No
     assert (reply.winner, reply.start) == ("", StartEstimate(none=NoEstimate.UNTRIED.value))
 
 
+@pytest.mark.parametrize(
+    "options", [{"hold": None}, {"begin": "uts1798704000"}, {"dependency": "singleton"}]
+)
+def test_a_trial_that_may_not_start_yet_has_no_estimate(
+    desk: Desk, options: dict[str, str]
+) -> None:
+    full(desk)
+    reply = desk.ask(submit_call(options=options, test_only=True))
+    assert isinstance(reply, TrialReply)
+    assert reply.start == StartEstimate(none=NoEstimate.MAY_NOT_START.value)
+
+
 def test_a_trial_that_would_start_now_is_answered_at_once(desk: Desk) -> None:
     clock = desk.federation.clock
     desk.api.show_starts(StartForecasts(desk.federation.federation, clock, clock))

@@ -96,6 +96,7 @@ def test_an_empty_queue_has_waited_for_no_time() -> None:
 def test_a_hit_rate_has_a_sample_only_where_estimates_were_shown_and_judged() -> None:
     f = Counted({"alpine": rack("a", 1)})
     row = StartsRow(frac=0.9, judged=40, latest=0, hit_frac=0.0)
+    assert f.metrics is not None
     f.metrics.show_starts(lambda: row)
     assert f.value("federator_start_estimates_judged_total") == 40
     assert f.values("federator_start_estimates_hit_ratio") == {}

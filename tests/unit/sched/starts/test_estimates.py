@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.start_estimate import NoEstimate
+from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import Job, WorkloadId
-from federator.sched.starts.calibration import COVERAGE
-from federator.sched.starts.estimates import LEAST_JUDGED, StartEstimates
+from federator.sched.starts import queue_view
+from federator.sched.starts.calibration import COVERAGE, Wait
+from federator.sched.starts.estimates import LEAST_JUDGED, TRIAL, StartEstimates
 from federator.sched.starts.plays import Plays
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
@@ -97,10 +98,50 @@ def test_one_that_is_not_queued_is_estimated_behind_those_that_are(practised: Wa
     assert isinstance(plays, Plays)
     while not plays.over:
         plays.play()
-    found = f.estimates.of_trial(plays, trial.id, now_s)
+    found = f.estimates.of_trial(plays, now_s)
     assert found.none or abs(found.likely_s - (now_s + 2 * RUN_S - 60.0)) < 600.0
     assert trial.id not in f.federation.ledger.entries
     f.run_until_all_end()
+
+
+def test_a_trial_is_not_mistaken_for_a_job_that_has_its_id_by_now(practised: Watched) -> None:
+    f = practised
+    f.submit(draft())
+    waits = f.submit(draft())
+    f.watch(60.0)
+    plays = f.estimates.begin_trial(workload(waits, gang(1)), f.clock.now_s)
+    assert isinstance(plays, Plays)
+    assert [queued.id for queued in plays.view.queued] == [waits, TRIAL]
+    f.run_until_all_end()
+
+
+def test_only_the_first_by_rank_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_view, "MOST_WAITING", 2)
+    f = Watched()
+    f.submit(draft())
+    waiting = [f.submit(draft()) for _ in range(4)]
+    f.watch(60.0)
+    f.run_for(1.0)
+    later = f.submit(draft())
+    assert [f.none(id_) for id_ in waiting] == [NoEstimate.UNTRIED.value] * 2 + [
+        NoEstimate.TOO_DEEP.value
+    ] * 2
+    assert f.none(later) == NoEstimate.NOT_YET.value
+    assert f.estimates.look(f.clock.now_s)  # it alone lacks a promise
+    f.look()
+    assert not f.estimates.look(f.clock.now_s)
+    trial = f.estimates.begin_trial(workload(999, gang(1)), f.clock.now_s)
+    assert trial == StartEstimate(none=NoEstimate.TOO_DEEP.value)
+
+
+def test_what_its_own_classes_make_too_wide_is_kept_back_and_judged() -> None:
+    f = Watched()
+    known, played = f.estimates.calibration, Wait(300.0, 400.0, 600.0)
+    known.restore([("shown", 0.0, 2.0, 100)])
+    given, classes, none = f.estimates._corrected(played, ("size 1",))
+    assert none is NoEstimate.TOO_WIDE
+    assert given == known.corrected(played, classes)
+    assert "shown" in classes
 
 
 def test_what_runs_or_is_over_is_not_estimated(practised: Watched) -> None:

@@ -61,10 +61,11 @@ def test_what_comes_meanwhile_takes_what_is_free() -> None:
     assert Play(pools, running, [waiting(one_node(8))], coming).run(inf) == [320.0]
 
 
-def test_a_play_ends_where_what_may_come_is_no_longer_known() -> None:
+def test_a_play_goes_on_where_what_may_come_is_no_longer_known() -> None:
+    """Else a busy federation's, of which a few hours are foretold, would say "half a day"."""
     running = [PlayedRun(0, ((0, 8),), 100.0)]
     coming = iter([Coming(20.0, one_node(1), 1.0)])
-    assert Play([Pool([0])], running, [waiting(one_node(8))], coming).run(inf) == [inf]
+    assert Play([Pool([0])], running, [waiting(one_node(8))], coming).run(inf) == [100.0]
 
 
 def test_a_start_beyond_the_horizon_is_not_known() -> None:

@@ -40,6 +40,21 @@ def test_nothing_is_predicted_of_what_nothing_is_known_of() -> None:
     assert DurationModel().remaining_of(1, 0.0) is None
 
 
+def test_a_run_that_outlasts_all_of_its_like_is_drawn_until_its_limit() -> None:
+    model = model_of(*[600.0] * 10)
+    found = model.lasting(TRAIN, 8, ran_s=1200.0, limit_s=HOUR_S)
+    assert found is not None
+    left_s = [found.left_s(tenth / 10) for tenth in range(10)]
+    assert left_s == sorted(left_s)
+    assert left_s[0] == 1.0
+    assert left_s[-1] < HOUR_S - 1200.0
+    assert model.lasting(TRAIN, 8, ran_s=1200.0) is None  # without a limit nothing is known
+    model.started(1, TRAIN, 8, 0.0)
+    followed = model.lasting_of(1, 1200.0, HOUR_S - 1200.0)
+    assert followed is not None
+    assert followed.left_s(0.999) == pytest.approx(HOUR_S - 1200.0, rel=0.01)
+
+
 def test_a_run_is_expected_to_take_what_others_of_its_kind_took() -> None:
     found = known(model_of(*[HOUR_S] * 10), TRAIN, 8)
     assert found.expected_s == pytest.approx(HOUR_S, rel=0.05)
