@@ -51,6 +51,7 @@ DERIVED: Final[Attributes] = {
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
     (Ledger, "counts"): "follows from the entries; members may be in another order",
     (Catalogue, "usage"): "follows from the data sets; tenants may be in another order",
+    (Catalogue, "owned"): "follows from the data sets",
     (Catalogue, "_domains"): "as configured now",
     (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",
     (Catalogue, "_sites"): "as the last",

@@ -99,3 +99,16 @@ def test_the_use_of_a_domain_is_that_of_the_data_sets_in_it() -> None:
     known.apply(DataSetDropped(at_s=3.0, name="a", version="1"))
     assert known.usage["west"][lab].sets == 0
     assert known.usage["east"][lab].size_bytes == 10
+
+
+def test_what_each_owner_has_follows_changes_and_a_new_owner() -> None:
+    known = catalogue(data_set("a"), data_set("a", version="2"), data_set("b", owner="eve"))
+    assert (dict(known.owned), len(known)) == ({"ada": 2, "eve": 1}, 3)
+    known.apply(DataSetKept(at_s=2.0, kept=data_set("b", at("west"))))
+    assert (dict(known.owned), len(known)) == ({"ada": 3}, 3)
+    known.apply(DataSetDropped(at_s=3.0, name="a", version="1"))
+    known.apply(DataSetDropped(at_s=3.0, name="none", version="1"))
+    assert (dict(known.owned), len(known)) == ({"ada": 2}, 2)
+    later = Catalogue()
+    later.restore(known)
+    assert later.owned == known.owned
