@@ -218,7 +218,7 @@ def _short_types(gpu_types: str) -> str:
 
 def _given(by_site: float | None, planned: int, most: int) -> int:
     """The amount that Slurm gave, if its site has told; it may be more than was planned."""
-    return amount(round(min(by_site, float(most))) if by_site else planned, most)
+    return round(min(max(0.0, by_site), float(most))) if by_site else amount(planned, most)
 
 
 def _add(connection: Connection, sums: Sums) -> None:

@@ -281,7 +281,8 @@ def test_what_no_site_can_have_stops_no_others_history(log: Log, url: str) -> No
     log.write(*life(9, user="bob"))
     follow(log, url)
     due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
-    uses = [MeasuredUse(alloc_cpus=inf, alloc_mem_mib=1e300)] * 4 + [MeasuredUse()]
+    uses = [MeasuredUse(alloc_cpus=inf, alloc_mem_mib=1e300)] * 3
+    uses += [MeasuredUse(alloc_cpus=-inf, ready_s=-inf, save_s=inf), MeasuredUse()]
     measured.put(writer(url), due, uses, T0_S + 1000)
     assert kept(url) == made_anew(url)
     assert by_key(asked(url, "user"))["bob"].held_gpu_ms == 60 * H32_MS
