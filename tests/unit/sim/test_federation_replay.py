@@ -79,6 +79,8 @@ NOT_SET = {
     "name",
     "enable_user_top",
     "interactive.max_s",
+    "max_data_sets",
+    "max_data_sets_per_user",
     "interactive.silence_s",
 }  # an option of its own; what users may do, who here do nothing
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
