@@ -71,6 +71,8 @@ class Cluster(SimulatedSlurm):
             self.witness.befell("user holds")
         job_id = self.submit(attempt, user, jobs, time_limit_s)
         self._origin[job_id] = attempt
+        if self.jobs[job_id].state is SiteJobState.RUNNING:
+            self.witness.starts(attempt)
         self.code.begin_anew(job_id)
         self.witness.submitted(self.name, attempt, job_id)
         return job_id
@@ -96,6 +98,9 @@ class Cluster(SimulatedSlurm):
         return job.job_id not in self.held and super()._may_start(job)
 
     def _starts(self, job: SimulatedJob) -> None:
+        origin = self.real(job)
+        if origin is not None:  # else its sbatch is not over yet
+            self.witness.starts(origin)
         later(PROLOG_S, self._prolog, job, job.restarts)
         limit_s = PROLOG_S + job.time_limit_s
         later(limit_s, self._finish, job, job.restarts, SiteJobState.TIMEOUT, 0)

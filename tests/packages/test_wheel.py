@@ -99,6 +99,7 @@ def test_all_extras_can_be_asked_for(built: Path) -> None:
         "daemon",
         "dask",
         "dev",
+        "docs",
         "forecast",
         "parquet",
         "planner",

@@ -57,6 +57,7 @@ class Truth:
     """The true history of one workload."""
 
     runs: list[CodeRun] = field(default_factory=list)
+    has_started: bool = False  # a job of its, as Slurm has it; user code may not have run
     acked: str = ""  # the key under which its client knows it
     cancel_asked: bool = False
     cancel_acked: bool = False

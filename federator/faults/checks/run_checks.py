@@ -56,6 +56,10 @@ class RunChecks:
                 f"{attempt} is task {known} of its array, and was submitted as {array_index}"
             )
 
+    def starts(self, attempt: AttemptId) -> None:
+        """Slurm starts a job; its prolog comes before user code."""
+        self._evidence.truth(attempt.workload).has_started = True
+
     def began(self, run: CodeRun) -> None:
         id_ = run.attempt.workload
         truth = self._evidence.truth(id_)

@@ -104,7 +104,7 @@ class WishChecks:
             case "afternotok":
                 return all(state in TERMINAL for state in states) and not _all_completed(states)
             case "after":
-                return any(other.runs or other.state in TERMINAL for other in others)
+                return any(other.has_started or other.state in TERMINAL for other in others)
             case _:
                 return all(state in TERMINAL for state in states)
 

@@ -9,11 +9,10 @@ import pytest
 from federator.faults.checks.evidence import Evidence
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.client_scripts import Chain, ClientScript
-from federator.faults.user_code import CodeRun
 from federator.model.event import Awarded, Submitted
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import AttemptId, WorkloadId
-from tests.fakes.build import attempt, draft, plan_on
+from tests.fakes.build import draft, plan_on
 
 FIRST, SECOND = WorkloadId(8), WorkloadId(9)
 PLAIN = ClientScript(number=0, at_s=0.0, user="ada", parts=((1, 8),), time_limit_s=90)
@@ -85,8 +84,9 @@ def test_a_job_that_waits_for_another_starts_when_that_has_come_to_its_end(
     assert watched.wishes.never_starts(watched.evidence.truth(SECOND)) is never_starts
 
 
-def test_after_is_met_when_the_other_has_run() -> None:
+def test_after_is_met_when_slurm_has_started_the_other() -> None:
+    """Its prolog may send it back before user code runs."""
     watched = Watched(PLAIN, replace(PLAIN, waits_for=Chain(kind="after", script=0)))
-    watched.evidence.truth(FIRST).runs.append(CodeRun("alpine", attempt(), 7, "ada", 8, 0.0))
+    watched.evidence.truth(FIRST).has_started = True
     watched.wishes.began(SECOND)
     assert watched.evidence.broken == []
