@@ -226,10 +226,12 @@ class Api:
                 viewer = self._config.viewer(
                     caller.user, operator=caller.sees_all, administers=caller.administers
                 )
-                self._views.take(call, viewer, partial(self._seen, caller, answer))
-
-    def _seen(self, caller: Caller, answer: GiveReply, reply: Reply) -> None:
-        answer(without_hidden_names(reply, self._federation.ledger, caller, self._config))
+                ledger, config = self._federation.ledger, self._config
+                self._views.take(
+                    call,
+                    viewer,
+                    lambda reply: answer(without_hidden_names(reply, ledger, caller, config)),
+                )
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
         catalogue = self._federation.ledger.catalogue

@@ -101,7 +101,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = self._new_measuring(history) if history else None
+        self._measuring = _measuring_of(history, self._links, edges, own) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -121,10 +121,6 @@ class Term:
         )
         metrics.show_starts(self._starts.row)
         return metrics
-
-    def _new_measuring(self, history: JobHistory) -> Measuring:
-        links, clock = self._links.by_site, self._edges.monotonic
-        return Measuring(history, links, clock, lambda: shared_folders(self._own.now))
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
@@ -384,3 +380,9 @@ class Term:
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)
+
+
+def _measuring_of(
+    history: JobHistory, links: SiteLinks, edges: DaemonEdges, own: OwnConfig
+) -> Measuring:
+    return Measuring(history, links.by_site, edges.monotonic, lambda: shared_folders(own.now))

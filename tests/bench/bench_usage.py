@@ -44,9 +44,11 @@ def fill(engine: Engine, count: int, families: int) -> int:
     """Write attempts and their sums; the number of sums."""
     with transaction(engine) as connection:
         schema.prepare(connection)
-        connection.execute(schema.log_place.insert().values(
-            one=1, first=0, next=1, crc=0, within_snapshot=False, at_s=BEGAN_S + DAYS * DAY_S
-        ))  # fmt: skip
+        connection.execute(
+            schema.log_place.insert().values(
+                one=1, first=0, next=1, crc=0, within_snapshot=False, at_s=BEGAN_S + DAYS * DAY_S
+            )
+        )
     sums: Sums = {}
     apart_s = DAYS * DAY_S / count
     for first in range(0, count, AT_ONCE):
@@ -117,8 +119,15 @@ def main() -> None:
         print(f"{given.attempts} attempts, {sums} sums, written in {filled_s:.0f} s")
         if not given.url:
             print(f"file: {Path(folder, 'history.db').stat().st_size / 2**20:.0f} MiB")
-        for by in ((), ("tenant",), ("user",), ("site", "gpu_type"), ("day",), ("family",),
-                   ("tenant", "user", "gpu_type")):  # fmt: skip
+        for by in (
+            (),
+            ("tenant",),
+            ("user",),
+            ("site", "gpu_type"),
+            ("day",),
+            ("family",),
+            ("tenant", "user", "gpu_type"),
+        ):
             took = [asked(reader, *by) for _ in range(given.rounds)]
             print(f"month by {', '.join(by) or 'nothing':<24} {_median(took)}")
         member = Viewer(user="user7", tenants=frozenset({"tenant7"}))

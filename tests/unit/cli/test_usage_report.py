@@ -48,12 +48,18 @@ VISION = UsageRow(
 )
 TOTAL = UsageRow(
     sums=VISION.sums,
-    free={"launching": 0, "local": 0, "drained": 0, "down": 0, "unreachable": 0,
-          "idle": 100 * HOUR_MS},
+    free={
+        "launching": 0,
+        "local": 0,
+        "drained": 0,
+        "down": 0,
+        "unreachable": 0,
+        "idle": 100 * HOUR_MS,
+    },
     supply_gpu_ms=200 * HOUR_MS,
     cost=200.0,
     idle_cost=150.0,
-)  # fmt: skip
+)
 
 
 def answer(*rows: UsageRow, total: UsageRow = TOTAL, **more: object) -> UsageReply:
@@ -225,8 +231,13 @@ def test_what_sums_lack_is_said_on_standard_error(run: Run) -> None:
     total = UsageRow(sums={"clock_flags": 2, "missing_flags": 1}, beyond_gpu_ms=HOUR_MS)
     run.reply = answer(total=total, uncounted=5, left_off=3)
     told = run("--csv").stderr
-    for words in ("2 attempts flagged 'clock'", "1 attempts flagged 'missing'", "5 attempts of an",
-                  "3 lines are left off", "1.0 GPU hours were held beyond"):  # fmt: skip
+    for words in (
+        "2 attempts flagged 'clock'",
+        "1 attempts flagged 'missing'",
+        "5 attempts of an",
+        "3 lines are left off",
+        "1.0 GPU hours were held beyond",
+    ):
         assert words in told
 
 

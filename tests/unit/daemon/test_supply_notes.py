@@ -65,10 +65,14 @@ def test_numbers_that_no_node_has_are_not_believed() -> None:
     wrong = SiteView(partitions=("gpu",), up=True, ready=True)
     wrong.summary = (
         PartitionSummary(
-            partition="gpu", gpu_type="a100", gpus=-1, gpus_alloc=2**63, gpus_out=2**63,
+            partition="gpu",
+            gpu_type="a100",
+            gpus=-1,
+            gpus_alloc=2**63,
+            gpus_out=2**63,
             gpus_down=2**63,
         ),
-    )  # fmt: skip
+    )
     wrong.has(
         Capacity(
             nodes=tuple(

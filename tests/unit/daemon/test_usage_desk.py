@@ -39,10 +39,17 @@ class History:
         if self.error is not None:
             raise self.error
         cell = CellKey(0, "alpine", "a100")
-        return make(UsageFound(
-            columns=question.columns, sums={}, supply={cell: Supplied(gpu_ms=100)}, held={},
-            start_s=0.0, end_s=86_400.0, at_s=90_000.0,
-        ))  # fmt: skip
+        return make(
+            UsageFound(
+                columns=question.columns,
+                sums={},
+                supply={cell: Supplied(gpu_ms=100)},
+                held={},
+                start_s=0.0,
+                end_s=86_400.0,
+                at_s=90_000.0,
+            )
+        )
 
 
 def ask(history: History | None, call: UsageCall = CALL, viewer: Viewer | None = None) -> Reply:
