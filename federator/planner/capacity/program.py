@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import gcd, inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -117,7 +117,9 @@ class AssignmentProgram:
                 terms[stay.want].append((column, float(amount)))
         for row, want in enumerate(self._wants):
             lost = [(self._losses + row, -1.0)] if want.survives else []
-            self._rows.row(float(want.need), inf, terms[row] + lost)
+            # What whole nodes leave is a multiple of it: that lifts the bound, and bars no plan.
+            step = gcd(*(int(amount) for _, amount in terms[row])) or 1
+            self._rows.row(float(-(-want.need // step) * step), inf, terms[row] + lost)
         for row, want in enumerate(self._wants):
             for kind in {*want.survives, *want.spread}:
                 self._domain_rows(row, kind, terms[row])
@@ -132,7 +134,8 @@ class AssignmentProgram:
             if kind in want.survives:
                 self._rows.row(-inf, 0.0, [*own, (self._losses + row, -1.0)])
             if kind in want.spread:
-                self._rows.row(-inf, want.most_in(kind), own)
+                step = gcd(*(int(amount) for _, amount in own))
+                self._rows.row(-inf, want.most_in(kind) // step * step, own)
 
     def whole_plan(self) -> Rounded | None:
         """Whole numbers of nodes that meet every want; None: none were found.

@@ -8,17 +8,17 @@ does so only with --apply, and only where the partitions are as the plan found t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from federator.planner.capacity.assign import Assignment, Move
-from federator.planner.capacity.fleet import CapacityNode
 
 HEAD: Final = """\
 #!/bin/sh
 # Partitions of {site}: {count}. Made by 'federator capacity plan'.
-# Prints what it would do; 'sh {name} --apply' does it, as an admin of Slurm, and may be begun anew
-# with the number of a step, to go on from there: 'sh {name} --apply 3'.
+# Prints what it would do; 'sh {name} --apply' does it, as an admin of Slurm, node by node. If it
+# stops, a step's number has it go on from there: 'sh {name} --apply 3'.
 set -eu
 apply=; first=1
 if [ "${{1:-}}" = --apply ]; then apply=yes; first=${{2:-1}}; fi
@@ -37,9 +37,27 @@ as_planned() {{ # a partition, and its nodes when the plan was made
         exit 1
     fi
 }}
-emptied() {{ # waits until no job is left on a node
-    [ -n "$apply" ] || {{ echo "# waits until no job is left on $1"; return 0; }}
+reason() {{
+    scontrol -o show node "$1" | sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p'
+}}
+empty() {{ # a node, and why: drains it, and waits until no job is left there
+    if [ -z "$apply" ]; then
+        echo "scontrol update NodeName=$1 State=DRAIN Reason='$2', and wait for its jobs"
+        return 0
+    fi
+    case $(reason "$1") in
+        ''|"capacity plan: "*) ;;
+        *) echo "$1 is drained for another reason: $(reason "$1")" >&2; exit 1 ;;
+    esac
+    scontrol update "NodeName=$1" State=DRAIN "Reason=$2"
     while [ -n "$(squeue -h -w "$1" -o %i)" ]; do sleep 30; done
+}}
+open_again() {{ # a node, unless it was drained for another reason meanwhile
+    if [ -z "$apply" ]; then echo "scontrol update NodeName=$1 State=RESUME"; return 0; fi
+    case $(reason "$1") in
+        "capacity plan: "*) scontrol update "NodeName=$1" State=RESUME ;;
+        *) echo "$1 stays drained: $(reason "$1")" >&2 ;;
+    esac
 }}
 """
 
@@ -67,64 +85,77 @@ def steps_of(found: Assignment) -> list[Move]:
     return steps
 
 
-def site_script(
-    site: str,
-    found: Assignment,
-    members: dict[str, list[str]],
-    fold: Callable[[Sequence[str]], str],
-) -> str:
-    """The script of one site.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A site's partitions as they are.
 
-    Args:
-        site: its name.
-        found: the plan of all sites.
-        members: all nodes of each partition as it is, those that the plan cannot use too. Of the
-            spare partitions as well: ``Move.old`` is "" for their nodes.
+    Attributes:
+        members: all nodes of each partition, those that the plan cannot use too. Of the spare
+            partitions as well: ``Move.old`` is "" for their nodes.
         fold: makes a host list of names.
+        renamed: what the site calls a partition.
     """
+
+    members: Mapping[str, Sequence[str]]
+    fold: Callable[[Sequence[str]], str]
+    renamed: Callable[[str], str]
+
+
+def site_script(site: str, found: Assignment, listing: Listing) -> str:
+    """The script of one site, from the plan of all."""
     steps = [move for move in steps_of(found) if move.node.site == site]
-    now = {name: list(own) for name, own in members.items()}
-    touched = _touched(steps, now)
+    text = _Text(listing)
+    touched = text.touched(steps)
     count = f"{len(steps)} node{'s' * (len(steps) != 1)} to move"
-    lines = [HEAD.format(site=site, count=count, name=f"{site}.sh")]
-    lines += [f"as_planned {shlex.quote(p)} {shlex.quote(fold(now.get(p, [])))}" for p in touched]
+    lines = [HEAD.format(site=_plain(site), count=count, name=shlex.quote(f"{site}.sh"))]
+    lines += [f"as_planned {text.name(p)} {text.nodes(p)}" for p in touched]
     for number, move in enumerate(steps, start=1):
-        lines += ["", *_step(number, move, now, fold)]
+        lines += ["", *text.step(number, move)]
     lines += ["", "# In slurm.conf, or Slurm forgets it at its next start:"]
-    lines += [f"# PartitionName={p} Nodes={fold(now[p])}" for p in touched if p in now]
+    lines += [f"# PartitionName={text.name(p)} Nodes={text.nodes(p)}" for p in touched]
     return "\n".join(lines) + "\n"
 
 
-def _touched(steps: Sequence[Move], members: dict[str, list[str]]) -> list[str]:
-    names = {move.node.name for move in steps}
-    gives = {p for p, own in members.items() if not names.isdisjoint(own)}
-    return sorted(gives | {move.new for move in steps if move.new})
+class _Text:
+    """Lines of a script, and the partitions' nodes as its steps change them."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._now = {name: list(own) for name, own in listing.members.items()}
+
+    def touched(self, steps: Sequence[Move]) -> list[str]:
+        names = {move.node.name for move in steps}
+        gives = {p for p, own in self._now.items() if not names.isdisjoint(own)}
+        return sorted(gives | {move.new for move in steps if move.new})
+
+    def name(self, partition: str) -> str:
+        return shlex.quote(self._listing.renamed(partition))
+
+    def nodes(self, partition: str) -> str:
+        return shlex.quote(self._listing.fold(self._now.get(partition, [])))
+
+    def step(self, number: int, move: Move) -> list[str]:
+        """Empty a node, take it out of its partitions, put it into its new one, and open it."""
+        name, new = shlex.quote(move.node.name), move.new or "spare"
+        title = f"{number}. {move.node.name}: {move.old or 'spare'} -> {new}: {move.why}"
+        reason = shlex.quote(f"capacity plan: to {_plain(new)}")
+        inner = [f"empty {name} {reason}"]
+        for partition, own in self._now.items():
+            if move.node.name in own:
+                own.remove(move.node.name)
+                inner.append(self._update(partition))
+        if move.new:
+            self._now.setdefault(move.new, []).append(move.node.name)
+            inner.append(self._update(move.new))
+        inner.append(f"open_again {name}")
+        begin = f'if [ "$first" -le {number} ]; then'
+        return [f"# {_plain(title)}", begin, *(f"    {line}" for line in inner), "fi"]
+
+    def _update(self, partition: str) -> str:
+        name, nodes = self.name(partition), self.nodes(partition)
+        return f"run scontrol update PartitionName={name} Nodes={nodes}"
 
 
-def _step(
-    number: int, move: Move, now: dict[str, list[str]], fold: Callable[[Sequence[str]], str]
-) -> list[str]:
-    node: CapacityNode = move.node
-    name = shlex.quote(node.name)
-    old = [p for p, own in now.items() if node.name in own and p != move.new]
-    lines = [f"# {number}. {node.name}: {move.old or 'spare'} -> {move.new or 'spare'}: {move.why}"]
-    lines.append(f'if [ "$first" -le {number} ]; then')
-    reason = shlex.quote(f"capacity plan: to {move.new or 'spare'}")
-    inner = [f"run scontrol update NodeName={name} State=DRAIN Reason={reason}", f"emptied {name}"]
-    for partition in old:
-        now[partition].remove(node.name)
-        inner.append(_nodes(partition, now[partition], fold))
-    if move.new:
-        own = now.setdefault(move.new, [])
-        own.append(node.name)
-        inner.append(_nodes(move.new, own, fold))
-    inner.append(f"run scontrol update NodeName={name} State=RESUME")
-    return [*lines, *(f"    {line}" for line in inner), "fi"]
-
-
-def _nodes(partition: str, nodes: Sequence[str], fold: Callable[[Sequence[str]], str]) -> str:
-    # '' takes the last node away; 'ALL' is never written.
-    return (
-        f"run scontrol update PartitionName={shlex.quote(partition)} "
-        f"Nodes={shlex.quote(fold(nodes))}"
-    )
+def _plain(text: str) -> str:
+    """Text that stays in its comment, whatever a site calls its nodes."""
+    return "".join(c if c.isprintable() else "?" for c in text)

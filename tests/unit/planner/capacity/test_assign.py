@@ -122,11 +122,18 @@ def test_only_named_sites_give_nodes() -> None:
     assert moved(found) == {"n1": ("", "a")}
 
 
-def test_whole_nodes_that_no_fraction_suggests_are_found_or_refused() -> None:
-    """12 GPUs are a node and a half; two whole ones do."""
+def test_a_size_that_is_no_multiple_of_a_node_takes_whole_ones() -> None:
+    """12 GPUs are a node and a half."""
     assert len(assign(rack("r1", "---"), [Want(name="a", size=12)]).moves) == 2
-    both = [Want(name="a", size=12), Want(name="b", size=12)]
-    found = assign(rack("r1", "---"), both)
+    (short,) = assign(rack("r1", "---"), [Want(name=name, size=12) for name in "ab"]).short
+    assert short.by == 8
+
+
+def test_a_want_that_only_parts_of_nodes_would_meet_is_refused() -> None:
+    nodes = [
+        replace(node, gpus=gpus) for node, gpus in zip(rack("r1", "---"), (6, 6, 4), strict=True)
+    ]
+    found = assign(nodes, [Want(name=name, size=8) for name in "ab"])
     assert (found.cost, found.short) == (None, ())
     with pytest.raises(InvalidRequest, match="parts of nodes would meet every want"):
         checked(found)
