@@ -20,7 +20,7 @@ from federator.wire.client_protocol import ErrorReply, SnapshotCall, SnapshotRep
 
 if TYPE_CHECKING:
     from federator.planner.capacity.assign import Assignment, Move
-    from federator.planner.capacity.proof import Holding
+    from federator.planner.capacity.proof import PartitionHolding
 
 _FILE: Final = click.Path(path_type=Path)
 _NO_CHANGE: Final = "nothing to move: every partition is large enough"
@@ -164,7 +164,7 @@ def _lines(found: Assignment, most: int, out: Path | None) -> list[str]:
     return lines
 
 
-def _holding_line(before: Holding, after: Holding, names: int) -> str:
+def _holding_line(before: PartitionHolding, after: PartitionHolding, names: int) -> str:
     want = after.want
     return (
         f"{want.name:<{names}} {f'{before.nodes} > {after.nodes}':>13} {want.need:>7} "
@@ -230,7 +230,7 @@ def _document(found: Assignment) -> dict[str, Any]:
     }
 
 
-def _holding(holding: Holding) -> dict[str, Any]:
+def _holding(holding: PartitionHolding) -> dict[str, Any]:
     return {
         "nodes": holding.nodes,
         "amount": holding.amount,

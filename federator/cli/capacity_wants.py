@@ -17,7 +17,7 @@ from federator.config_tenants import checked_name
 from federator.errors import ConfigError, InvalidRequest
 from federator.model.site import Snapshot
 from federator.model.workload import MAX_AMOUNT
-from federator.planner.capacity.fleet import CapacityNode, Costs, Domain, Want
+from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want
 
 _Size = Annotated[int, Field(ge=1, le=MAX_AMOUNT, strict=True)]
 _Part = Annotated[float, Field(gt=0, le=1)]
@@ -35,8 +35,8 @@ class PartitionWant(Strict):
     sites: tuple[str, ...] = ()
     gpu_types: dict[str, _Worth] = Field(default={})
     buffer_frac: Annotated[float, Field(ge=0, le=10)] = 0.0
-    survives: tuple[Domain, ...] = ()
-    spread: dict[Domain, _Part] = Field(default={})
+    survives: tuple[FailureDomain, ...] = ()
+    spread: dict[FailureDomain, _Part] = Field(default={})
     near: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federator.planner.capacity.assign import assign
-from federator.planner.capacity.fleet import CapacityNode, Costs, Domain, Want, groups_of
+from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want, groups_of
 from federator.planner.capacity.program import AssignmentProgram
 from federator.planner.capacity.proof import Tally, homes_of
 
@@ -57,7 +57,7 @@ def fleet(
             )
     wants = wants_of(found, types, draw)
     if mixed:
-        both = (Domain.RACK, Domain.POWER)
+        both = (FailureDomain.RACK, FailureDomain.POWER)
         wants = [replace(want, size=want.size * 9 // 10, survives=both) for want in wants]
     return found, wants
 
@@ -76,8 +76,8 @@ def wants_of(
             size=max(8, int(gpus * draw.uniform(0.8, 1.02))),
             gpu_types={kind: draw.uniform(0.5, 1.0) for kind in own},
             buffer_frac=0.01,
-            survives=(Domain.RACK,),
-            spread={Domain.POWER: 0.4} if number % 4 == 0 else {},
+            survives=(FailureDomain.RACK,),
+            spread={FailureDomain.POWER: 0.4} if number % 4 == 0 else {},
         )
         for number, ((name, gpus), own) in enumerate(zip(have.items(), types, strict=True))
     ]
@@ -112,7 +112,7 @@ def greedy_cost(nodes: Sequence[CapacityNode], wants: Sequence[Want]) -> tuple[f
     for want in wants:
         while not (holding := tally.holding(want.name)).holds:
             fit = [node for node in free if want.amount(node)]
-            fit = [n for n in fit if f"rack {n.domain(Domain.RACK)}" != holding.worst] or fit
+            fit = [n for n in fit if f"rack {n.domain(FailureDomain.RACK)}" != holding.worst] or fit
             if not fit or holding.crowded:
                 unmet += 1
                 break

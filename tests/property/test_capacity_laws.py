@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.planner.capacity.assign import Assignment, assign
-from federator.planner.capacity.fleet import CapacityNode, Domain, Want
+from federator.planner.capacity.fleet import CapacityNode, FailureDomain, Want
 from federator.planner.capacity.proof import holdings
 from federator.planner.capacity.script import steps_of
 
@@ -46,8 +46,12 @@ def wanted(draw: st.DrawFn) -> list[Want]:
             size=draw(st.integers(1, 30)),
             gpu_types=draw(st.sampled_from([{}, {"t0": 1.0}, {"t0": 0.3, "t1": 1.0}])),
             buffer_frac=draw(st.sampled_from([0.0, 0.1])),
-            survives=draw(st.sampled_from([(), (Domain.RACK,), (Domain.RACK, Domain.POWER)])),
-            spread=draw(st.sampled_from([{}, {Domain.POWER: 0.7}])),
+            survives=draw(
+                st.sampled_from(
+                    [(), (FailureDomain.RACK,), (FailureDomain.RACK, FailureDomain.POWER)]
+                )
+            ),
+            spread=draw(st.sampled_from([{}, {FailureDomain.POWER: 0.7}])),
             near=draw(st.sampled_from([(), ("s0",)])),
         )
         for name in NAMES[: draw(st.integers(1, 3))]

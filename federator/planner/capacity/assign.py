@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from federator.errors import InvalidRequest
-from federator.planner.capacity.fleet import CapacityNode, Costs, Group, Want, groups_of
+from federator.planner.capacity.fleet import CapacityNode, Costs, EqualNodes, Want, groups_of
 from federator.planner.capacity.program import AssignmentProgram, Rounded
-from federator.planner.capacity.proof import Holding, Tally, holdings, homes_of
+from federator.planner.capacity.proof import PartitionHolding, Tally, holdings, homes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ class Assignment:
     """
 
     moves: tuple[Move, ...] = ()
-    before: tuple[Holding, ...] = ()
-    after: tuple[Holding, ...] = ()
+    before: tuple[PartitionHolding, ...] = ()
+    after: tuple[PartitionHolding, ...] = ()
     cost: float | None = None
     bound: float = 0.0
     short: tuple[Short, ...] = ()
@@ -105,7 +105,7 @@ def assign(
 
 
 def _short(
-    program: AssignmentProgram, groups: Sequence[Group], wants: Sequence[Want]
+    program: AssignmentProgram, groups: Sequence[EqualNodes], wants: Sequence[Want]
 ) -> tuple[Short, ...]:
     found = []
     for want, lacking in zip(wants, program.shortages(), strict=True):
@@ -139,7 +139,9 @@ class _Homes:
     def home(self, node: CapacityNode) -> str:
         return self.homes[node.site, node.name]
 
-    def name(self, groups: Sequence[Group], program: AssignmentProgram, found: Rounded) -> None:
+    def name(
+        self, groups: Sequence[EqualNodes], program: AssignmentProgram, found: Rounded
+    ) -> None:
         """Of nodes alike, the idle ones move, and those in no partition first."""
         columns: list[list[tuple[int, int, bool]]] = [[] for _ in groups]
         for stay, count in zip(program.stays, found.nodes.tolist(), strict=True):
@@ -147,7 +149,7 @@ class _Homes:
         for group, own in zip(groups, columns, strict=True):
             self._name_group(group, own)
 
-    def _name_group(self, group: Group, columns: list[tuple[int, int, bool]]) -> None:
+    def _name_group(self, group: EqualNodes, columns: list[tuple[int, int, bool]]) -> None:
         totals: dict[int, int] = {}
         for want, count, _ in columns:
             totals[want] = totals.get(want, 0) + count
@@ -214,7 +216,7 @@ class _Homes:
 
 
 def _moves(
-    nodes: Sequence[CapacityNode], homes: _Homes, before: Sequence[Holding]
+    nodes: Sequence[CapacityNode], homes: _Homes, before: Sequence[PartitionHolding]
 ) -> tuple[Move, ...]:
     was = {holding.want.name: holding for holding in before}
     moved = [node for node in nodes if homes.home(node) != node.partition]
@@ -227,7 +229,7 @@ def _moves(
     return tuple(sorted(moves, key=lambda move: (move.node.site, move.node.name)))
 
 
-def _why(was: Holding | None, gives: bool) -> str:
+def _why(was: PartitionHolding | None, gives: bool) -> str:
     """Why a partition gets nodes."""
     assert was is not None
     if was.lacks:
@@ -240,7 +242,7 @@ def _why(was: Holding | None, gives: bool) -> str:
     return f"{was.want.name} prefers it"
 
 
-def _why_out(was: Holding) -> str:
+def _why_out(was: PartitionHolding) -> str:
     if was.crowded:
         return f"{was.want.name} is too much in {was.crowded[0]}"
     return f"{was.want.name} costs less without it"

@@ -1,4 +1,4 @@
-"""What machine assignment starts from: nodes, and how large each partition is to be."""
+"""Nodes and wants: the input of machine assignment, and groups of equal nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from federator.errors import InvalidRequest
 ROUNDING: Final = 1e-9  # of sums of fractions
 
 
-class Domain(Enum):
+class FailureDomain(Enum):
     """What fails as one."""
 
     RACK = "rack"
@@ -46,9 +46,11 @@ class CapacityNode:
     usable: bool = True
     busy: bool = False
 
-    def domain(self, kind: Domain) -> str:
+    def domain(self, kind: FailureDomain) -> str:
         """The name of its rack, or the like, with its site's."""
-        return self.site if kind is Domain.SITE else f"{self.site}:{getattr(self, kind.value)}"
+        return (
+            self.site if kind is FailureDomain.SITE else f"{self.site}:{getattr(self, kind.value)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,8 @@ class Want:
     sites: tuple[str, ...] = ()
     gpu_types: Mapping[str, float] = field(default_factory=dict)
     buffer_frac: float = 0.0
-    survives: tuple[Domain, ...] = ()
-    spread: Mapping[Domain, float] = field(default_factory=dict)
+    survives: tuple[FailureDomain, ...] = ()
+    spread: Mapping[FailureDomain, float] = field(default_factory=dict)
     near: tuple[str, ...] = ()
 
     @property
@@ -92,7 +94,7 @@ class Want:
             return 0
         return 1 if self.in_nodes else node.gpus
 
-    def most_in(self, kind: Domain) -> float:
+    def most_in(self, kind: FailureDomain) -> float:
         """The most that one domain may hold; in its unit."""
         return self.spread[kind] * self.need + ROUNDING
 
@@ -121,7 +123,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class EqualNodes:
     """Nodes alike for every want; ``here`` counts those in each want's partition, by its row."""
 
     nodes: list[CapacityNode]
@@ -132,7 +134,7 @@ class Group:
         return self.nodes[0]
 
 
-def groups_of(nodes: Sequence[CapacityNode], wants: Sequence[Want]) -> list[Group]:
+def groups_of(nodes: Sequence[CapacityNode], wants: Sequence[Want]) -> list[EqualNodes]:
     """The usable nodes with GPUs, those alike together; in the order of the first of each.
 
     Raises:
@@ -143,11 +145,11 @@ def groups_of(nodes: Sequence[CapacityNode], wants: Sequence[Want]) -> list[Grou
         raise InvalidRequest("a partition is wanted twice")
     if len({(node.site, node.name) for node in nodes}) < len(nodes):
         raise InvalidRequest("a node is there twice")
-    found: dict[tuple[object, ...], Group] = {}
+    found: dict[tuple[object, ...], EqualNodes] = {}
     for node in nodes:
         if node.usable and node.gpus:
-            places = (node.domain(kind) for kind in Domain)
-            group = found.setdefault((node.gpu_type, node.gpus, *places), Group([], {}))
+            places = (node.domain(kind) for kind in FailureDomain)
+            group = found.setdefault((node.gpu_type, node.gpus, *places), EqualNodes([], {}))
             group.nodes.append(node)
             row = rows.get(node.partition)
             if row is not None:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from federator.planner.capacity.fleet import Costs, Domain, Group, Want
+from federator.planner.capacity.fleet import Costs, FailureDomain, EqualNodes, Want
 from federator.planner.highs import new_highs, whole
 from federator.planner.warehouse import F64
 
@@ -70,7 +70,11 @@ class AssignmentProgram:
     """
 
     def __init__(
-        self, groups: Sequence[Group], wants: Sequence[Want], costs: Costs, limit_s: float = 10.0
+        self,
+        groups: Sequence[EqualNodes],
+        wants: Sequence[Want],
+        costs: Costs,
+        limit_s: float = 10.0,
     ) -> None:
         self._groups, self._wants, self._limit_s = groups, wants, limit_s
         self.stays: list[Stay] = []
@@ -87,7 +91,7 @@ class AssignmentProgram:
         self._size_rows = len(self._rows.low)  # the first of those of sizes
         self._want_rows()
 
-    def _columns_of(self, number: int, group: Group, costs: Costs) -> None:
+    def _columns_of(self, number: int, group: EqualNodes, costs: Costs) -> None:
         for row, want in enumerate(self._wants):
             own = costs.of(want, group.first)
             allowed = want.amount(group.first) > 0
@@ -124,7 +128,7 @@ class AssignmentProgram:
             for kind in {*want.survives, *want.spread}:
                 self._domain_rows(row, kind, terms[row])
 
-    def _domain_rows(self, row: int, kind: Domain, terms: list[tuple[int, float]]) -> None:
+    def _domain_rows(self, row: int, kind: FailureDomain, terms: list[tuple[int, float]]) -> None:
         want = self._wants[row]
         by_domain: dict[str, list[tuple[int, float]]] = {}
         for column, amount in terms:

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from federator.planner.capacity.fleet import CapacityNode, Domain, Want
+from federator.planner.capacity.fleet import CapacityNode, FailureDomain, Want
 
 Homes = Mapping[tuple[str, str], str]
 """The partition of each node that is in one, by its site and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class PartitionHolding:
     """A partition's nodes, judged; amounts are in the want's unit.
 
     Attributes:
@@ -49,7 +49,7 @@ class Tally:
 
     def __init__(self, nodes: Sequence[CapacityNode], wants: Sequence[Want], homes: Homes) -> None:
         self._wants = {want.name: want for want in wants}
-        self._in: dict[str, dict[Domain, Counter[str]]] = {
+        self._in: dict[str, dict[FailureDomain, Counter[str]]] = {
             want.name: {kind: Counter() for kind in {*want.survives, *want.spread}}
             for want in wants
         }
@@ -68,7 +68,7 @@ class Tally:
         for kind, counts in self._in[home].items():
             counts[node.domain(kind)] += amount
 
-    def holding(self, name: str) -> Holding:
+    def holding(self, name: str) -> PartitionHolding:
         """Each domain's loss is tried."""
         want, amount = self._wants[name], self._amount[name]
         losses = [
@@ -83,7 +83,7 @@ class Tally:
             for place, count in sorted(self._in[name][kind].items())
             if count > want.most_in(kind)
         )
-        return Holding(
+        return PartitionHolding(
             want=want,
             nodes=self._nodes[name],
             amount=amount,
@@ -95,7 +95,7 @@ class Tally:
 
 def holdings(
     nodes: Sequence[CapacityNode], wants: Sequence[Want], homes: Homes
-) -> tuple[Holding, ...]:
+) -> tuple[PartitionHolding, ...]:
     """Of each want, in order."""
     tally = Tally(nodes, wants, homes)
     return tuple(tally.holding(want.name) for want in wants)

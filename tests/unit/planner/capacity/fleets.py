@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federator.planner.capacity.fleet import CapacityNode, Domain, Want
+from federator.planner.capacity.fleet import CapacityNode, FailureDomain, Want
 
 
 def rack(name: str, partitions: str, gpu_type: str = "h100", power: str = "") -> list[CapacityNode]:
@@ -24,4 +24,4 @@ def rack(name: str, partitions: str, gpu_type: str = "h100", power: str = "") ->
 
 def any_rack(name: str, size: int) -> Want:
     """So many GPUs, whichever rack is lost."""
-    return Want(name=name, size=size, survives=(Domain.RACK,))
+    return Want(name=name, size=size, survives=(FailureDomain.RACK,))

@@ -6,7 +6,7 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.planner.capacity.assign import Assignment, assign, checked
-from federator.planner.capacity.fleet import CapacityNode, Costs, Domain, Want
+from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want
 from tests.unit.planner.capacity.fleets import any_rack, rack
 
 
@@ -88,7 +88,7 @@ def test_nodes_near_the_data_are_taken() -> None:
 
 def test_no_power_domain_holds_more_than_its_part() -> None:
     nodes = [*rack("r1", "aaaa", power="east"), *rack("r2", "----", power="west")]
-    found = assign(nodes, [Want(name="a", size=32, spread={Domain.POWER: 0.5})])
+    found = assign(nodes, [Want(name="a", size=32, spread={FailureDomain.POWER: 0.5})])
     homes = {node.name: node.partition for node in nodes}
     homes |= {move.node.name: move.new for move in found.moves}
     assert sum(homes[f"r1-{i}"] == "a" for i in range(4)) == 2
