@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from federator.planner.capacity.fleet import Costs, FailureDomain, EqualNodes, Want
+from federator.planner.capacity.fleet import Costs, EqualNodes, FailureDomain, Want
 from federator.planner.highs import new_highs, whole
 from federator.planner.warehouse import F64
 
