@@ -37,8 +37,9 @@ as_planned() {{ # a partition, and its nodes when the plan was made
         exit 1
     fi
 }}
-reason() {{
-    scontrol -o show node "$1" | sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p'
+reason() {{ # why a node is out of service; a node that is back may keep an old reason
+    scontrol -o show node "$1" | grep -E ' State=[^ ]*(DRAIN|DOWN|FAIL)' |
+        sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p'
 }}
 empty() {{ # a node, and why: drains it, and waits until no job is left there
     if [ -z "$apply" ]; then

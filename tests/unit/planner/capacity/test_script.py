@@ -111,6 +111,11 @@ def test_a_node_that_is_drained_for_another_reason_is_left_alone(slurm: Path) ->
     assert asked(slurm) == []
 
 
+def test_an_old_reason_of_a_node_that_is_back_stops_nothing(slurm: Path) -> None:
+    (slurm / "node-r1-2").write_text("NodeName=r1-2 State=IDLE Reason=bad fan [root@2026]\n")
+    assert run(script(), slurm, "--apply", "2").returncode == 0
+
+
 def test_a_site_s_own_name_of_a_partition_is_written(slurm: Path) -> None:
     text = script(renamed="gpu a")
     assert "PartitionName='gpu a' Nodes=r1-0,r1-3" in text
