@@ -25,6 +25,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "audit": ("federator.cli.audit", "audit", "Who did what, and is that as it was written."),
         "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
+        "capacity": (
+            "federator.cli.capacity",
+            "capacity",
+            "Which nodes each partition should have: a plan.",
+        ),
         "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
         "completion": (
             "federator.cli.reference.command",
