@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
@@ -25,6 +26,7 @@ from federator.sched.starts.plays import Plays
 from federator.wire.status_rows import StartsRow
 
 EVERY_S: Final = 10.0  # between two looks at the least
+SAVE_S: Final = 60.0  # between two writings of what was learned at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
 REST: Final = 20.0
 MOST_TRIALS: Final = 8  # that wait for their plays
@@ -53,6 +55,7 @@ class StartForecasts:
         clock: returns Unix time.
         elapsed: seconds that never run backwards.
         between_turns: whether the daemon is in no turn: a play never begins within one.
+        kept: where what an earlier term has learned stands, and what this one learns is to.
 
     Attributes:
         estimates: made so far.
@@ -64,10 +67,14 @@ class StartForecasts:
         clock: Callable[[], float],
         elapsed: Callable[[], float],
         between_turns: Callable[[], bool] = lambda: True,
+        kept: StartsFile = NOWHERE,
     ) -> None:
         self._federation, self._clock, self._elapsed = federation, clock, elapsed
         self._between_turns = between_turns
         self.estimates = StartEstimates(federation)
+        self.estimates.calibration.restore(kept.read())
+        self._kept, self._saved = kept, self.estimates.calibration.judged
+        self._save_at_s = 0.0  # as ``elapsed``
         self._trials: deque[_Trial] = deque()
         self._asked = asyncio.Event()
         self._played_at_s = 0.0
@@ -116,6 +123,13 @@ class StartForecasts:
         await self._try_out_some()
         await self._renew()
 
+    def save(self) -> None:
+        """Keep what was learned since the last time, for the next term."""
+        known = self.estimates.calibration
+        if known.judged != self._saved:
+            self._kept.write(known.saved())
+            self._saved = known.judged
+
     async def _rest(self) -> None:
         """Until it is time to look, to try one out, or to tell one that it takes too long."""
         until_s = self._look_at_s
@@ -131,6 +145,9 @@ class StartForecasts:
         now_s, began_s = self._clock(), self._elapsed()
         try:
             lacks = self.estimates.look(now_s)
+            if began_s >= self._save_at_s:
+                self._save_at_s = began_s + SAVE_S
+                self.save()
             waits = bool(self._federation.ledger.backlog)
             if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
                 plays = self.estimates.begin(now_s)
