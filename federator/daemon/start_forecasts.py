@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
 from federator.daemon.starts_file import NOWHERE, StartsFile
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.calibration import COVERAGE
@@ -40,10 +40,11 @@ Tell = Callable[[StartEstimate], None]
 
 
 class _Trial(NamedTuple):
-    """One that is not queued, whom to tell, and until when."""
+    """One that is not queued, or the id of one whose changes are tried; whom to tell, by when."""
 
-    workload: Workload
-    tell: Tell
+    workload: Workload | WorkloadId
+    tell: Callable[[Any], None]
+    none: StartEstimate | tuple[StartHelp, ...]  # told where it takes too long
     until_s: float  # as ``elapsed``
 
 
@@ -93,7 +94,15 @@ class StartForecasts:
         if len(self._trials) >= MOST_TRIALS:
             tell(_NOT_YET)
             return
-        self._trials.append(_Trial(workload, tell, self._elapsed() + PATIENCE_S))
+        self._trials.append(_Trial(workload, tell, _NOT_YET, self._elapsed() + PATIENCE_S))
+        self._asked.set()
+
+    def try_changes(self, id_: WorkloadId, tell: Callable[[tuple[StartHelp, ...]], None]) -> None:
+        """Find out what would have one that waits start sooner, as a trial; nothing if too many."""
+        if len(self._trials) >= MOST_TRIALS:
+            tell(())
+            return
+        self._trials.append(_Trial(id_, tell, (), self._elapsed() + PATIENCE_S))
         self._asked.set()
 
     def row(self) -> StartsRow:
@@ -170,22 +179,37 @@ class StartForecasts:
             self._end_patience()
 
     async def _try_out(self, trial: _Trial) -> None:
-        found = _NOT_YET
+        found = trial.none
         try:
-            if not await self._gap(trial.until_s):
-                return
-            begun = self.estimates.begin_trial(trial.workload, self._clock())
-            if isinstance(begun, StartEstimate):
-                found = begun
-            elif await self._play(begun, trial.until_s):
-                found = self.estimates.of_trial(begun, self._clock())
+            if await self._gap(trial.until_s):
+                if isinstance(trial.workload, Workload):
+                    found = await self._start_of(trial.workload, trial.until_s)
+                else:
+                    found = await self._helps_of(trial.workload, trial.until_s)
         finally:
             trial.tell(found)
+
+    async def _start_of(self, workload: Workload, until_s: float) -> StartEstimate:
+        begun = self.estimates.begin_trial(workload, self._clock())
+        if isinstance(begun, StartEstimate):
+            return begun
+        if not await self._play(begun, until_s):
+            return _NOT_YET
+        return self.estimates.of_trial(begun, self._clock())
+
+    async def _helps_of(self, id_: WorkloadId, until_s: float) -> tuple[StartHelp, ...]:
+        played = []
+        for change, plays in self.estimates.begin_changes(id_, self._clock()):
+            if not await self._play(plays, until_s):
+                break
+            played.append((change, plays))
+        return self.estimates.helps(id_, played, self._clock())
 
     def _end_patience(self) -> None:
         """Tell those that have waited too long; they stand in the order in which they came."""
         while self._trials and self._trials[0].until_s <= self._elapsed():
-            self._trials.popleft().tell(_NOT_YET)
+            trial = self._trials.popleft()
+            trial.tell(trial.none)
 
     async def _play(self, plays: Plays, until_s: float = inf) -> bool:
         """Play between turns, a play at a time; tell whether it was over in time."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from federator.model.lifecycle import WorkloadState
@@ -21,8 +23,10 @@ LOOK_S = 60.0
 class Watched(Loopback):
     """One node whose jobs all run for ten minutes; estimates are made as by a daemon."""
 
+    SITES: ClassVar = {"alpine": rack("a", 1)}
+
     def __init__(self) -> None:
-        super().__init__({"alpine": rack("a", 1)}, duration_s=RUN_S)
+        super().__init__(self.SITES, duration_s=RUN_S)
         self.estimates = StartEstimates(self.federation)
 
     def look(self) -> None:
