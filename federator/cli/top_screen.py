@@ -85,7 +85,7 @@ class QueueRows(ScrollView, can_focus=True):
         kept = next((k for k, row in enumerate(rows) if row.id == self._job), None)
         self.virtual_size = Size(200, 1 + len(rows))
         self._select(self._at if kept is None else kept)
-        self.refresh()
+        self.call_after_refresh(self._show_cursor)  # how far it can scroll is known by then
 
     def _select(self, at: int) -> None:
         self._at = max(0, min(at, len(self._rows) - 1))
@@ -144,11 +144,10 @@ class TopScreen(App[None]):
     #head { height: 1; text-style: bold; }
     #rows { height: 2fr; }
     #words { display: none; height: 1; border: none; padding: 0; }
-    #words.open { display: block; }
     #story { height: 1fr; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter"),
+        Binding("slash", "filter", "Filter", priority=True),  # so that no key behind it is lost
         Binding("escape", "unfilter", "No filter", show=False),
         Binding("w", "only('waiting')", "Waiting"),
         Binding("r", "only('running')", "Running"),
@@ -233,18 +232,24 @@ class TopScreen(App[None]):
 
     # ---- keys ----
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key acts now: in the words of a filter a slash is one of them."""
+        if action == "filter" and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
+
     def action_filter(self) -> None:
         words = self.query_one("#words", Input)
-        words.add_class("open")
-        words.focus()
+        words.display = True
+        self.screen.set_focus(words)  # at once: what is typed next is for it
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._words = event.value
         self._show()
 
     def on_input_submitted(self) -> None:
-        self.query_one("#words", Input).remove_class("open")
-        self.query_one(QueueRows).focus()
+        self.query_one("#words", Input).display = False
+        self.screen.set_focus(self.query_one(QueueRows))
 
     def action_unfilter(self) -> None:
         self.query_one("#words", Input).value = ""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -119,7 +120,7 @@ def test_filters_by_words_states_and_owner() -> None:
     async def act(pilot: Pilot[None], app: TopScreen) -> None:
         await pressed(pilot, app, "slash", *"bob", "enter")
         assert shown(app) == ["2", "4"]
-        assert not app.query_one("#words", Input).has_class("open")
+        assert not app.query_one("#words", Input).display
         await pressed(pilot, app, "w")
         assert shown(app) == ["2"]
         assert text(app, "#why").startswith("Workload 2")
@@ -129,6 +130,18 @@ def test_filters_by_words_states_and_owner() -> None:
         assert shown(app) == ["1"]
         await pressed(pilot, app, "a", "m")
         assert shown(app) == ["1", "3"]
+
+    on_screen(act)
+
+
+def test_keys_that_come_at_once_are_all_heard() -> None:
+    """As from a paste, or while the machine is slow; a slash is a word's, too."""
+
+    async def act(pilot: Pilot[None], app: TopScreen) -> None:
+        for key in ("slash", "b", "o", "slash"):
+            app.post_message(Key(key, "/" if key == "slash" else key))
+        await settled(pilot, app)
+        assert app.query_one("#words", Input).value == "bo/"
 
     on_screen(act)
 
@@ -218,5 +231,19 @@ def test_of_a_long_queue_only_what_is_seen_is_drawn(tmp_path: Path) -> None:
         assert shown(app)[-1] == "10000"
         assert text(app, "#why").startswith("Workload 10000 ")
         assert len(drawn) < 1000
+
+    on_screen(act, daemon)
+
+
+def test_a_filter_far_down_a_long_queue_shows_what_it_leaves() -> None:
+    daemon = Daemon([row(id_) for id_ in range(1, 1_001)])
+
+    async def act(pilot: Pilot[None], app: TopScreen) -> None:
+        await pressed(pilot, app, "end")
+        await pressed(pilot, app, "slash", *"train77", "enter")
+        assert shown(app) == ["77", *(str(id_) for id_ in range(770, 780))]
+        assert text(app, "#why").startswith("Workload 779 ")
+        await pressed(pilot, app, "escape")
+        assert "779" in shown(app)
 
     on_screen(act, daemon)
