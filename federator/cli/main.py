@@ -76,6 +76,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "top": ("federator.cli.top", "top", "A live view: sites, queue, why a job waits."),
         "usage": (
             "federator.cli.usage_report",
             "usage",
@@ -97,6 +98,7 @@ AT_SITES: Final = (
     "snapshot",
     "status",
     "tenants",
+    "top",
     "usage",
 )  # with no extra installed
 

@@ -62,6 +62,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
     from federator.daemon.leader import in_a_thread  # noqa: PLC0415
     from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
+    from federator.daemon.starts_file import starts_file  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
@@ -80,6 +81,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
             audit=open_audit(
                 loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
             ),
+            starts=starts_file(loaded.store),
         ),
         displaces=displace,
         source=ConfigFile(config),
