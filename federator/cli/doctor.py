@@ -13,14 +13,15 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.doctor_text import finding_lines
 from federator.cli.slurm_time import parsed_time
-from federator.cli.text import counted, listed, printable, unexpected
-from federator.errors import InvalidRequest, SiteUnavailable
-from federator.wire.client_protocol import ErrorKind, ErrorReply
+from federator.cli.text import counted, listed, printable, refused, unexpected
+from federator.errors import InvalidRequest
+from federator.wire.client_protocol import ErrorReply
 from federator.wire.usage_messages import DoctorCall, DoctorReply
 
 _PATH: Final = click.Path(path_type=Path)
 _DAY_S: Final = 86_400.0
 DAYS: Final = 7  # that are judged unless others are asked for
+QUOTA_DAYS: Final = 28
 FOUND: Final = 1
 """The exit status if something was found, as of linters."""
 
@@ -30,30 +31,36 @@ FOUND: Final = 1
 @click.option("-E", "--until", "--end", metavar="TIME", help="Jobs that ended before.")
 @click.option("-A", "--tenant", "--account", metavar="NAMES", help="Only these tenants.")
 @click.option("-u", "--user", metavar="NAMES", help="Only these users.")
+@click.option("--quotas", is_flag=True, help="Review quotas and tenants' use, by days.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.option("--config", type=_PATH, help="Read the history itself, by this federation.yaml.")
-def doctor(
+def doctor(  # noqa: PLR0913 - an option each
     *,
     since: str | None,
     until: str | None,
     tenant: str | None,
     user: str | None,
+    quotas: bool,
     as_json: bool,
     config: Path | None,
 ) -> int:
     """Find jobs that waste what they hold: whose, what, by which figures, and what to do.
 
-    By default of the last 7 days. Members see their own and their tenants' jobs. The status is 0
-    if nothing is found, 1 if something is, more if it failed. docs/doctor.md explains the kinds.
+    By default of the last 7 days; --quotas, which is for operators, of 28. Members see their own
+    and their tenants' jobs. The status is 0 if nothing is found, 1 if something is, more if it
+    failed. docs/doctor.md explains the kinds.
 
     Example: federator doctor --since now-30days --tenant vision
     """
-    now_s = time.time()
+    if quotas and user is not None:
+        raise InvalidRequest("give either --quotas or --user: quotas are of tenants")
+    now_s, days = time.time(), QUOTA_DAYS if quotas else DAYS
     question = DoctorCall(
-        start_s=parsed_time(since, now_s) if since is not None else now_s - DAYS * _DAY_S,
+        start_s=parsed_time(since, now_s) if since is not None else now_s - days * _DAY_S,
         end_s=parsed_time(until, now_s) if until is not None else now_s,
         tenants=tuple(listed(tenant)),
         users=tuple(listed(user)),
+        quotas=quotas,
     )
     if question.end_s < question.start_s:
         raise InvalidRequest("Start time requested is after end time")
@@ -61,15 +68,14 @@ def doctor(
     if as_json:
         print(msgspec.json.encode(_as_json(reply, question)).decode())
     else:
-        _print(reply)
+        _print(reply, question)
     return FOUND if reply.findings else 0
 
 
 def _ask(question: DoctorCall) -> DoctorReply:
     reply = call(question)
     if isinstance(reply, ErrorReply):
-        error = SiteUnavailable if reply.kind is ErrorKind.UNAVAILABLE else InvalidRequest
-        raise error(printable(reply.message))
+        raise refused(reply)
     if not isinstance(reply, DoctorReply):
         raise unexpected(reply)
     return reply
@@ -78,6 +84,7 @@ def _ask(question: DoctorCall) -> DoctorReply:
 def _from_database(config: Path, question: DoctorCall) -> DoctorReply:
     """As the daemon would answer an operator, by what the history holds."""
     from federator.config import load_config  # noqa: PLC0415
+    from federator.config_tenants import gpu_quotas  # noqa: PLC0415
     from federator.history.database import open_reader  # noqa: PLC0415
     from federator.history.doctor_answer import answer  # noqa: PLC0415
     from federator.history.url import NONE, history_url  # noqa: PLC0415
@@ -86,17 +93,20 @@ def _from_database(config: Path, question: DoctorCall) -> DoctorReply:
     url = history_url(loaded.history.url, loaded.store)
     if url == NONE:
         raise InvalidRequest("no history is kept (history.url)")
-    return answer(open_reader(url), question, None, loaded.federation)
+    quotas = gpu_quotas(loaded.tenants)
+    return answer(open_reader(url), question, None, loaded.federation, quotas)
 
 
-def _print(reply: DoctorReply) -> None:
+def _print(reply: DoctorReply, question: DoctorCall) -> None:
     for made in reply.findings:
         print("\n".join(map(printable, finding_lines(made))))
-    unmeasured = reply.attempts - reply.measured
-    print(
-        f"{counted(len(reply.findings) + reply.left_off, 'finding')} in "
-        f"{counted(reply.attempts, 'attempt')}; what {unmeasured} of them used is not known"
-    )
+    found = counted(len(reply.findings) + reply.left_off, "finding")
+    if question.quotas:
+        print(f"{found} in {counted(reply.days, 'whole day')}")
+    else:
+        unmeasured = reply.attempts - reply.measured
+        judged = counted(reply.attempts, "attempt")
+        print(f"{found} in {judged}; what {unmeasured} of them used is not known")
     if reply.left_off:
         print(f"federator doctor: {reply.left_off} findings are left off", file=sys.stderr)
     if not reply.is_whole:
@@ -111,6 +121,7 @@ def _as_json(reply: DoctorReply, question: DoctorCall) -> dict[str, object]:
         "start_s": question.start_s,
         "end_s": question.end_s,
         "at_s": reply.at_s,
+        "days": reply.days,
         "attempts": reply.attempts,
         "measured_attempts": reply.measured,
         "is_whole": reply.is_whole,

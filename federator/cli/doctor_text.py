@@ -117,5 +117,63 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         ),
         lambda e: f"{e['would_do_node_cpus']:.0f} CPUs on a node would do (-n, -c)",
     ),
+    "unused-quota": Wording(
+        "hardly uses its quota",
+        lambda e: (
+            f"{e['used_gpus']:.1f} of {e['quota_gpus']:.0f} GPUs in the last 3 days, "
+            f"under a fifth for {e['days_below']:.0f} of {e['known_days']:.0f}; "
+            f"{e['most_day_gpus']:.1f} on its best day"
+        ),
+        lambda e: f"ask the tenant; a quota of {e['would_do_gpus']:.0f} would have done",
+    ),
+    "small-quota": Wording(
+        "needs more than its quota",
+        lambda e: (
+            f"uses {e['used_gpus']:.1f} of {e['quota_gpus']:.0f} GPUs while work for "
+            f"{e['waiting_gpus']:.1f} waits ({e['long_waits']:.0f} jobs over an hour)"
+        ),
+        lambda e: (
+            f"its demand is {e['demand_low_gpus']:.0f} to {e['demand_high_gpus']:.0f} GPUs; "
+            "see whose quota is not used"
+        ),
+    ),
+    "hoarding": Wording(
+        "holds GPUs that it hardly uses while others wait",
+        lambda e: (
+            f"holds {e['held_gpus']:.1f} GPUs that are {e['busy_frac']:.0%} busy "
+            f"({e['watched_frac']:.0%} of the time was watched); others wait for "
+            f"{e['others_wait_gpus']:.1f} ({e['others_long_waits']:.0f} jobs over an hour)"
+        ),
+        lambda _: "ask the tenant; federator doctor --tenant NAME shows which jobs",
+    ),
+    "over-commit": Wording(
+        "quotas could promise more than there is",
+        lambda e: (
+            f"of {e['promised_gpus']:.0f} GPUs promised, {e['top_gpus']:.1f} at most are used on "
+            f"19 of 20 days: a factor of {e['factor']:.2f} "
+            f"({e['factor_low']:.2f} to {e['factor_high']:.2f})"
+        ),
+        lambda e: f"quotas may sum to {e['advised_factor']:.2f} times what they do",
+    ),
+    "surge": Wording(
+        "holds several times what it is used to",
+        lambda e: (
+            f"{e['used_gpus']:.1f} GPUs on the last day, {e['norm_gpus']:.1f} in the week before"
+        ),
+        lambda _: "ask the tenant whether that is meant",
+    ),
+    "backlog": Wording(
+        "its queue grows faster than it drains",
+        lambda e: (
+            f"{e['came']:.0f} jobs came in {e['days']:.0f} days and {e['left']:.0f} left; "
+            f"{e['waiting']:.0f} wait"
+        ),
+        lambda _: "see fsqueue --why for what they wait for",
+    ),
+    "fall": Wording(
+        "much less of it is held than usual",
+        lambda e: f"{e['held_frac']:.0%} on the last day, {e['norm_frac']:.0%} in the week before",
+        lambda _: "see federator status: is a site down, drained, or not awarded to?",
+    ),
 }
 """By kind; a kind of a later release is shown by its name."""

@@ -1,4 +1,4 @@
-"""Answers ``federator doctor``: findings about jobs, from the history."""
+"""Answers ``federator doctor``: findings about jobs and quotas, from the history."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import partial
 import structlog
 
 from federator.config import FederationConfig
+from federator.config_tenants import gpu_quotas
 from federator.daemon.accounting import NO_HISTORY
 from federator.daemon.usage_desk import MAX_NAMES
-from federator.errors import HistoryError, InvalidRequest
+from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history import doctor_answer
 from federator.history.service import JobHistory
 from federator.model.viewer import Viewer
@@ -26,7 +27,7 @@ class DoctorDesk:
     """Takes the calls of ``federator doctor``; the history's own threads read and judge.
 
     Args:
-        config: names the federation.
+        config: names the federation, and has the quotas.
         history: None: none is kept.
     """
 
@@ -37,7 +38,7 @@ class DoctorDesk:
 
     def reconfigure(self, config: FederationConfig) -> None:
         """Answer by this configuration from now on."""
-        self._federation = config.federation
+        self._federation, self._quotas = config.federation, gpu_quotas(config.tenants)
 
     def take(
         self, call: DoctorCall, viewer: Viewer | None, answer: Callable[[Reply], None]
@@ -68,11 +69,19 @@ class DoctorDesk:
         viewer: Viewer | None,
         answer: Callable[[Reply], None],
     ) -> None:
-        read = partial(doctor_answer.answer, call=call, viewer=viewer, federation=self._federation)
+        read = partial(
+            doctor_answer.answer,
+            call=call,
+            viewer=viewer,
+            federation=self._federation,
+            quotas=self._quotas,
+        )
         try:
             answer(await history.read(read))
         except HistoryError as error:
             answer(ErrorReply(message=str(error), kind=ErrorKind.UNAVAILABLE))
+        except NotAllowed as error:
+            answer(ErrorReply(message=str(error), kind=ErrorKind.DENIED))
         except InvalidRequest as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours must not leave the caller without an answer

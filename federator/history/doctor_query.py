@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,11 +15,14 @@ from federator.history.values import word
 from federator.model.viewer import Viewer
 from federator.usage.days import family_name
 from federator.usage.diagnosis import JudgedAttempt
+from federator.usage.quota_review import QueuedWorkload
 from federator.wire.accounting_rows import AccountingRow
 
 MOST_ATTEMPTS: Final = 50_000  # that one answer judges, the latest
+MOST_WORKLOADS: Final = 200_000  # whose waits one review reads
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
+_W: Final = schema.workloads.c
 _USE: Final = ("gpu_util_frac", "cpu_s", "mem_mib", "save_s", "alloc_cpus", "alloc_mem_mib")
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
@@ -55,6 +58,40 @@ def attempts(engine: Engine, question: DoctorQuestion, most: int = MOST_ATTEMPTS
         ended = [_record(row) for row in connection.execute(query).mappings()]
         running = list(_running(connection, question))
     return AttemptsFound([*ended[:most], *running], float(place or 0.0), len(ended) <= most)
+
+
+def queue(
+    engine: Engine, start_s: float, end_s: float, most: int = MOST_WORKLOADS
+) -> list[QueuedWorkload] | None:
+    """The waits for first starts that ended in a time, or last; None: they are more than that.
+
+    The waits of those that have ended with several attempts are not told: when the first of them
+    started is not in their rows.
+
+    Raises:
+        HistoryError: the database cannot be read.
+    """
+    columns = (_W.tenant, _W.asked_gpus, _W.eligible_at_s, _W.started_at_s, _W.over_at_s)
+    wanted = (_W.over_at_s >= start_s, _W.eligible_at_s > 0, _W.eligible_at_s < end_s)
+    query = select(*columns).where(*wanted, _W.attempt <= 1).limit(most + 1)
+    with snapshot(engine) as connection:
+        schema.check_ready(connection)
+        ended = [
+            QueuedWorkload(tenant, gpus, eligible_s, started_s or over_s)
+            for tenant, gpus, eligible_s, started_s, over_s in connection.execute(query)
+        ]
+        if len(ended) > most:
+            return None
+        rows = (_decode(packed) for (packed,) in connection.execute(select(schema.live.c.row)))
+        return [*ended, *_waits(rows)]
+
+
+def _waits(rows: Iterable[AccountingRow]) -> Iterator[QueuedWorkload]:
+    for row in rows:
+        made = row.last
+        if row.eligible_at_s and (made is None or made.attempt == 1):
+            left_s = made.started_at_s if made is not None else 0.0
+            yield QueuedWorkload(row.tenant, row.asked_gpus, row.eligible_at_s, left_s)
 
 
 def _ended(question: DoctorQuestion) -> Select[Any]:

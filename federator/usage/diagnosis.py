@@ -98,6 +98,26 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int = 3
     lost_times: float = 2.0  # the loss that the best interval leads one to expect
     lost_gpu_h: float = 1.0
+    # Use it or lose it (quotas): below 20 % for 72 h.
+    unused_frac: float = 0.2
+    unused_days: int = 3
+    # A quota that is too small.
+    full_frac: float = 0.9
+    long_wait_s: float = 3600.0
+    long_waits: int = 10
+    # Anomalies (quotas): three times the norm, a queue that grows faster than it drains, a fall.
+    norm_days: int = 7
+    least_gpus: float = 1.0
+    watched_frac: float = 0.5
+    surge_times: float = 3.0
+    backlog_days: int = 3
+    backlog_jobs: int = 10
+    backlog_times: float = 1.2
+    fall_frac: float = 0.5
+    # Over-commitment (quotas): 1.2 to 1.5 by measured use.
+    commit_days: int = 14
+    commit_low: float = 1.2
+    commit_high: float = 1.5
 
 
 THRESHOLDS: Final = Thresholds()

@@ -33,6 +33,7 @@ class DoctorCall(Message, frozen=True, kw_only=True, tag="doctor"):
     end_s: float
     tenants: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    quotas: bool = False  # reviews quotas instead, for those who see all
 
 
 class DoctorReply(Message, frozen=True, kw_only=True, tag="doctor_is"):
@@ -43,5 +44,6 @@ class DoctorReply(Message, frozen=True, kw_only=True, tag="doctor_is"):
     at_s: float  # the history has all until then
     attempts: int = 0  # that were judged
     measured: int = 0  # of those, whose use is known in part at least
+    days: int = 0  # whole ones that a review of quotas read
     is_whole: bool = True  # False: there are more attempts, earlier ones
     left_off: int = 0  # findings that one answer does not hold

@@ -1,15 +1,15 @@
-"""How well ``federator doctor`` finds what labelled series of jobs have.
+"""How well ``federator doctor`` finds what labelled series of jobs and tenants have.
 
     python -m tests.bench.bench_doctor --families 1000
 
-Prints a row for each kind, for docs/doctor.md.
+Prints a row for each kind, of jobs and then of quotas (a fifth as many), for docs/doctor.md.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from tests.fakes.doctor_series import scores
+from tests.fakes import doctor_series, quota_series
 
 
 def main() -> None:
@@ -20,7 +20,8 @@ def main() -> None:
     print(
         "| kind | have it | found | wrongly found | precision | recall |\n|---|---|---|---|---|---|"
     )
-    for kind, score in scores(asked.seed, asked.families).items():
+    jobs = doctor_series.scores(asked.seed, asked.families)
+    for kind, score in (jobs | quota_series.scores(asked.seed, asked.families // 5)).items():
         print(
             f"| `{kind}` | {score.sick} | {score.found} | {score.false} "
             f"| {score.precision:.3f} | {score.recall:.3f} |"

@@ -12,15 +12,17 @@ from click.testing import CliRunner, Result
 
 from federator.cli import doctor as command
 from federator.cli.doctor_text import WORDINGS, finding_lines
-from federator.errors import InvalidRequest, SiteUnavailable
+from federator.errors import InvalidRequest, NotAllowed, SiteUnavailable
 from federator.history import schema
 from federator.history.database import open_writer, put_rows, transaction
-from federator.usage.diagnosis import OF_JOBS, Diagnosis
+from federator.usage.diagnosis import OF_JOBS, OF_QUOTAS, Diagnosis
 from federator.usage.job_doctor import examine
+from federator.usage.quota_review import review
 from federator.wire.client_protocol import Call, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 from federator.wire.usage_messages import DoctorCall, DoctorReply
 from tests.fakes.doctor_series import SICK, T0_S, family
+from tests.fakes.quota_series import SORTS, fleet
 from tests.fakes.usage_rows import attempt_use, attempt_values
 
 NOW_S = 1_764_072_000.0
@@ -122,6 +124,17 @@ def test_names_of_users_cannot_write_on_the_terminal(run: Run) -> None:
     assert len(run().stdout.splitlines()) == 2
 
 
+def test_quotas_are_reviewed_by_four_weeks(run: Run) -> None:
+    run.reply = DoctorReply(findings=(), federation="demo", at_s=NOW_S, days=28)
+    assert run("--quotas").stdout == "0 findings in 28 whole days\n"
+    assert run.asked == [DoctorCall(start_s=NOW_S - 28 * DAY_S, end_s=NOW_S, quotas=True)]
+    with pytest.raises(InvalidRequest, match="quotas are of tenants"):
+        run("--quotas", "-u", "ada")
+    run.reply = ErrorReply(message="an operator's", kind=ErrorKind.DENIED)
+    with pytest.raises(NotAllowed):
+        run("--quotas")
+
+
 def test_errors_are_told_apart(run: Run) -> None:
     with pytest.raises(InvalidRequest, match="after end time"):
         run("-S", "now", "-E", "now-1hours")
@@ -143,8 +156,11 @@ def test_every_kind_has_words_for_its_evidence() -> None:
         for each in family(f"{kind}-{make.__name__}-{k}", make, rng)
     ]
     made = examine(records, T0_S + DAY_S)
-    assert {each.kind for each in made} == set(OF_JOBS) == set(WORDINGS)
-    for each in made:
+    assert {each.kind for each in made} == set(OF_JOBS)
+    months = [each for sort in SORTS for each in review(*fleet(sort, rng))]
+    assert {each.kind for each in months} == set(OF_QUOTAS)
+    assert set(WORDINGS) == {*OF_JOBS, *OF_QUOTAS}
+    for each in made + months:
         assert 3 <= len(list(finding_lines(each))) <= 4
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from federator.daemon.doctor_desk import DoctorDesk
-from federator.errors import HistoryError, InvalidRequest
+from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
 from federator.model.viewer import Viewer
 from federator.wire.client_protocol import ErrorKind, ErrorReply
@@ -58,6 +58,7 @@ def test_the_history_judges_for_who_asks() -> None:
     ("error", "kind", "words"),
     [
         (HistoryError("it is away"), ErrorKind.UNAVAILABLE, "it is away"),
+        (NotAllowed("not yours"), ErrorKind.DENIED, "not yours"),
         (InvalidRequest("no"), ErrorKind.REQUEST, "no"),
         (ZeroDivisionError(), ErrorKind.REQUEST, "its log says how"),
     ],

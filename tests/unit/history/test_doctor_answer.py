@@ -10,11 +10,13 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from federator.errors import HistoryError, InvalidRequest
+from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history import doctor_query, schema
 from federator.history.database import open_reader, open_writer, put_rows, transaction
 from federator.history.doctor_answer import answer
+from federator.history.usage_sums import count_some
 from federator.model.viewer import Viewer
+from federator.usage.report import Quota
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.usage_messages import DoctorCall, DoctorReply
 from tests.fakes.usage_rows import attempt_use, attempt_values
@@ -109,3 +111,48 @@ def test_what_cannot_be_asked_is_refused(engine: Engine, tmp_path: Path) -> None
         asked(engine, DoctorCall(start_s=2.0, end_s=1.0))
     with pytest.raises(HistoryError):
         asked(open_reader(f"sqlite:///{tmp_path}/none.db"))
+
+
+def test_a_review_of_quotas_reads_days_and_waits(engine: Engine) -> None:
+    quotas = [Quota("tenant1", 1e6, frozenset({"tenant1"}))]
+    call = DoctorCall(start_s=NOW_S - 28 * 24 * HOUR_S, end_s=NOW_S, quotas=True)
+    with transaction(engine_to_write(engine)) as connection:
+        early = [attempt_values(90, attempt_use(90, NOW_S - 100 * HOUR_S)) | {"counted": 0}]
+        put_rows(connection, schema.attempts, iter(early), replace=True)
+    assert not count_some(engine_to_write(engine))
+    reply = answer(engine, call, None, "demo", quotas)
+    assert (reply.days, reply.attempts) == (4, 0)
+    assert [(made.kind, made.tenant) for made in reply.findings] == [("unused-quota", "tenant1")]
+    other = DoctorCall(start_s=call.start_s, end_s=NOW_S, quotas=True, tenants=("tenant0",))
+    assert answer(engine, other, None, "demo", quotas).findings == ()
+
+
+def test_a_review_of_quotas_is_an_operators(engine: Engine) -> None:
+    call = DoctorCall(start_s=0.0, end_s=NOW_S, quotas=True)
+    with pytest.raises(NotAllowed, match="operator"):
+        asked(engine, call, Viewer(user="user1", tenants=frozenset({"tenant1"})))
+
+
+def test_waits_are_those_for_a_first_start(engine: Engine) -> None:
+    with transaction(engine_to_write(engine)) as connection:
+        rows = []
+        for id_, attempt in ((70, 1), (71, 2), (72, 0)):
+            row = AccountingRow(
+                id=id_, name="a", user="u", tenant="t", submitted_at_s=NOW_S, asked_gpus=4
+            )
+            made = AccountingAttempt(attempt=attempt, started_at_s=NOW_S + 5 if attempt else 0.0)
+            values = msgspec.structs.asdict(made) | msgspec.structs.asdict(row)
+            values |= {"eligible_at_s": NOW_S, "over_at_s": NOW_S + 9}
+            rows.append({c.name: values[c.name] for c in schema.workloads.columns})
+        put_rows(connection, schema.workloads, iter(rows), replace=False)
+    found = doctor_query.queue(engine, 0.0, NOW_S + 100) or []
+    waited = sorted((each.gpus, each.waited_s(0, NOW_S + 100)) for each in found)
+    assert [each for each in waited if each[0] == 4] == [(4, 5.0), (4, 9.0)]
+    assert doctor_query.queue(engine, 0.0, NOW_S + 100, most=1) is None
+
+
+def engine_to_write(engine: Engine) -> Engine:
+    """A writer of the same database."""
+    with engine.connect() as connection:
+        (_, _, path) = connection.exec_driver_sql("PRAGMA database_list").one()
+    return open_writer(f"sqlite:///{path}")
