@@ -297,5 +297,5 @@ def _long_waits(
 
 
 def _finding(kind: str, tenant: str, gpu_h: float, evidence: dict[str, float]) -> Diagnosis:
-    told = {name: round(value, 4) for name, value in evidence.items()}
-    return Diagnosis(kind=kind, tenant=tenant, gpu_h=round(gpu_h, 3), evidence=told)
+    rounded = {name: round(value, 4) for name, value in evidence.items()}
+    return Diagnosis(kind=kind, tenant=tenant, gpu_h=round(gpu_h, 3), evidence=rounded)
