@@ -48,6 +48,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
             "data",
             "The data sets that jobs name: which there are, and where.",
         ),
+        "doctor": (
+            "federator.cli.doctor",
+            "doctor",
+            "Which jobs waste what they hold, and what to do.",
+        ),
         "drain": ("federator.cli.drain", "drain", "Empty a site, by a deadline if need be."),
         "experiment": (
             "federator.cli.experiment",
@@ -91,6 +96,7 @@ AT_SITES: Final = (
     "agent",
     "completion",
     "data",
+    "doctor",
     "explain",
     "man",
     "shims",

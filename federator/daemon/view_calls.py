@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.callers import GiveReply
+from federator.daemon.doctor_desk import DoctorDesk
 from federator.daemon.holdings_view import HoldingsView
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
@@ -40,7 +41,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
-from federator.wire.usage_messages import UsageCall
+from federator.wire.usage_messages import DoctorCall, UsageCall
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
@@ -57,6 +58,7 @@ ViewCall = (
     | TenantsCall
     | AccountingCall
     | UsageCall
+    | DoctorCall
     | HoldingsCall
     | PassesCall
 )
@@ -87,6 +89,7 @@ class ViewCalls:
         self.starts: StartForecasts | None = None
         self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
         self._usage = UsageDesk(config, history)
+        self._doctor = DoctorDesk(config, history)
         self.reconfigure(config)
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -97,6 +100,7 @@ class ViewCalls:
         self._ranks = RankView(self._federation, policy.name, weights)
         self._accounting.sites = frozenset(config.sites)
         self._usage.reconfigure(config)
+        self._doctor.reconfigure(config)
         self._holdings = HoldingsView(self._federation, by_quota=weights is not None)
 
     def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
@@ -120,6 +124,8 @@ class ViewCalls:
                 self._accounting.take(own, answer, viewer)
             case UsageCall():
                 self._usage.take(call, viewer, answer)
+            case DoctorCall():
+                self._doctor.take(call, viewer, answer)
 
     def _status(self) -> StatusReply:
         config = self._config

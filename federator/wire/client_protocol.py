@@ -26,7 +26,7 @@ from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSets
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow, StartsRow
-from federator.wire.usage_messages import UsageCall, UsageReply
+from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -218,6 +218,7 @@ Call = (
     | VerifyCall
     | AccountingCall
     | UsageCall
+    | DoctorCall
     | StatusCall
     | DrainCall
     | ResumeCall
@@ -548,6 +549,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
     UsageCall: UsageReply,
+    DoctorCall: DoctorReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
