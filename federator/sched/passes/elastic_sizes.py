@@ -29,10 +29,11 @@ def allowed_sizes(
     """
     most = max(larger_sizes(workload), default=0) if alone else asked_nodes(workload)
     found = (size for size in larger_sizes(workload) if size <= most)
-    return tuple(s for s in found if _is_covered(workload, s, holdings, within=within))
+    return tuple(s for s in found if is_covered(workload, s, holdings, within=within))
 
 
-def _is_covered(workload: Workload, size: int, holdings: Holdings, *, within: bool) -> bool:
+def is_covered(workload: Workload, size: int, holdings: Holdings, *, within: bool) -> bool:
+    """Tell whether quota and limits have room for so many nodes of a workload more."""
     tenancy = holdings.tenancy
     row = tenancy.row(workload.tenant)
     amounts = tenancy.resources.request(jobs_at(workload.jobs, size))
