@@ -21,14 +21,14 @@ from federator.slurm.options import own_values
 _TOTALS: Final = {"ntasks": "--ntasks-per-node", "gpus": "--gpus-per-node"}
 
 
-class Given(Protocol):
+class _Given(Protocol):
     """The options of one component by name."""
 
     def text(self, name: str) -> str | None:
         """Return the value; None when the option is absent."""
 
 
-def elastic_of(given: Sequence[Given], jobs: Sequence[Job], *, is_array: bool) -> NodeRange | None:
+def elastic_of(given: Sequence[_Given], jobs: Sequence[Job], *, is_array: bool) -> NodeRange | None:
     """The sizes that a job may have; None: it has one.
 
     Args:
