@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from federator.model.workload import SiteName
 
 _CONFIG = click.Path(path_type=Path)
-_COLLECT_SELDOM: Final = (50_000, 20, 100)
+COLLECT_SELDOM: Final = (50_000, 20, 100)
 """See ``gc.set_threshold``. Bids and records hold no cycles; to look for some in them takes a sixth
 of the daemon's time where it collects as often as Python does by itself."""
 _ENDS_WITHIN_S = 10.0  # of its channel
@@ -66,7 +66,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
-    gc.set_threshold(*_COLLECT_SELDOM)
+    gc.set_threshold(*COLLECT_SELDOM)
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
