@@ -59,6 +59,7 @@ class ReasonCode(Enum):
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
     REQUEUED = "FedRequeued"  # it asked for it (exit 85), or was put back at its site
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
+    RESIZED = "FedResized"  # saves, to go on with ``needed`` nodes instead of ``free``
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     DATA = "FedData"  # its data sets in ``detail`` are not at the site, or at no site
     CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go

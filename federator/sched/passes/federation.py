@@ -51,6 +51,7 @@ from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
+from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
 from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
@@ -110,6 +111,7 @@ class Federation:
         )
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
         self._drains = Drains(self.sites, rules, self.ledger, self.rounds)
+        self._growth = Growth(self.sites, rules, self.ledger)
         self._site_events = SiteEvents(
             self.sites, self.ledger, self.rounds, self._holding, self._write_offs
         )
@@ -189,6 +191,7 @@ class Federation:
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
+        self._growth.rules = rules
         self.ledger.catalogue.domains = rules.storage
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
@@ -227,6 +230,7 @@ class Federation:
             self.rounds.conclude(turn)
         self._drains.settle(turn)
         self._write_offs.settle(turn)
+        self._growth.settle(turn)
         turn.evict_for_accepted()
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)

@@ -21,6 +21,7 @@ from federator.sched.passes.availability import is_on_drained_nodes, sites_to_as
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.data_places import has_data
+from federator.sched.passes.elastic_sizes import largest_first
 from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.guest_rules import GuestRules
 from federator.sched.passes.held import Holding
@@ -284,6 +285,7 @@ class Rounds:
         """Record the best award that the tenant's limit admits; None when it admits none."""
         entry = self._ledger.entries[offers[0].id]
         pass_.remember(entry, self._sites, turn.now_s)
+        offers = largest_first(entry.workload, offers)
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
