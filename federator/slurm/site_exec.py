@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -I
 """Acts in a user's name: submits, cancels and signals jobs of the federation, sees that their files
-can be opened, and keeps their checkpoint folders; no more.
+can be opened, keeps their checkpoint folders, and copies data sets; no more.
 
 Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
 federation's account run it as a mapped user, without arguments. It reads one JSON request from
@@ -22,14 +22,15 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
                                                         -> {"wrong": ["... or nothing", ...]}
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
      "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
+    {"op": "copy", "order": {...}}            -> {"phase": "...", "bytes": 0, "detail": "..."}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 The exit status is 66 where files of the job cannot be opened and sbatch was not called.
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_files`` and ``site_tidy`` are written into it (``site_installer.helper``): a site has one
-file to look through.
+``site_files``, ``site_tidy`` and ``site_copy`` are written into it (``site_installer.helper``): a
+site has one file to look through.
 """
 
 import contextlib
@@ -46,6 +47,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from federator.slurm.site_copy import COPY_NUMBERS, COPY_WORDS, CopyFailed, copy_step
 from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
@@ -545,6 +547,32 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     return {"removed": sorted(map(int, removed.split())), "wrong": wrong}
 
 
+def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
+    """Have a data set's copy to this site go on by one step; see ``site_copy``."""
+    (order,) = take(request, order=dict)
+    kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
+    take({"op": "", **order}, **kinds, replace=bool, drop=bool)
+    for word in COPY_WORDS:
+        check_text(order[word], word)
+    host = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])?", order["host"])
+    check(host and re.fullmatch(r"[0-9]{0,5}", order["port"]), "host and port are malformed")
+    check(os.path.isabs(order["source"]) and os.path.isabs(order["root"]), "no absolute path")
+    check(all(order[number] >= 0 for number in COPY_NUMBERS), "a number is negative")
+    os.environ["HOME"] = user["HOME"]
+
+    def step() -> str:
+        try:
+            return json.dumps(copy_step(order))
+        except CopyFailed as failed:
+            return json.dumps({"phase": "failed", "bytes": 0, "detail": str(failed)})
+
+    said = in_time(step, "", LOOK_TIMEOUT_S)
+    check(said, "the storage domain does not answer", TIMED_OUT)
+    check(said.startswith("{"), said, NO_FILES + 1)
+    answer: dict[str, object] = json.loads(said)
+    return answer
+
+
 def alter(
     job_id: int, options: "list[str]", user: "dict[str, str]", but_not: str = ""
 ) -> "dict[str, object]":
@@ -559,7 +587,7 @@ def alter(
     return {"job_id": job_id}
 
 
-OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy)}
+OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy, copy)}
 OPERATIONS["signal"] = send_signal
 
 
