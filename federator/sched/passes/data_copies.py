@@ -41,7 +41,6 @@ ASSUMED_KIB_PER_S: Final = 100 * 1024  # of a copy that nothing bounds
 SETUP_S: Final = 30.0  # of any copy
 STEP_FRAC: Final = 0.02  # of a size: less progress than this is not recorded
 _GPUS: Final = PLAIN.index("gpus")
-FAILED_STAGES: Final = 3  # tries after which a job's copy is given up
 
 
 # ---- asked for ----
@@ -82,9 +81,15 @@ def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) ->
 
 
 def with_copy(of: DataSet, domain: str, path: str, by: str, now_s: float) -> DataSet:
-    """The data set with a copy under way; as it is, where one is, or where it is ready."""
+    """The data set with a copy under way; as it is, where one is, or where it is ready.
+
+    One that has failed begins anew.
+    """
     before = of.replica_in(domain)
-    if before is not None and (before.copy is not None or before.state is ReplicaState.READY):
+    if before is not None and before.state is ReplicaState.READY:
+        return of
+    copied = None if before is None else before.copy
+    if copied is not None and (copied.phase is not CopyPhase.FAILED or not by):
         return of
     copy = DataCopy(by=by, asked_at_s=now_s)
     if before is None:
@@ -112,7 +117,7 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
     if after == replica:
         return
     kept = replace(of, replicas=with_replica(of.replicas, after))
-    if after.copy is not None and _is_given_up(replica, after.copy):
+    if _is_given_up(turn.ledger, of, after):
         kept = replace(of, replicas=tuple(r for r in of.replicas if r.domain != seen.domain))
     turn.record(DataSetKept(at_s=turn.now_s, kept=kept))
     if after.state is ReplicaState.READY:
@@ -153,10 +158,12 @@ def _after(
             return replica
 
 
-def _is_given_up(before: DataReplica, copy: DataCopy) -> bool:
-    """A job's own copy that fails again and again leaves the catalogue; what a user asked stays."""
-    is_new = before.state is ReplicaState.COPYING
-    return is_new and not copy.by and copy.tries >= FAILED_STAGES
+def _is_given_up(ledger: Ledger, of: DataSet, replica: DataReplica) -> bool:
+    """A copy that was made for jobs, and fails, leaves the catalogue when none is left."""
+    copy, is_new = replica.copy, replica.state is ReplicaState.COPYING
+    if copy is None or copy.by or not is_new or copy.phase is not CopyPhase.FAILED:
+        return False
+    return not ledger.counts.using[of.name, of.version]
 
 
 # ---- for jobs ----
@@ -183,7 +190,7 @@ def stage(turn: Transaction, sites: Mapping[SiteName, SiteView], staging: Stagin
     held_gpus = Counter[SiteName]()
     for entry in ledger.in_state(*AT_SITE):
         held_gpus[entry.site] += 0 if entry.charge is None else entry.charge.amounts[_GPUS]
-    under_way = sum(r.copy is not None and not r.copy.by for _, r in catalogue.copies())
+    under_way = sum(_is_for_jobs(replica) for _, replica in catalogue.copies())
     for lane in lanes:
         if under_way >= staging.at_once:
             return
@@ -197,6 +204,12 @@ def stage(turn: Transaction, sites: Mapping[SiteName, SiteView], staging: Stagin
             if after != of:
                 turn.record(DataSetKept(at_s=turn.now_s, kept=after))
                 under_way += 1
+
+
+def _is_for_jobs(replica: DataReplica) -> bool:
+    """Whether its copy is under way, and nobody asked for it; one that has failed keeps no room."""
+    copy = replica.copy
+    return copy is not None and not copy.by and copy.phase is not CopyPhase.FAILED
 
 
 def _worth_it(
