@@ -19,7 +19,7 @@ from federator.model.message import CopySeen
 from federator.model.workload import SiteName
 from federator.sched.passes.data_copies import source_of
 from federator.sched.state.catalogue import Catalogue
-from federator.wire.agent_protocol import CopyOrder, CopyTold
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 STEP_S: Final = 3.0  # between two orders of one copy
 AT_ONCE: Final = 2  # copies to one domain
@@ -72,7 +72,7 @@ class DataMover:
         has_work = bool(self._ordered) or next(self._catalogue.copies(), None) is not None
         return self._next_s if has_work else 0.0
 
-    def taken(self, answer: CopyTold) -> CopySeen | None:
+    def taken(self, answer: CopyStatus) -> CopySeen | None:
         """Take an answer in; return what the core is to know of it."""
         key = answer.name, answer.version, answer.domain
         if answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):

@@ -33,7 +33,7 @@ from federator.wire.agent_protocol import (
     CallAnswer,
     CancelFailed,
     ClientCall,
-    CopyTold,
+    CopyStatus,
     FromAgent,
     Hello,
     NodesTaken,
@@ -71,7 +71,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken | CopyTold
+AskedAnswer = Tidied | UsageTaken | CopyStatus
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -261,7 +261,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
-            case Tidied() | UsageTaken() | CopyTold():
+            case Tidied() | UsageTaken() | CopyStatus():
                 self._answered(message)
             case Trouble():
                 if not self._troubled:

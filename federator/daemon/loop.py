@@ -50,7 +50,7 @@ from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyTold, Tidied, Welcome
+from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
 
 BATCH: Final = 256  # observations that share one commit
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
@@ -80,8 +80,7 @@ class Term:
         *,
         displaces: bool,
     ) -> None:
-        self._displaces = displaces
-        self._edges = edges
+        self._displaces, self._edges = displaces, edges
         self._own = own
         self._store = store
         self._leadership = leadership
@@ -233,7 +232,7 @@ class Term:
     def _answered(self, name: SiteName, answer: AskedAnswer) -> None:
         if isinstance(answer, Tidied):
             self._tidying.taken(name, answer, self.clock())
-        elif isinstance(answer, CopyTold):
+        elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self._inbox.put_nowait(seen)
         elif self._measuring is not None:

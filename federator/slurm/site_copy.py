@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -29,12 +30,48 @@ RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
 MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])?\Z")
+PORT = re.compile(r"[0-9]{0,5}\Z")
+NO_STEP = '{"error": "the storage domain does not answer", "exit_status": 124}'
 COPY_WORDS = ("host", "port", "source", "root", "path", "digest")
 COPY_NUMBERS = ("size_bytes", "keep_free_bytes", "kib_per_s")
 
 
 class CopyFailed(Exception):
     """The copy cannot be made now; the words are for people."""
+
+
+def order_mistake(order: "Any") -> str:
+    """The reason why an order cannot be; "" when it can."""
+    kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
+    kinds.update(replace=bool, drop=bool)
+    if set(order) != set(kinds):
+        return "the order has other fields"
+    for name, kind in kinds.items():
+        if type(order[name]) is not kind or (kind is str and "\0" in order[name]):
+            return name + " is not what it must be"
+    if not HOST.match(order["host"]) or not PORT.match(order["port"]):
+        return "host or port is malformed"
+    if not os.path.isabs(order["source"]) or not os.path.isabs(order["root"]):
+        return "source and root must be absolute"
+    return "" if all(order[name] >= 0 for name in COPY_NUMBERS) else "a number is negative"
+
+
+def step_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
+    """Take a step, and put where the copy stands into JSON, or why the order is refused."""
+    order = request.get("order")
+    sound = isinstance(order, dict) and set(request) == {"op", "order"}
+    wrong = order_mistake(order) if sound else "expected exactly: op, order"
+    if wrong:
+        return json.dumps({"error": wrong, "exit_status": 64})
+    os.environ["HOME"] = user["HOME"]
+    try:
+        return json.dumps(copy_step(order))
+    except CopyFailed as failed:
+        return json.dumps({"phase": "failed", "bytes": 0, "detail": str(failed)})
+    except OSError as error:
+        words = "{}: {}".format(error.strerror, error.filename or order["path"])
+        return json.dumps({"phase": "failed", "bytes": 0, "detail": words})
 
 
 def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
@@ -205,7 +242,7 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
 def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
     """Pass on how far rsync is; stop it where there is no room, or nobody asks any more."""
     assert process.stdout is not None
-    copied, told_s, line = 0, 0.0, b""
+    copied, news_at_s, line = 0, 0.0, b""
     while True:
         if select.select([process.stdout], [], [], NEWS_S)[0]:
             part = os.read(process.stdout.fileno(), 65536)
@@ -216,13 +253,13 @@ def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
                 first = word.split()[:1]
                 if first and first[0].replace(b",", b"").isdigit():
                     copied = int(first[0].replace(b",", b""))
-        if time.time() - told_s < NEWS_S:
+        if time.time() - news_at_s < NEWS_S:
             continue
-        told_s = time.time()
+        news_at_s = time.time()
         tell_news("copying", copied)
         check_room(order, 0)
         with contextlib.suppress(FileNotFoundError):
-            if told_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
+            if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
                 continue
         raise CopyFailed("nobody asks for it any more")
 

@@ -47,7 +47,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from federator.slurm.site_copy import COPY_NUMBERS, COPY_WORDS, CopyFailed, copy_step
+from federator.slurm.site_copy import NO_STEP, step_in_words
 from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
@@ -549,28 +549,7 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     """Have a data set's copy to this site go on by one step; see ``site_copy``."""
-    (order,) = take(request, order=dict)
-    kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
-    take({"op": "", **order}, **kinds, replace=bool, drop=bool)
-    for word in COPY_WORDS:
-        check_text(order[word], word)
-    host = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])?", order["host"])
-    check(host and re.fullmatch(r"[0-9]{0,5}", order["port"]), "host and port are malformed")
-    check(os.path.isabs(order["source"]) and os.path.isabs(order["root"]), "no absolute path")
-    check(all(order[number] >= 0 for number in COPY_NUMBERS), "a number is negative")
-    os.environ["HOME"] = user["HOME"]
-
-    def step() -> str:
-        try:
-            return json.dumps(copy_step(order))
-        except CopyFailed as failed:
-            return json.dumps({"phase": "failed", "bytes": 0, "detail": str(failed)})
-
-    said = in_time(step, "", LOOK_TIMEOUT_S)
-    check(said, "the storage domain does not answer", TIMED_OUT)
-    check(said.startswith("{"), said, NO_FILES + 1)
-    answer: dict[str, object] = json.loads(said)
-    return answer
+    return dict(json.loads(in_time(lambda: step_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
 
 
 def alter(

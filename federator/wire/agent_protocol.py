@@ -219,7 +219,7 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
 
     ``user``: its owner, as whom it is read and written. ``host``: where the source is, HOST[:PORT];
     "": at this site, too. ``replace``: what is at the place is known to be damaged. ``drop``: what
-    is half copied goes. The answer is ``CopyTold``.
+    is half copied goes. The answer is ``CopyStatus``.
     """
 
     name: str
@@ -388,7 +388,7 @@ class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
     wrong: str = ""  # why others are not, that should be
 
 
-class CopyTold(Message, frozen=True, kw_only=True, tag="copy_told"):
+class CopyStatus(Message, frozen=True, kw_only=True, tag="copy_status"):
     """Answer to a ``CopyOrder``: where the copy stands."""
 
     name: str
@@ -435,7 +435,7 @@ FromAgent = (
     | AttemptAbsent
     | Report
     | Tidied
-    | CopyTold
+    | CopyStatus
     | ClientCall
     | Pong
     | Trouble

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.dataset import CopyPhase
-from federator.wire.agent_protocol import CopyOrder, CopyTold
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 AT_ONCE: Final = 2  # steps; each is short, and the copies go on beside them
 
@@ -29,7 +29,7 @@ class DataCopies:
         tell: sends an answer to the daemon.
     """
 
-    def __init__(self, driver: CopyDriver, tell: Callable[[CopyTold], None]) -> None:
+    def __init__(self, driver: CopyDriver, tell: Callable[[CopyStatus], None]) -> None:
         self._driver = driver
         self._tell = tell
         self._turn = asyncio.Semaphore(AT_ONCE)
@@ -43,7 +43,7 @@ class DataCopies:
                 phase, copied, detail = CopyPhase.FAILED, 0, str(error)
             except SiteUnavailable:  # the daemon orders again
                 return
-        told = CopyTold(
+        status = CopyStatus(
             name=order.name,
             version=order.version,
             domain=order.domain,
@@ -52,4 +52,4 @@ class DataCopies:
             copied_bytes=copied,
             detail=detail[:300],
         )
-        self._tell(told)
+        self._tell(status)

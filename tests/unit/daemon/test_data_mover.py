@@ -17,7 +17,7 @@ from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName, TenantName
 from federator.sched.state.catalogue import Catalogue
-from federator.wire.agent_protocol import CopyOrder, CopyTold
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 ALPINE, BAKER, CEDAR = map(SiteName, ("alpine", "baker", "cedar"))
 DIGEST = "sha256tree:" + "0f" * 32
@@ -84,7 +84,7 @@ class Rig:
         return list(self.mover.due(self.now_s))
 
     def tell(self, phase: CopyPhase, name: str = "a") -> CopySeen | None:
-        told = CopyTold(name=name, version="1", domain="east", digest=DIGEST, phase=phase)
+        told = CopyStatus(name=name, version="1", domain="east", digest=DIGEST, phase=phase)
         return self.mover.taken(told)
 
 

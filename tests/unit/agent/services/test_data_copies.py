@@ -9,7 +9,7 @@ import pytest
 from federator.agent.services.data_copies import DataCopies
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.dataset import CopyPhase
-from federator.wire.agent_protocol import CopyOrder, CopyTold
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 ORDER = CopyOrder(
     name="a",
@@ -35,8 +35,8 @@ class Site:
         return CopyPhase.COPYING, 5, ""
 
 
-def told(site: Site) -> list[CopyTold]:
-    found: list[CopyTold] = []
+def told(site: Site) -> list[CopyStatus]:
+    found: list[CopyStatus] = []
     asyncio.run(DataCopies(site, found.append).step(ORDER))
     return found
 
