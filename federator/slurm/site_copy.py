@@ -59,7 +59,7 @@ def order_mistake(order: "Any") -> str:
 
 def step_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
     """Take a step, and put where the copy stands into JSON, or why the order is refused."""
-    order = request.get("order")
+    order: Any = request.get("order")
     sound = isinstance(order, dict) and set(request) == {"op", "order"}
     wrong = order_mistake(order) if sound else "expected exactly: op, order"
     if wrong:

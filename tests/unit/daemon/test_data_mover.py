@@ -59,7 +59,8 @@ class Rig:
         self.now_s = 1000.0
 
     def wants(self, name: str = "a", state: ReplicaState = ReplicaState.COPYING, **of: Any) -> None:
-        copy = DataCopy(**({"by": "ada", "asked_at_s": 1.0} | of))
+        fields: dict[str, Any] = {"by": "ada", "asked_at_s": 1.0} | of
+        copy = DataCopy(**fields)
         replicas = (
             DataReplica(domain="west", path="sets/" + name),
             DataReplica(domain="east", path="copies/" + name, state=state, copy=copy),
@@ -171,7 +172,7 @@ def test_so_many_go_to_one_domain_at_once_those_asked_for_first_before_others() 
 
 def test_a_copy_that_failed_waits_longer_each_time_and_lets_others_go_first() -> None:
     rig = Rig()
-    failed = {"phase": CopyPhase.FAILED, "told_at_s": rig.now_s}
+    failed: dict[str, Any] = {"phase": CopyPhase.FAILED, "told_at_s": rig.now_s}
     rig.wants("a", tries=1, **failed)
     rig.wants("b", tries=3, **failed)
     assert rig.orders() == []

@@ -40,7 +40,8 @@ def fleet(rules: Rules = RULES, alpine: int = 2, baker: int = 2) -> Loopback:
 
 
 def ask(f: Loopback, verb: DataVerb, **given: Any) -> AnswerData | AnswerDataRefused:
-    of = DataGiven(**({"name": "a", "version": "1"} | given))
+    fields: dict[str, Any] = {"name": "a", "version": "1"} | given
+    of = DataGiven(**fields)
     f.observe(DataAsked(client=-7, verb=verb, sets=(of,), by="ada"))
     f.run_for(2.0)
     answer = f.answers.pop(-7)
@@ -50,7 +51,7 @@ def ask(f: Loopback, verb: DataVerb, **given: Any) -> AnswerData | AnswerDataRef
 
 def add(f: Loopback, **given: Any) -> None:
     at = (DataPlace(domain="west", path="sets/a"),)
-    base = {"at": at, "digest": DIGEST, "size_bytes": GIB}
+    base: dict[str, Any] = {"at": at, "digest": DIGEST, "size_bytes": GIB}
     assert isinstance(ask(f, DataVerb.ADD, **(base | given)), AnswerData)
 
 
@@ -59,7 +60,8 @@ def copy(f: Loopback, to: str = "east", path: str = "") -> AnswerData | AnswerDa
 
 
 def tell(f: Loopback, phase: CopyPhase, copied: int = 0, **more: Any) -> None:
-    seen = {"name": "a", "version": "1", "domain": "east", "digest": DIGEST} | more
+    of = {"name": "a", "version": "1", "domain": "east", "digest": DIGEST}
+    seen: dict[str, Any] = of | more
     f.observe(CopySeen(phase=phase, copied_bytes=copied, **seen))
     f.run_for(2.0)
 
