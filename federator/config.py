@@ -39,7 +39,7 @@ from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
-from federator.config_storage import StorageConfig, storage_mistakes
+from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
@@ -146,6 +146,7 @@ class FederationConfig(Strict):
     sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
     tenants: dict[TenantKey, TenantConfig] = Field(default={})
     storage: dict[_StorageName, StorageConfig] = Field(default={})
+    data: DataConfig = DataConfig()
 
     @field_validator("store")
     @classmethod
@@ -294,7 +295,8 @@ class FederationConfig(Strict):
         """The settings that the core's decisions depend on."""
         regions = {name: site.region for name, site in self.sites.items()}
         storage = {name: each.domain for name, each in self.storage.items()}
-        return replace(Rules(regions=regions, storage=storage), **at_keys(self.policy, RULE_KEYS))
+        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging)
+        return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from federator.wire.agent_protocol import (
     CallAnswer,
     CancelFailed,
     ClientCall,
+    CopyStatus,
     FromAgent,
     Hello,
     NodesTaken,
@@ -70,7 +71,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken
+AskedAnswer = Tidied | UsageTaken | CopyStatus
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -260,7 +261,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
-            case Tidied() | UsageTaken():
+            case Tidied() | UsageTaken() | CopyStatus():
                 self._answered(message)
             case Trouble():
                 if not self._troubled:

@@ -25,6 +25,7 @@ from federator.model.message import (
     CancelAsked,
     Command,
     ControlAsked,
+    CopySeen,
     DataAsked,
     DrainAsked,
     Observation,
@@ -46,6 +47,7 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.control import cancel, control
+from federator.sched.passes.data_copies import take_copy
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
@@ -252,6 +254,8 @@ class Federation:
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
+            case CopySeen():
+                take_copy(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)
