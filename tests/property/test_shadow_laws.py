@@ -97,7 +97,7 @@ class Story:
 @given(STEPS)
 @example([("submit", "guest"), ("watch", "alpine"), ("cancel", 0)])
 @example([("submit", "guest"), ("watch", "alpine"), ("drain", "alpine"), ("cut", "alpine")])
-def test_no_order_goes_to_a_site_while_it_is_only_watched(
+def test_no_order_goes_to_a_watched_site(
     steps: list[tuple[str, str | int]],
 ) -> None:
     story = Story()

@@ -14,8 +14,9 @@ from federator.agent.base import AgentDriver, SiteDriver, SiteInspector
 from federator.agent.config import AgentConfig
 from federator.agent.read_only import REFUSED, ReadOnlyDriver, as_agreed
 from federator.errors import SiteRefused, StaleState
+from federator.model.site_message import LaunchDeclined, Report
 from federator.model.site_mode import SiteMode
-from federator.wire.agent_protocol import PROTOCOL_VERSION, LaunchDeclined, Report, Welcome
+from federator.wire.agent_protocol import PROTOCOL_VERSION, Welcome
 from tests.fakes.agent import Daemon, order
 
 READS = {
