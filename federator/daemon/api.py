@@ -74,7 +74,7 @@ from federator.wire.client_protocol import (
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.data_rows import DataCall, DataSetsCall
 from federator.wire.replies import Reply, TestOnlyReply
-from federator.wire.usage_messages import UsageCall
+from federator.wire.usage_messages import DoctorCall, UsageCall
 
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_NAME: Final = 256  # characters of a user's
@@ -218,7 +218,7 @@ class Api:
                 self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
-            case UsageCall():
+            case UsageCall() | DoctorCall():
                 others = caller.administers
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)

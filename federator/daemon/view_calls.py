@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.callers import GiveReply
+from federator.daemon.doctor_desk import DoctorDesk
 from federator.daemon.holdings_view import HoldingsView
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
@@ -20,6 +21,7 @@ from federator.daemon.usage_desk import UsageDesk
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
 from federator.model.lifecycle import WorkloadState
+from federator.model.start_estimate import StartHelp
 from federator.model.viewer import Viewer
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
@@ -39,7 +41,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
-from federator.wire.usage_messages import UsageCall
+from federator.wire.usage_messages import DoctorCall, UsageCall
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
@@ -56,6 +58,7 @@ ViewCall = (
     | TenantsCall
     | AccountingCall
     | UsageCall
+    | DoctorCall
     | HoldingsCall
     | PassesCall
 )
@@ -86,6 +89,7 @@ class ViewCalls:
         self.starts: StartForecasts | None = None
         self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
         self._usage = UsageDesk(config, history)
+        self._doctor = DoctorDesk(config, history)
         self.reconfigure(config)
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -96,13 +100,14 @@ class ViewCalls:
         self._ranks = RankView(self._federation, policy.name, weights)
         self._accounting.sites = frozenset(config.sites)
         self._usage.reconfigure(config)
+        self._doctor.reconfigure(config)
         self._holdings = HoldingsView(self._federation, by_quota=weights is not None)
 
     def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
         """Take a call; ``viewer``: whose view it is, None for an operator's."""
         match call:
             case QueueCall():
-                answer(self._queue(call, viewer))
+                self._tell_queue(call, self._queue(call, viewer), answer)
             case SitesCall():
                 answer(self._sites())
             case StatusCall():
@@ -119,6 +124,8 @@ class ViewCalls:
                 self._accounting.take(own, answer, viewer)
             case UsageCall():
                 self._usage.take(call, viewer, answer)
+            case DoctorCall():
+                self._doctor.take(call, viewer, answer)
 
     def _status(self) -> StatusReply:
         config = self._config
@@ -147,6 +154,19 @@ class ViewCalls:
         if call.starts and self.starts is not None:
             rows = tuple(_with_start(row, self.starts) for row in rows)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
+
+    def _tell_queue(self, call: QueueCall, reply: QueueReply, answer: GiveReply) -> None:
+        """Answer; of one job that waits also what would help, after that was played."""
+        rows, starts = reply.rows, self.starts
+        one = call.helps and len(rows) == 1 and rows[0].state == WorkloadState.PENDING.value
+        if not one or starts is None:
+            answer(reply)
+            return
+
+        def tell(found: tuple[StartHelp, ...]) -> None:
+            answer(replace(reply, rows=(replace(rows[0], helps=found),)))
+
+        starts.try_changes(WorkloadId(rows[0].id), tell)
 
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}

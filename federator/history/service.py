@@ -181,6 +181,15 @@ class JobHistory:
             )
         )
 
+    async def read(self, read: Callable[[Engine], Answer]) -> Answer:
+        """What is read and made of the database, in the reader's thread, as ``usage``.
+
+        Raises:
+            HistoryError, InvalidRequest: as ``read`` does.
+        """
+        loop = asyncio.get_running_loop()
+        return await _in_time(loop.run_in_executor(self._readers, read, self._reader))
+
     async def note_supply(self, seen: Sequence[SupplyRow], at_s: float) -> None:
         """As ``SupplyWriter.note``; nobody else waits for it."""
         loop = asyncio.get_running_loop()

@@ -147,7 +147,7 @@ def _held(
 
 def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Sums:
     """What attempts that are not over have come to, by the time up to which the history goes."""
-    query = select(schema.live).where(_has_attempt(connection))
+    query = select(schema.live).where(has_attempt(connection))
     live: Mapping[int, AccountingRow] = {
         id_: _decode(row) for id_, row in connection.execute(query)
     }
@@ -162,7 +162,7 @@ def _running(connection: Connection, question: UsageQuestion, at_s: float) -> Su
     return difference(after, before)
 
 
-def _has_attempt(connection: Connection) -> ColumnElement[bool]:
+def has_attempt(connection: Connection) -> ColumnElement[bool]:
     """Leaves out, where the rows lie, most of what waits: a packed row names only what it has."""
     row, name = schema.live.c.row, literal(msgspec.msgpack.encode("last"), LargeBinary)
     if connection.dialect.name == "postgresql":

@@ -17,7 +17,7 @@ from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
-from federator.model.start_estimate import StartEstimate
+from federator.model.start_estimate import StartEstimate, StartHelp
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
@@ -26,7 +26,7 @@ from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSets
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow, StartsRow
-from federator.wire.usage_messages import UsageCall, UsageReply
+from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -67,6 +67,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
     details: bool = False  # fill ``details``
     starts: bool = False  # fill ``start``
+    helps: bool = False  # fill ``helps``, of one job alone that waits; answered within some seconds
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -217,6 +218,7 @@ Call = (
     | VerifyCall
     | AccountingCall
     | UsageCall
+    | DoctorCall
     | StatusCall
     | DrainCall
     | ResumeCall
@@ -301,6 +303,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
     details: JobDetails | None = None  # only with ``details``
     start: StartEstimate | None = None  # only with ``starts``, of one that has not started
+    helps: tuple[StartHelp, ...] = ()  # only with ``helps``
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
 
 
@@ -546,6 +549,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
     UsageCall: UsageReply,
+    DoctorCall: DoctorReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,

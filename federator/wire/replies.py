@@ -32,7 +32,7 @@ from federator.wire.client_protocol import (
     VerifyReply,
 )
 from federator.wire.data_rows import DataReply, DataSetsReply
-from federator.wire.usage_messages import UsageReply
+from federator.wire.usage_messages import DoctorReply, UsageReply
 
 
 class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,7 @@ Reply = (
     | NodesReply
     | TenantsReply
     | UsageReply
+    | DoctorReply
     | SnapshotReply
     | VerifyReply
     | AccountingReply

@@ -1,8 +1,9 @@
-"""The call of ``federator usage``, and its answer."""
+"""The calls of ``federator usage`` and ``federator doctor``, and their answers."""
 
 from __future__ import annotations
 
 from federator.model.tagged import Message
+from federator.usage.diagnosis import Diagnosis
 from federator.usage.rows import UsageReport
 
 
@@ -23,3 +24,26 @@ class UsageReply(Message, frozen=True, kw_only=True, tag="usage_report_is"):
     report: UsageReport
     federation: str
     is_whole: bool = True  # False: of the asker's own part, so without supply and idle time
+
+
+class DoctorCall(Message, frozen=True, kw_only=True, tag="doctor"):
+    """Asks what jobs waste; an empty tuple asks for any."""
+
+    start_s: float  # Unix time, as the next: of the ends of attempts
+    end_s: float
+    tenants: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    quotas: bool = False  # reviews quotas instead, for those who see all
+
+
+class DoctorReply(Message, frozen=True, kw_only=True, tag="doctor_is"):
+    """What was found, of what the asker may see."""
+
+    findings: tuple[Diagnosis, ...]
+    federation: str
+    at_s: float  # the history has all until then
+    attempts: int = 0  # that were judged
+    measured: int = 0  # of those, whose use is known in part at least
+    days: int = 0  # whole ones that a review of quotas read
+    is_whole: bool = True  # False: there are more attempts, earlier ones
+    left_off: int = 0  # findings that one answer does not hold

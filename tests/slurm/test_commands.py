@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from federator.config import load_config
+from federator.history.database import open_reader
+from federator.history.doctor_answer import answer
+from federator.history.url import history_url
 from federator.testbed import inside, layout
+from federator.usage.diagnosis import Diagnosis, Thresholds
 from federator.usage.rows import HELD_NAMES
+from federator.wire.usage_messages import DoctorCall
 from tests.slurm.federation import Running, at, slurm_job, within
 
 pytestmark = pytest.mark.slurm
@@ -175,9 +184,12 @@ def test_a_format_that_does_not_exist_has_slurms_words(
 
 
 def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
-    script = "#!/bin/sh\ntrap 'exit 7' USR1\nwhile :; do sleep 0.2; done\n"
+    listens = f"/tmp/listens-{os.getpid()}"
+    script = f"#!/bin/sh\ntrap 'exit 7' USR1\ntouch {listens}\nwhile :; do sleep 0.2; done\n"
     id_ = federation.submit(script, "--gres=gpu:1", "-t10")
     row = federation.await_state(id_, "RUNNING")
+    # Slurm says RUNNING before the script's first line; a signal then ends the shell itself.
+    within(60, lambda: shell(row["site"], f"test -e {listens}").exit_status == 0)
     done = shell(row["site"], f"fscancel -v -b -s USR1 {id_}")
     assert (done.exit_status, done.stderr) == (0, f"fscancel: Signal USR1 to job {id_}\n")
     ended = federation.await_state(id_, "FAILED", "COMPLETED")
@@ -219,3 +231,46 @@ def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) ->
         mine = shell(site, f"federator usage {' '.join(words)} --by tenant,user")
         (seen,) = {tuple(each["key"].values()) for each in json.loads(mine.stdout)["rows"]}
         assert seen == ("vision", USER), "a member sees no other tenants"
+
+
+def test_the_doctor_finds_a_family_that_fails_and_gpus_that_do_nothing(
+    federation: Running,
+) -> None:
+    """Nodes report idle GPUs, as their epilog would; such short jobs are judged by lower bounds."""
+    where = ("--nodelist=alpine:alpine-g1", "--gres=gpu:1", "--array=1-5", "-Jsick")
+    id_ = federation.submit("#!/bin/sh\nsleep 4; exit 7\n", *where)
+
+    def running() -> list[dict[str, Any]] | None:
+        rows = [row for row in federation.rows(*range(id_, id_ + 5)) if row["site_job_id"]]
+        return rows if len(rows) == 5 else None
+
+    for row in within(60, running, 0.5) or []:
+        report = {"user": USER, "gpus": 1, "at_s": time.time() + 4}
+        report["usage"] = {"gpu_busy_mean_frac": 0.01, "memory_most_mib": 900.0}
+        file = f"{layout.SPOOL_DIR}/usage/{row['site_job_id']}.alpine-g1"
+        at("alpine", "bash", "-c", f"echo {shlex.quote(json.dumps(report))} >{file}")
+    federation.await_end(*range(id_, id_ + 5))
+
+    def told() -> dict[str, Any] | None:
+        done = federation.run("federator", "doctor", "--json")
+        found = [each for each in json.loads(done.stdout)["findings"] if each["family"] == "sick"]
+        assert done.returncode in (0, 1), done.stderr
+        return found[0] if done.returncode == 1 and found else None
+
+    made = within(60, told, 1.0)
+    assert made is not None
+    assert (made["kind"], made["user"], made["evidence"]["in_a_row"]) == ("failing", USER, 5)
+    mine = shell("alpine", "federator doctor")
+    assert (mine.exit_status, "failing: vision1" in mine.stdout) == (1, True)
+
+    def idle() -> list[Diagnosis]:
+        question = DoctorCall(start_s=time.time() - 600, end_s=time.time())
+        loaded = load_config(federation.config)
+        engine = open_reader(history_url(loaded.history.url, loaded.store))
+        bounds = Thresholds(idle_s=1.0, idle_gpu_h=0.0)
+        reply = answer(engine, question, None, "demo", bounds=bounds)
+        return [each for each in reply.findings if (each.kind, each.family) == ("idle", "sick")]
+
+    (wasted,) = within(60, idle, 1.0)
+    assert wasted.user == USER
+    assert wasted.evidence["busy_frac"] == 0.01

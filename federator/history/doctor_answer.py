@@ -1,0 +1,102 @@
+"""Answers ``federator doctor`` from the history, for the daemon and for ``--config`` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Engine
+
+from federator.errors import InvalidRequest, NotAllowed
+from federator.history.doctor_query import DoctorQuestion, attempts, queue
+from federator.history.usage_query import find, question_of
+from federator.model.viewer import Viewer
+from federator.usage.diagnosis import THRESHOLDS, JudgedAttempt, Thresholds
+from federator.usage.job_doctor import examine
+from federator.usage.quota_review import daily_use, review
+from federator.usage.report import Quota
+from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall
+
+MOST_FINDINGS: Final = 2_000  # in one answer
+MOST_SUMS: Final = 50_000  # that a review is made of, by day, site, partition and GPU type
+
+
+def answer(
+    engine: Engine,
+    call: DoctorCall,
+    viewer: Viewer | None,
+    federation: str,
+    quotas: Sequence[Quota] = (),
+    bounds: Thresholds = THRESHOLDS,
+) -> DoctorReply:
+    """The findings about what the asker may see.
+
+    Args:
+        engine: of one who reads.
+        call: what is asked.
+        viewer: who asks, and sees a part; None: one who sees all.
+        federation: its name.
+        quotas: for their review.
+        bounds: of the findings.
+
+    Raises:
+        InvalidRequest: the end is before the start, or there is more than a review reads.
+        NotAllowed: a review of quotas is asked for by one who does not see all.
+        HistoryError: the database cannot be read, or is of another release.
+    """
+    if call.end_s < call.start_s:
+        raise InvalidRequest("Start time requested is after end time")
+    if call.quotas:
+        if viewer is not None:
+            raise NotAllowed("a review of quotas shows every tenant: it is an operator's")
+        return _of_quotas(engine, call, federation, quotas, bounds)
+    question = DoctorQuestion(
+        start_s=call.start_s,
+        end_s=call.end_s,
+        tenants=call.tenants,
+        users=call.users,
+        viewer=viewer,
+    )
+    found = attempts(engine, question)
+    made = examine(found.records, found.at_s, bounds)
+    return DoctorReply(
+        findings=tuple(made[:MOST_FINDINGS]),
+        federation=federation,
+        at_s=found.at_s,
+        attempts=len(found.records),
+        measured=sum(map(_is_measured, found.records)),
+        is_whole=found.is_whole,
+        left_off=max(0, len(made) - MOST_FINDINGS),
+    )
+
+
+def _of_quotas(
+    engine: Engine,
+    call: DoctorCall,
+    federation: str,
+    quotas: Sequence[Quota],
+    bounds: Thresholds,
+) -> DoctorReply:
+    asked = UsageCall(start_s=call.start_s, end_s=call.end_s, by=("day", "tenant"))
+    found = find(engine, question_of(asked, None), MOST_SUMS)
+    use = daily_use(found)
+    waits = queue(engine, found.start_s, found.end_s) if use.days else []
+    if waits is None:
+        raise InvalidRequest("more workloads than a review reads; ask for less time (--since)")
+    made = [
+        each
+        for each in review(use, quotas, waits, bounds)
+        if not call.tenants or each.tenant in call.tenants
+    ]
+    return DoctorReply(
+        findings=tuple(made[:MOST_FINDINGS]),
+        federation=federation,
+        at_s=found.at_s,
+        days=len(use.days),
+        left_off=max(0, len(made) - MOST_FINDINGS),
+    )
+
+
+def _is_measured(record: JudgedAttempt) -> bool:
+    uses = (record.gpu_busy_frac, record.cpu_s, record.used_mem_mib, record.save_s)
+    return any(use is not None for use in uses)
