@@ -44,6 +44,7 @@ from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantK
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import SiteName, TenantName
@@ -115,6 +116,7 @@ class SiteConfig(Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
+    mode: Annotated[SiteMode, BeforeValidator(partial(one_word_of, SiteMode))] = SiteMode.ENFORCED
     login: Annotated[str, AfterValidator(_login)] = ""  # where its users log in: HOST[:PORT]
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
     names: NamesConfig = NamesConfig()  # what it calls otherwise
@@ -295,7 +297,8 @@ class FederationConfig(Strict):
         """The settings that the core's decisions depend on."""
         regions = {name: site.region for name, site in self.sites.items()}
         storage = {name: each.domain for name, each in self.storage.items()}
-        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging)
+        watched = frozenset(n for n, s in self.sites.items() if s.mode is SiteMode.SHADOW)
+        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging, shadow=watched)
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 
     @property

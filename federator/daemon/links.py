@@ -24,6 +24,7 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.site_message import Report, SiteNews
+from federator.model.site_mode import SiteMode
 from federator.model.submission import pack_submission
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName
@@ -336,6 +337,11 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
     if welcome.names and "names" not in hello.answers:
         raise SiteUnavailable(
             "agent is of an earlier release, which does not know sites.NAME.names; install the "
+            "same release"
+        )
+    if welcome.mode is SiteMode.SHADOW and "shadow" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.mode; install the "
             "same release"
         )
     if hello.other_log:

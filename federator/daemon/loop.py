@@ -225,6 +225,7 @@ class Term:
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
             names=site.names.there,
+            mode=site.mode,
         )
         return SiteLink(
             name,

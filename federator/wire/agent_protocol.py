@@ -29,6 +29,7 @@ from federator.model.site_message import (
     Report,
     ShrinkOrder,
 )
+from federator.model.site_mode import SiteMode
 from federator.model.site_names import SiteNames
 from federator.model.submission import Submission
 from federator.model.tagged import Message
@@ -61,6 +62,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     log_began: int = 0
     displaces: bool = False
     names: SiteNames = SiteNames()  # of the site; only for agents whose ``Hello`` says "names"
+    mode: SiteMode = SiteMode.ENFORCED  # shadow: only for agents whose ``Hello`` says "shadow"
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):

@@ -57,6 +57,7 @@ from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
 from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
+from federator.sched.passes.shadow import without_orders
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.spoken import Spoken
@@ -101,7 +102,9 @@ class Federation:
     ) -> None:
         self.ledger = Ledger() if ledger is None else ledger
         self.ledger.catalogue.domains = rules.storage
-        self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
+        self.sites = {
+            name: SiteView(partitions=p, shadow=name in rules.shadow) for name, p in sites.items()
+        }
         self._policy = policy
         self.rules = rules
         self._pass_not_before_s = 0.0  # unless a site is ready
@@ -150,7 +153,7 @@ class Federation:
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
         self._deadlines.begin(turn)
         self._eligibility.begin_epoch(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
         """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
@@ -162,7 +165,7 @@ class Federation:
         for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
             gone = ids[first : first + FORGOTTEN_AT_ONCE]
             turn.record(Forgotten(at_s=now_s, ids=gone))
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def reconfigure(
         self,
@@ -191,6 +194,7 @@ class Federation:
         for name, view in views.items():
             kept = view is not None and view.partitions == sites[name]
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
+            self.sites[name].shadow = name in rules.shadow
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
         self._growth.rules = rules
@@ -201,7 +205,7 @@ class Federation:
         self.rounds.reconfigure(turn, policy, rules, gone)
         self._deadlines.begin(turn)
         self._carry_out_updates(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     # ---- the door ----
 
@@ -237,7 +241,7 @@ class Federation:
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)
         self._holding.release_like(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:

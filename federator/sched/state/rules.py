@@ -54,6 +54,7 @@ class Rules:
         lending: whether work over quota that cannot be evicted waits for a forecast.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
+        shadow: sites where nothing is ever done; see ``passes.shadow``.
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
     """
@@ -74,6 +75,7 @@ class Rules:
     forecast_ends: bool = False
     lending: Lending = Lending.OFF
     regions: Mapping[SiteName, str] = field(default_factory=dict)
+    shadow: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
 
