@@ -198,11 +198,11 @@ class Workload:
     interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
     watched: bool = False  # cancelled once the command that asked for it is no longer heard
     data: tuple[DataUse, ...] = ()  # what ``datasets`` named in the catalogue, in their order
-    # --fed-elastic; only of a workload with one job, which asks for the least of its sizes
-    elastic: NodeRange | None = None
     # Carried and shown.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset
+    # --fed-elastic; only of a workload with one job, which asks for the least of its sizes
+    elastic: NodeRange | None = None
 
     def __post_init__(self) -> None:
         if not self.jobs:
