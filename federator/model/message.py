@@ -129,7 +129,7 @@ class DataAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySeen:
-    """A site tells where the copy of a data set to a storage domain stands.
+    """How far a site is with the copy of a data set.
 
     ``digest``: of what is copied; should the data set be another one by now, it counts for nothing.
     """
