@@ -56,6 +56,16 @@ def test_explain_says_what_would_help_and_by_how_much() -> None:
     assert list(start_text.help_lines((), NOON_S)) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(HelpKind.FEWER_NODES, "with 1 node:"), (HelpKind.FEWER_GPUS, "with 1 GPU in all:")],
+)
+def test_one_of_a_kind_is_told_in_the_singular(kind: HelpKind, words: str) -> None:
+    one = StartHelp(kind=kind.value, amount=1, start=SOON)
+    ((_, text),) = start_text.help_lines([one], NOON_S)
+    assert text.startswith(words)
+
+
 @pytest.mark.parametrize("kind", HelpKind)
 def test_every_change_is_told_in_words(kind: HelpKind) -> None:
     ((_, text),) = start_text.help_lines([StartHelp(kind=kind.value, start=SOON)], NOON_S)
