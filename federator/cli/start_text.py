@@ -79,8 +79,12 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
         yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
 
 
-def help_lines(helps: Sequence[StartHelp], now_s: float) -> Iterator[tuple[str, str]]:
+def help_lines(
+    helps: Sequence[StartHelp], now_s: float, *, untried: bool = False
+) -> Iterator[tuple[str, str]]:
     """The lines of ``federator explain``: changes that would have it start sooner."""
+    if untried:
+        yield "Would help", "not tried: there was no time for it; ask again in a minute"
     for label, one in zip(chain(("Would help",), repeat("")), helps, strict=False):
         told = _CHANGES.get(one.kind)
         what = one.kind if told is None else told(one.amount)

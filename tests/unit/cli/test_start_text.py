@@ -54,6 +54,8 @@ def test_explain_says_what_would_help_and_by_how_much() -> None:
         ("", "with any type of GPU: between 12:05 and 13:20 (90 %), likely 12:20"),
     ]
     assert list(start_text.help_lines((), NOON_S)) == []
+    ((_, text),) = start_text.help_lines((), NOON_S, untried=True)
+    assert text.startswith("not tried")
 
 
 @pytest.mark.parametrize(
