@@ -76,7 +76,7 @@ def render(row: QueueRow, now_s: float) -> str:
         *evictions,
         *_sites(row),
         *start_lines(row.start, now_s),
-        *help_lines(row.helps, now_s),
+        *help_lines(row.helps, now_s, untried=row.helps_untried),
         *_setbacks(row, now_s),
     ]
     width = max(len(label) for label, _ in lines) + 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, Final
 
-from federator.cli.text import span
+from federator.cli.text import counted, span
 from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
 from federator.wire.status_rows import StartsRow
 
@@ -28,13 +28,13 @@ _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-_CHANGES: Final[Mapping[str, str]] = MappingProxyType(
+_CHANGES: Final[Mapping[str, Callable[[int], str]]] = MappingProxyType(
     {
-        HelpKind.FEWER_NODES.value: "with {} nodes",
-        HelpKind.FEWER_GPUS.value: "with {} GPUs in all",
-        HelpKind.ANY_GPU_TYPE.value: "with any type of GPU",
-        HelpKind.ANY_PARTITION.value: "in any partition",
-        HelpKind.LESS_MEMORY.value: "with {} MiB of memory on each node",
+        HelpKind.FEWER_NODES.value: lambda nodes: f"with {counted(nodes, 'node')}",
+        HelpKind.FEWER_GPUS.value: lambda gpus: f"with {counted(gpus, 'GPU')} in all",
+        HelpKind.ANY_GPU_TYPE.value: lambda _: "with any type of GPU",
+        HelpKind.ANY_PARTITION.value: lambda _: "in any partition",
+        HelpKind.LESS_MEMORY.value: lambda mib: f"with {mib} MiB of memory on each node",
     }
 )
 
@@ -79,10 +79,15 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
         yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
 
 
-def help_lines(helps: Sequence[StartHelp], now_s: float) -> Iterator[tuple[str, str]]:
+def help_lines(
+    helps: Sequence[StartHelp], now_s: float, *, untried: bool = False
+) -> Iterator[tuple[str, str]]:
     """The lines of ``federator explain``: changes that would have it start sooner."""
+    if untried:
+        yield "Would help", "not tried: there was no time for it; ask again in a minute"
     for label, one in zip(chain(("Would help",), repeat("")), helps, strict=False):
-        what = _CHANGES.get(one.kind, one.kind).format(one.amount)
+        told = _CHANGES.get(one.kind)
+        what = one.kind if told is None else told(one.amount)
         sooner = f", about {span(one.sooner_s)} sooner" if one.sooner_s else ""
         yield label, f"{what}: {interval_text(one.start, now_s)}{sooner}"
 

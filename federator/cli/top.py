@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from math import isfinite
 
 import click
 
@@ -14,6 +15,13 @@ from federator.cli.status import lines
 from federator.cli.text import listed, my_name, printable, users_named
 from federator.cli.top_feed import TopFeed, brief, by_hand
 from federator.errors import InvalidRequest
+
+
+def _finite(_ctx: click.Context, _param: click.Parameter, seconds: float) -> float:
+    """A range lets nan pass."""
+    if not isfinite(seconds):
+        raise click.BadParameter(f"expected a number of seconds, got {seconds}")
+    return seconds
 
 
 @click.command()
@@ -27,6 +35,7 @@ from federator.errors import InvalidRequest
     type=click.FloatRange(1.0, 3600.0),
     default=5.0,
     show_default=True,
+    callback=_finite,
     help="Seconds between two answers.",
 )
 @click.option("--once", is_flag=True, help="Print it once, plainly; so where this is no terminal.")

@@ -65,11 +65,17 @@ class TopFeed:
         """Ask everything again at once."""
         self._due_s = dict.fromkeys(self._due_s, 0.0)
 
-    def next(self) -> Call | None:
-        """The question that is due for longest; None: none is."""
+    def next(self, *, still: bool = False) -> Call | None:
+        """The question that is due for longest; None: none is.
+
+        Args:
+            still: rows and sites stay as they are; only a job of which nothing is known is asked.
+        """
         now_s = self._asked_s = self._elapsed()
         due = sorted((at_s, what) for what, at_s in self._due_s.items() if at_s <= now_s)
         for _, what in due:
+            if still and (what != "detail" or self.detail is not None):
+                continue
             if what == "queue":
                 return self._queue
             if what == "status":

@@ -36,7 +36,7 @@ from federator.wire.client_protocol import Call, QueueRow, StatusReply
 
 TICK_S: Final = 1.0
 _RUNNING: Final = "RUNNING"
-_ENDS_BADLY: Final = frozenset({"FAILED", "TIMEOUT", "PREEMPTING", "CANCELLING"})
+_FAILED_OR_LEAVING: Final = frozenset({"FAILED", "TIMEOUT", "PREEMPTING", "CANCELLING"})
 _PLAIN: Final = Style()
 _CURSOR: Final = Style(reverse=True)
 _HEADER: Final = Style(bold=True, underline=True)
@@ -46,7 +46,7 @@ Ask = Callable[[Call], object]
 
 def colour(row: QueueRow) -> Style:
     """Of a row: what runs, what waits, what goes wrong."""
-    if row.unknown_since_s or row.state in _ENDS_BADLY:
+    if row.unknown_since_s or row.state in _FAILED_OR_LEAVING:
         return Style(color="red")
     if row.state == _RUNNING:
         return Style(color="green")
@@ -180,9 +180,9 @@ class TopScreen(App[None]):
 
     def tick(self) -> None:
         """Ask one question, if one is due and none is under way."""
-        if self._is_paused or self._is_asking:
+        if self._is_asking:
             return
-        question = self._feed.next()
+        question = self._feed.next(still=self._is_paused)
         if question is not None:
             self._is_asking = True
             self.run_worker(self._answered(question))

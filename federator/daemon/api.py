@@ -231,6 +231,7 @@ class Api:
                     call,
                     viewer,
                     lambda reply: answer(without_hidden_names(reply, ledger, caller, config)),
+                    caller.user,
                 )
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:

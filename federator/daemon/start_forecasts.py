@@ -1,8 +1,8 @@
 """Estimates starts between the daemon's turns: a turn waits for one play or view of the queue.
 
 It takes a small part of the time: after the plays of one look it rests ``REST`` times as long as
-they took, and likewise after those of a trial. An error here is logged and ends the look alone:
-nothing depends on estimates.
+they took, and likewise, each by itself, after those of a trial and of the changes of a job. An
+error here is logged and ends the look alone: nothing depends on estimates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.starts.calibration import COVERAGE
+from federator.sched.starts.calibration import COVERAGE, SavedCalibration
 from federator.sched.starts.estimates import StartEstimates
 from federator.sched.starts.plays import Plays
 from federator.wire.status_rows import StartsRow
@@ -29,7 +29,7 @@ EVERY_S: Final = 10.0  # between two looks at the least
 SAVE_S: Final = 60.0  # between two writings of what was learned at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
 REST: Final = 20.0
-MOST_TRIALS: Final = 8  # that wait for their plays
+MOST_TRIALS: Final = 8  # that wait for their plays; so of changes
 PATIENCE_S: Final = 3.0  # then the bids of a trial are told without an estimate
 _TURN_S: Final = 0.002  # between two looks whether a turn is over
 _NOT_YET: Final = StartEstimate(none=NoEstimate.NOT_YET.value)
@@ -37,6 +37,8 @@ _NOT_YET: Final = StartEstimate(none=NoEstimate.NOT_YET.value)
 log = structlog.get_logger()
 
 Tell = Callable[[StartEstimate], None]
+Helps = tuple[StartHelp, ...] | None
+"""None: they were not tried, or not all and none that was helps."""
 
 
 class _Trial(NamedTuple):
@@ -44,8 +46,16 @@ class _Trial(NamedTuple):
 
     workload: Workload | WorkloadId
     tell: Callable[[Any], None]
-    none: StartEstimate | tuple[StartHelp, ...]  # told where it takes too long
+    none: StartEstimate | None  # told where it takes too long
     until_s: float  # as ``elapsed``
+
+
+class _Line:
+    """Trials of one kind, in the order in which they came, and until when they rest."""
+
+    def __init__(self) -> None:
+        self.trials: deque[_Trial] = deque()
+        self.try_at_s = 0.0  # as ``elapsed``
 
 
 class StartForecasts:
@@ -76,10 +86,11 @@ class StartForecasts:
         self.estimates.calibration.restore(kept.read())
         self._kept, self._saved = kept, self.estimates.calibration.judged
         self._save_at_s = 0.0  # as ``elapsed``
-        self._trials: deque[_Trial] = deque()
+        self._trials, self._changes = _Line(), _Line()
+        self._with_changes: set[str] = set()  # users who wait for theirs
         self._asked = asyncio.Event()
         self._played_at_s = 0.0
-        self._look_at_s = self._try_at_s = 0.0  # as ``elapsed``
+        self._look_at_s = 0.0  # as ``elapsed``
 
     def of(self, id_: WorkloadId) -> StartEstimate:
         """When a workload is estimated to start, by the latest plays."""
@@ -91,18 +102,30 @@ class StartForecasts:
         Trials have a rest of their own. Where they come faster, or their plays take long, some are
         told that there is no estimate yet.
         """
-        if len(self._trials) >= MOST_TRIALS:
-            tell(_NOT_YET)
-            return
-        self._trials.append(_Trial(workload, tell, _NOT_YET, self._elapsed() + PATIENCE_S))
-        self._asked.set()
+        self._add(self._trials, _Trial(workload, tell, _NOT_YET, self._elapsed() + PATIENCE_S))
 
-    def try_changes(self, id_: WorkloadId, tell: Callable[[tuple[StartHelp, ...]], None]) -> None:
-        """Find out what would have one that waits start sooner, as a trial; nothing if too many."""
-        if len(self._trials) >= MOST_TRIALS:
-            tell(())
+    def try_changes(self, id_: WorkloadId, user: str, tell: Callable[[Helps], None]) -> None:
+        """Find out what would have one that waits start sooner, and tell it, within some seconds.
+
+        They have a line and a rest of their own, and ``user``, who asks, has one of them at a time:
+        they take the longest, and no trial is to wait for them.
+        """
+        if user in self._with_changes:
+            tell(None)
             return
-        self._trials.append(_Trial(id_, tell, (), self._elapsed() + PATIENCE_S))
+
+        def told(found: Helps) -> None:
+            self._with_changes.discard(user)
+            tell(found)
+
+        self._with_changes.add(user)
+        self._add(self._changes, _Trial(id_, told, None, self._elapsed() + PATIENCE_S))
+
+    def _add(self, line: _Line, trial: _Trial) -> None:
+        if len(line.trials) >= MOST_TRIALS:
+            trial.tell(trial.none)
+            return
+        line.trials.append(trial)
         self._asked.set()
 
     def row(self) -> StartsRow:
@@ -134,16 +157,24 @@ class StartForecasts:
 
     def save(self) -> None:
         """Keep what was learned since the last time, for the next term."""
+        saved = self._unsaved()
+        if saved is not None:
+            self._kept.write(saved)
+
+    def _unsaved(self) -> SavedCalibration | None:
+        """What is to be kept; None: nothing was learned since the last time."""
         known = self.estimates.calibration
-        if known.judged != self._saved:
-            self._kept.write(known.saved())
-            self._saved = known.judged
+        if known.judged == self._saved:
+            return None
+        self._saved = known.judged
+        return known.saved()
 
     async def _rest(self) -> None:
         """Until it is time to look, to try one out, or to tell one that it takes too long."""
         until_s = self._look_at_s
-        if self._trials:
-            until_s = min(until_s, max(self._try_at_s, 0.0), self._trials[0].until_s)
+        for line in (self._trials, self._changes):
+            if line.trials:
+                until_s = min(until_s, line.try_at_s, line.trials[0].until_s)
         self._asked.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - self._elapsed())):
@@ -156,7 +187,7 @@ class StartForecasts:
             lacks = self.estimates.look(now_s)
             if began_s >= self._save_at_s:
                 self._save_at_s = began_s + SAVE_S
-                self.save()
+                await self._save_beside()
             waits = bool(self._federation.ledger.backlog)
             if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
                 plays = self.estimates.begin(now_s)
@@ -168,18 +199,29 @@ class StartForecasts:
             took_s = self._elapsed() - began_s
             self._look_at_s = began_s + took_s + max(EVERY_S, REST * took_s)
 
+    async def _save_beside(self) -> None:
+        """As ``save``, in a thread: ten thousand classes and a slow disk hold up no turn."""
+        saved = self._unsaved()
+        if saved is not None:
+            await asyncio.to_thread(self._kept.write, saved)
+            await self._gap()
+
     async def _try_out_some(self) -> None:
+        await self._try_out_those(self._trials)
+        await self._try_out_those(self._changes)
+
+    async def _try_out_those(self, line: _Line) -> None:
         self._end_patience()
-        while self._trials and self._elapsed() >= self._try_at_s:
-            trial, began_s = self._trials.popleft(), self._elapsed()
+        while line.trials and self._elapsed() >= line.try_at_s:
+            trial, began_s = line.trials.popleft(), self._elapsed()
             try:
                 await self._try_out(trial)
             finally:
-                self._try_at_s = self._elapsed() + REST * (self._elapsed() - began_s)
+                line.try_at_s = self._elapsed() + REST * (self._elapsed() - began_s)
             self._end_patience()
 
     async def _try_out(self, trial: _Trial) -> None:
-        found = trial.none
+        found: StartEstimate | Helps = trial.none
         try:
             if await self._gap(trial.until_s):
                 if isinstance(trial.workload, Workload):
@@ -197,19 +239,24 @@ class StartForecasts:
             return _NOT_YET
         return self.estimates.of_trial(begun, self._clock())
 
-    async def _helps_of(self, id_: WorkloadId, until_s: float) -> tuple[StartHelp, ...]:
+    async def _helps_of(self, id_: WorkloadId, until_s: float) -> Helps:
         played = []
-        for change, plays in self.estimates.begin_changes(id_, self._clock()):
-            if not await self._play(plays, until_s):
-                break
-            played.append((change, plays))
-        return self.estimates.helps(id_, played, self._clock())
+        to_play, over = self.estimates.begin_changes(id_, self._clock()), False
+        while not over and await self._gap(until_s):
+            begun = next(to_play, None)
+            if begun is None:
+                over = True
+            elif await self._play(begun[1], until_s):
+                played.append(begun)
+                await self._try_out_those(self._trials)  # which are short
+        return self.estimates.helps(id_, played, self._clock()) or (() if over else None)
 
     def _end_patience(self) -> None:
         """Tell those that have waited too long; they stand in the order in which they came."""
-        while self._trials and self._trials[0].until_s <= self._elapsed():
-            trial = self._trials.popleft()
-            trial.tell(trial.none)
+        for line in (self._trials, self._changes):
+            while line.trials and line.trials[0].until_s <= self._elapsed():
+                trial = line.trials.popleft()
+                trial.tell(trial.none)
 
     async def _play(self, plays: Plays, until_s: float = inf) -> bool:
         """Play between turns, a play at a time; tell whether it was over in time."""

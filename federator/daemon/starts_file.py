@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ class StartsFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._is_in_trouble = False
+        self._writing = Lock()
+        self._judged = 0  # of the latest that was written
 
     def read(self) -> SavedCalibration:
         """What was kept; nothing where there is none, or none that can be read."""
@@ -59,22 +62,32 @@ class StartsFile:
         return kept.calibration
 
     def write(self, calibration: SavedCalibration) -> None:
-        """Put this in its place: readers see all of it, or what was there before."""
+        """Put this in its place: readers see all of it, or what was there before.
+
+        It may be called in any thread; what was learned before what is there already is dropped.
+        """
         if self._path is None:
             return
-        unfinished = self._path.with_name(f"{self._path.name}.new")
+        with self._writing:
+            if calibration.judged >= self._judged:
+                self._put(self._path, calibration)
+
+    def _put(self, path: Path, calibration: SavedCalibration) -> None:
+        unfinished = path.with_name(f"{path.name}.new")
         text = msgspec.json.encode(_Kept(schema=SCHEMA, calibration=calibration))
         try:
             opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(opened, "wb") as file:
                 file.write(text)
-            unfinished.replace(self._path)
+                file.flush()
+                os.fsync(file.fileno())  # else a crash may leave an empty file in its place
+            unfinished.replace(path)
         except OSError as error:
             if not self._is_in_trouble:
-                log.warning("starts_file_unwritten", path=str(self._path), detail=str(error))
+                log.warning("starts_file_unwritten", path=str(path), detail=str(error))
             self._is_in_trouble = True
         else:
-            self._is_in_trouble = False
+            self._is_in_trouble, self._judged = False, calibration.judged
 
 
 NOWHERE: Final = StartsFile(None)

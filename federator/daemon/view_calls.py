@@ -14,14 +14,13 @@ from federator.daemon.doctor_desk import DoctorDesk
 from federator.daemon.holdings_view import HoldingsView
 from federator.daemon.ids_asked import own_ids
 from federator.daemon.site_calls import sites_meant
-from federator.daemon.start_forecasts import StartForecasts
+from federator.daemon.start_forecasts import Helps, StartForecasts
 from federator.daemon.status_view import pass_rows, status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.usage_desk import UsageDesk
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
 from federator.model.lifecycle import WorkloadState
-from federator.model.start_estimate import StartHelp
 from federator.model.viewer import Viewer
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
@@ -103,11 +102,13 @@ class ViewCalls:
         self._doctor.reconfigure(config)
         self._holdings = HoldingsView(self._federation, by_quota=weights is not None)
 
-    def take(self, call: ViewCall, viewer: Viewer | None, answer: GiveReply) -> None:
-        """Take a call; ``viewer``: whose view it is, None for an operator's."""
+    def take(
+        self, call: ViewCall, viewer: Viewer | None, answer: GiveReply, user: str = ""
+    ) -> None:
+        """Take a call of a user; ``viewer``: whose view it is, None for an operator's."""
         match call:
             case QueueCall():
-                self._tell_queue(call, self._queue(call, viewer), answer)
+                self._tell_queue(call, self._queue(call, viewer), answer, user)
             case SitesCall():
                 answer(self._sites())
             case StatusCall():
@@ -155,7 +156,7 @@ class ViewCalls:
             rows = tuple(_with_start(row, self.starts) for row in rows)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
 
-    def _tell_queue(self, call: QueueCall, reply: QueueReply, answer: GiveReply) -> None:
+    def _tell_queue(self, call: QueueCall, reply: QueueReply, answer: GiveReply, user: str) -> None:
         """Answer; of one job that waits also what would help, after that was played."""
         rows, starts = reply.rows, self.starts
         one = call.helps and len(rows) == 1 and rows[0].state == WorkloadState.PENDING.value
@@ -163,10 +164,11 @@ class ViewCalls:
             answer(reply)
             return
 
-        def tell(found: tuple[StartHelp, ...]) -> None:
-            answer(replace(reply, rows=(replace(rows[0], helps=found),)))
+        def tell(found: Helps) -> None:
+            row = replace(rows[0], helps=found or (), helps_untried=found is None)
+            answer(replace(reply, rows=(row,)))
 
-        starts.try_changes(WorkloadId(rows[0].id), tell)
+        starts.try_changes(WorkloadId(rows[0].id), user, tell)
 
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}

@@ -304,6 +304,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: JobDetails | None = None  # only with ``details``
     start: StartEstimate | None = None  # only with ``starts``, of one that has not started
     helps: tuple[StartHelp, ...] = ()  # only with ``helps``
+    helps_untried: bool = False  # there was no time to find out
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
 
 

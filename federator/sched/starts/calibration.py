@@ -18,8 +18,8 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from math import exp, inf, log
-from typing import Final, NamedTuple
+from math import exp, inf, isfinite, log
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,7 @@ _MOST_SPREAD: Final = 5.0
 _TOGETHER: Final = 4.0  # so many open at a time count one by one
 
 Classes = tuple[str, ...]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Wait(NamedTuple):
@@ -59,11 +60,19 @@ class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
         parts: of each class its shift, its spread, and how often it was judged.
         hits: of the latest that count, "1" for each that held, else "0".
         judged: estimates whose outcome was known.
+
+    Raises:
+        ValueError: a shift or a spread is no finite number.
     """
 
-    parts: tuple[tuple[str, float, float, int], ...] = ()
+    parts: tuple[tuple[str, float, float, _Count], ...] = ()
     hits: str = ""
-    judged: int = 0
+    judged: _Count = 0
+
+    def __post_init__(self) -> None:
+        for key, shift, spread, _ in self.parts:
+            if not (isfinite(shift) and isfinite(spread)):
+                raise ValueError(f"class {key!r}: {shift} and {spread} are not both finite")
 
 
 class _Part:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 from federator.errors import InvalidRequest
 from federator.model.start_estimate import HelpKind
 from federator.model.workload import Job, Workload
+
+_SIZES_TRIED: Final = 64  # from half of it down, until replicas are whole
 
 
 class AskedChange(NamedTuple):
@@ -27,10 +30,11 @@ class AskedChange(NamedTuple):
 def changes_of(workload: Workload) -> list[AskedChange]:
     """Those that there are for a workload, at most one of each kind.
 
-    A smaller size is half of it, and of a workload of one job alone: what others could do without
-    is not known. A shorter time limit is none: a play does not see what it would let pass.
+    A smaller size is half of it, or the next below with whole replicas, and of a workload of one
+    job alone: what others could do without is not known. A shorter time limit is none: a play does
+    not see what it would let pass. Of an elastic one there are none: a play knows one size of it.
     """
-    return list(_changes(workload))
+    return [] if workload.elastic is not None else list(_changes(workload))
 
 
 def _changes(w: Workload) -> Iterator[AskedChange]:
@@ -50,22 +54,25 @@ def _changes(w: Workload) -> Iterator[AskedChange]:
 
 
 def _halves(w: Workload, job: Job) -> Iterator[AskedChange]:
-    if job.nodes is not None and job.nodes > 1:
-        nodes = job.nodes // 2
-        gpus = job.gpus * nodes // job.nodes
+    nodes = job.nodes or 1
+    of_nodes = nodes > 1
+    kind = HelpKind.FEWER_NODES if of_nodes else HelpKind.FEWER_GPUS
+    half = (nodes if of_nodes else job.total_gpus) // 2
+    for size in range(half, max(0, half - _SIZES_TRIED), -1):
+        change = partial(_on_nodes if of_nodes else _with_gpus, size)
+        found = next(_all(w, kind, change, size), None)
+        if found is not None:
+            yield found
+            return
 
-        def on_fewer(j: Job) -> Job:
-            return replace(j, nodes=nodes, gpus=gpus, cpus=j.cpus * nodes // (j.nodes or 1))
 
-        yield from _all(w, HelpKind.FEWER_NODES, on_fewer, nodes)
-    elif job.total_gpus > 1:
-        half = job.total_gpus // 2
-        of_node = bool(job.gpus_per_node)
+def _on_nodes(nodes: int, job: Job) -> Job:
+    of = job.nodes or 1
+    return replace(job, nodes=nodes, gpus=job.gpus * nodes // of, cpus=job.cpus * nodes // of)
 
-        def smaller(j: Job) -> Job:
-            return replace(j, gpus_per_node=half) if of_node else replace(j, gpus=half)
 
-        yield from _all(w, HelpKind.FEWER_GPUS, smaller, half)
+def _with_gpus(gpus: int, job: Job) -> Job:
+    return replace(job, gpus_per_node=gpus) if job.gpus_per_node else replace(job, gpus=gpus)
 
 
 def _all(

@@ -9,7 +9,7 @@ the queue before is not judged.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -187,25 +187,28 @@ class StartEstimates:
 
     def begin_changes(
         self, id_: WorkloadId, now_s: float
-    ) -> list[tuple[AskedChange | None, Plays]]:
+    ) -> Iterator[tuple[AskedChange | None, Plays]]:
         """What to play to tell ``helps`` for one that waits; as it is comes first.
 
-        All draw the same numbers. Empty: it is not played, or nothing can be told yet.
+        All draw the same numbers. Each is made when it is asked for, so that others can have their
+        turn between two. None: it is not played, nothing can be told yet, or no change is known.
         """
         entry = self._federation.ledger.entries.get(id_)
         if entry is None or self.calibration.judged < LEAST_JUDGED:
-            return []
+            return
+        changes = changes_of(entry.workload)
+        if not changes:
+            return
         if self._latest is None or not 0.0 <= now_s - self._latest.at_s <= SAME_VIEW_S:
             self._latest = queue_view(self._federation, now_s)
         view = self._latest
         if all(queued.id != id_ for queued in view.queued):
-            return []
-        found: list[tuple[AskedChange | None, Plays]] = [(None, self._plays(view))]
-        for change in changes_of(entry.workload):
+            return
+        yield None, self._plays(view)
+        for change in changes:
             changed = view.with_change(change.workload)
             if changed is not None and changed.queued != view.queued:
-                found.append((change, self._plays(changed)))
-        return found
+                yield change, self._plays(changed)
 
     def _plays(self, view: PlayedQueue) -> Plays:
         return Plays(view, self.arrivals, seed=int(view.at_s))

@@ -54,6 +54,18 @@ def test_explain_says_what_would_help_and_by_how_much() -> None:
         ("", "with any type of GPU: between 12:05 and 13:20 (90 %), likely 12:20"),
     ]
     assert list(start_text.help_lines((), NOON_S)) == []
+    ((_, text),) = start_text.help_lines((), NOON_S, untried=True)
+    assert text.startswith("not tried")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(HelpKind.FEWER_NODES, "with 1 node:"), (HelpKind.FEWER_GPUS, "with 1 GPU in all:")],
+)
+def test_one_of_a_kind_is_told_in_the_singular(kind: HelpKind, words: str) -> None:
+    one = StartHelp(kind=kind.value, amount=1, start=SOON)
+    ((_, text),) = start_text.help_lines([one], NOON_S)
+    assert text.startswith(words)
 
 
 @pytest.mark.parametrize("kind", HelpKind)

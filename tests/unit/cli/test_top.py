@@ -70,3 +70,11 @@ def test_without_its_extra_it_says_how_to_get_it(
     with pytest.raises(InvalidRequest, match=r"install federator\[top\]"):
         top.top.callback(None, False, None, None, 5.0, False)  # type: ignore[misc]
     assert calls == []
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "0.5"])
+def test_an_interval_that_is_none_is_refused(calls: list[Call], interval: str) -> None:
+    done = CliRunner().invoke(top.top, ["--once", "-i", interval])
+    assert done.exit_code == 2
+    assert "-i" in done.output
+    assert calls == []

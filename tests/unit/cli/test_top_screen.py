@@ -195,6 +195,21 @@ def test_a_pause_asks_nothing() -> None:
     on_screen(act, daemon)
 
 
+def test_one_that_is_selected_in_a_pause_is_asked_of_and_nothing_else() -> None:
+    daemon = Daemon()
+
+    async def act(pilot: Pilot[None], app: TopScreen) -> None:
+        await pressed(pilot, app, "space", "u")
+        before = len(daemon.calls)
+        await pressed(pilot, app, "down", "down")
+        assert text(app, "#why").startswith("Workload 3 'eval'")
+        asked = daemon.calls[before:]
+        assert {call.ids for call in asked if isinstance(call, QueueCall)} <= {("2",), ("3",)}
+        assert len(asked) <= 2
+
+    on_screen(act, daemon)
+
+
 def test_one_call_is_under_way_at_a_time_and_quitting_waits_for_none() -> None:
     let_go = threading.Event()
     calls: list[Call] = []

@@ -356,13 +356,27 @@ def test_one_that_waits_is_told_with_what_would_help_after_that_was_played(
     asyncio.run(starts.look())
     (reply,) = replies
     assert isinstance(reply, QueueReply)
-    assert [row.helps for row in reply.rows] == [found]
+    assert [(row.helps, row.helps_untried) for row in reply.rows] == [(found, False)]
     ask(QueueCall(ids=(str(waits - 1),), helps=True))  # it runs
     ask(QueueCall(helps=True))  # more than one
     for reply in replies[1:]:
         assert isinstance(reply, QueueReply)
         assert {row.helps for row in reply.rows} == {()}
     assert len(replies) == 3
+
+
+def test_one_whose_changes_were_not_tried_says_so(desk: Desk) -> None:
+    starts = full(desk)
+    waits = desk.submit(key="key-20000")
+    replies: list[Reply] = []
+    for _ in range(2):  # of one user, one at a time
+        call = QueueCall(ids=(str(waits),), helps=True)
+        desk.api.take(
+            ClientCall(call_id=1, user="ada", call=call), SiteName("alpine"), replies.append
+        )
+    asyncio.run(starts.look())
+    untried = [row.helps_untried for each in replies for row in each.rows]  # type: ignore[union-attr]
+    assert untried == [True, False]
 
 
 def test_nobody_at_a_site_may_act_for_another(desk: Desk) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
 from federator.daemon import start_forecasts
-from federator.daemon.start_forecasts import MOST_TRIALS, PATIENCE_S, StartForecasts
-from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
+from federator.daemon.start_forecasts import MOST_TRIALS, PATIENCE_S, Helps, StartForecasts
+from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts import estimates
 from federator.sched.starts.calibration import Wait
-from federator.sched.starts.estimates import SAME_VIEW_S
-from federator.sched.starts.plays import PLAYS
+from federator.sched.starts.estimates import LEAST_JUDGED, SAME_VIEW_S
+from federator.sched.starts.plays import PLAYS, Plays
 from federator.sched.starts.queue_view import PlayedQueue, queue_view
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
@@ -68,12 +71,93 @@ def test_too_many_trials_are_told_at_once_that_there_is_none() -> None:
 
 def test_changes_are_tried_as_trials_are() -> None:
     f, starts = queue_of_two()
-    told: list[tuple[StartHelp, ...]] = []
-    for _ in range(MOST_TRIALS + 1):
-        starts.try_changes(max(f.federation.ledger.entries), told.append)
-    assert told == [()]  # one too many
+    told: list[Helps] = []
+    for k in range(MOST_TRIALS + 1):
+        starts.try_changes(max(f.federation.ledger.entries), f"user{k}", told.append)
+    assert told == [None]  # one too many
     asyncio.run(starts.look())
-    assert told == [()] * (MOST_TRIALS + 1)  # nothing can be told before estimates are
+    assert told == [None] + [()] * MOST_TRIALS  # nothing can be told before estimates are
+
+
+def test_changes_of_one_user_are_tried_one_at_a_time() -> None:
+    f, starts = queue_of_two()
+    waits, told = max(f.federation.ledger.entries), list[Helps]()
+    starts.try_changes(waits, "ada", told.append)
+    starts.try_changes(waits, "ada", told.append)
+    assert told == [None]
+    asyncio.run(starts.look())
+    starts.try_changes(waits, "ada", told.append)
+    asyncio.run(starts.look())
+    assert told == [None, (), ()]
+
+
+def with_changes(elapsed: Callable[[], float]) -> tuple[StartForecasts, WorkloadId]:
+    """One waits of which changes are played."""
+    f, _ = queue_of_two()
+    waits = max(f.federation.ledger.entries)
+    starts = StartForecasts(f.federation, f.clock, elapsed)
+    for _ in range(LEAST_JUDGED):
+        starts.estimates.calibration.judge(Wait(0.0, 10.0, 100.0), (), 50.0)
+    assert len(list(starts.estimates.begin_changes(waits, f.clock()))) > 1
+    return starts, waits
+
+
+def test_changes_have_a_rest_of_their_own_and_say_when_they_were_not_tried() -> None:
+    elapsed = Ticking(0.001)
+    starts, waits = with_changes(elapsed)
+    helps: list[Helps] = []
+    told: list[str] = []
+    for user in ("ada", "bob"):
+        starts.try_changes(waits, user, helps.append)
+    asyncio.run(starts.look())
+    starts.try_out(workload(999, gang(1)), lambda start: told.append(start.none))
+    asyncio.run(starts.look())
+    assert told != []
+    assert told != [NoEstimate.NOT_YET.value]  # no rest of changes held it up
+    assert len(helps) == 1
+    assert helps[0] is not None
+    elapsed.now_s += PATIENCE_S
+    asyncio.run(starts.look())
+    assert helps[1] is None  # it came within their rest
+
+
+def test_a_trial_is_answered_between_two_changes() -> None:
+    starts, waits = with_changes(Ticking(0.001))
+    told: list[str] = []
+
+    async def ask() -> None:
+        starts.try_changes(waits, "ada", lambda _: told.append("changes"))
+        task = asyncio.create_task(starts.look())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        starts.try_out(workload(999, gang(1)), lambda _: told.append("trial"))
+        await task
+
+    asyncio.run(ask())
+    assert told == ["trial", "changes"]
+
+
+def test_a_turn_may_come_before_each_change_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, waits = with_changes(Ticking(0.0))
+    gaps, at = 0, list[int]()
+
+    def between_turns() -> bool:
+        nonlocal gaps
+        gaps += 1
+        return True
+
+    made = starts.estimates._plays
+
+    def noted(view: PlayedQueue) -> Plays:
+        at.append(gaps)
+        return made(view)
+
+    monkeypatch.setattr(starts.estimates, "_plays", noted)
+    monkeypatch.setattr(starts, "_between_turns", between_turns)
+    starts.try_changes(waits, "ada", lambda _: None)
+    asyncio.run(starts.look())
+    assert len(at) > 1
+    assert all(later > sooner for sooner, later in pairwise(at))
 
 
 def test_a_trial_is_answered_also_when_its_plays_fail(monkeypatch: pytest.MonkeyPatch) -> None:

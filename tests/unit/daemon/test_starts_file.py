@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,11 @@ def test_it_stands_beside_a_log_that_is_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [b"", b"{", b"\xff\xfe", b'{"schema": 2, "calibration": {}}', b" " * (MOST_BYTES + 1),
-     b'{"schema": 1, "calibration": {"parts": [["all", "wide", 0, 1]]}}'],
-    ids=["empty", "torn", "binary", "newer", "large", "other"],
+     b'{"schema": 1, "calibration": {"parts": [["all", "wide", 0, 1]]}}',
+     b'{"schema": 1, "calibration": {"judged": -30}}',
+     b'{"schema": 1, "calibration": {"parts": [["all", 0, 0, -1]], "judged": 30}}',
+     b'{"schema": 1, "calibration": {"parts": [["all", null, 0, 1]], "judged": 30}}'],
+    ids=["empty", "torn", "binary", "newer", "large", "other", "owed", "part owed", "no number"],
 )  # fmt: skip
 def test_a_spoilt_file_means_to_start_anew(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "starts.json"
@@ -69,6 +74,45 @@ def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
         file.write(KEPT)
         file.write(KEPT)
     assert [line["event"] for line in logged] == ["starts_file_unwritten"]
+
+
+@pytest.mark.parametrize("part", [nan, inf, -inf])
+def test_a_part_that_is_not_finite_is_refused(part: float) -> None:
+    """It would be written as null, and a file with null in it is not read."""
+    for shift, spread in ((part, 0.0), (0.0, part)):
+        with pytest.raises(ValueError, match="not both finite"):
+            SavedCalibration(parts=(("all", shift, spread, 1),))
+
+
+def test_what_is_written_is_on_the_disk_before_it_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, there = tmp_path / "starts.json", list[bool]()
+    monkeypatch.setattr("os.fsync", lambda _: there.append(path.exists()))
+    StartsFile(path).write(KEPT)
+    assert there == [False]
+
+
+def test_a_write_that_comes_late_does_not_replace_what_was_learned_since(tmp_path: Path) -> None:
+    file = StartsFile(tmp_path / "starts.json")
+    file.write(KEPT)
+    file.write(SavedCalibration(judged=KEPT.judged - 1))
+    assert file.read() == KEPT
+
+
+def test_a_look_writes_in_a_thread_and_the_end_of_a_term_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = StartsFile(tmp_path / "starts.json")
+    _, starts = forecasts(file)
+    threads: list[int] = []
+    monkeypatch.setattr(file, "write", lambda _: threads.append(threading.get_ident()))
+    starts.estimates.calibration.judge(GIVEN, (), 50.0)
+    asyncio.run(starts.look())
+    starts.estimates.calibration.judge(GIVEN, (), 50.0)
+    starts.save()
+    beside, own = threads
+    assert beside != own == threading.get_ident()
 
 
 def test_a_look_keeps_what_was_learned_a_minute_at_the_least_apart(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federator.model.start_estimate import HelpKind
+from federator.model.submission import NodeRange
 from federator.model.workload import Job
 from federator.sched.starts.changes import changes_of
 from tests.fakes.build import gang, workload
@@ -20,9 +21,13 @@ from tests.fakes.build import gang, workload
         (gang(1), HelpKind.FEWER_GPUS, 4, 4),
         (Job(name="train", gpus=6), HelpKind.FEWER_GPUS, 3, 3),
         (Job(name="train", nodes=4, gpus=16), HelpKind.FEWER_NODES, 2, 8),
+        (replace(gang(6), tensor_parallel=8, pipeline_stages=2), HelpKind.FEWER_NODES, 2, 16),
+        (Job(name="train", gpus=12, tensor_parallel=4), HelpKind.FEWER_GPUS, 4, 4),
     ],
 )
-def test_half_the_size_is_one(job: Job, kind: HelpKind, amount: int, gpus: int) -> None:
+def test_half_the_size_is_one_or_the_next_below_with_whole_replicas(
+    job: Job, kind: HelpKind, amount: int, gpus: int
+) -> None:
     (change,) = changes_of(workload(1, job))
     assert (change.kind, change.amount) == (kind, amount)
     assert change.workload.total_gpus == gpus
@@ -50,3 +55,10 @@ def test_sizes_of_several_jobs_and_of_named_nodes_are_kept() -> None:
 def test_a_change_that_may_not_be_asked_for_is_none() -> None:
     """Eight GPUs of a node that must be together: half of them are no place for them."""
     assert changes_of(workload(1, replace(gang(1), tensor_parallel=8))) == []
+
+
+def test_there_is_none_for_an_elastic_job() -> None:
+    """It asks for its least size, and may start with more."""
+    asked = replace(gang(4), partitions=("fast",))
+    assert changes_of(workload(1, asked))
+    assert changes_of(replace(workload(1, asked), elastic=NodeRange(least=4, most=8))) == []

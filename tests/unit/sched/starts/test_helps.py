@@ -61,7 +61,7 @@ def test_a_change_that_may_gain_nothing_is_not_told(practised: TwoNodes) -> None
     f.submit(draft())
     waits = f.submit(draft(gang(2)))
     f.watch(60.0)
-    assert f.estimates.begin_changes(waits, f.clock.now_s)
+    assert list(f.estimates.begin_changes(waits, f.clock.now_s))
     assert f.helps(waits) == ()
     f.run_until_all_end()
 
