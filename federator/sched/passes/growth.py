@@ -20,7 +20,7 @@ from typing import Final
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import Wake
 from federator.model.reason import Reason, ReasonCode
-from federator.model.sizes import asked_nodes, larger_sizes
+from federator.model.sizes import asked_nodes, tried_sizes
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.continuation import is_near_its_limit, limit_at_s
 from federator.sched.passes.elastic_sizes import is_covered, nodes_of
@@ -125,7 +125,7 @@ class Growth:
             return 0
         idle = self._idle_nodes(entry)
         within = entry.award is not None and entry.award.within_quota
-        for size in larger_sizes(entry.workload):
+        for size in tried_sizes(entry.workload):
             more = size - nodes
             if 0 < more <= idle and is_covered(
                 entry.workload, more, ledger.holdings, within=within
