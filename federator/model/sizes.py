@@ -23,10 +23,13 @@ def jobs_at(jobs: tuple[Job, ...], nodes: int) -> tuple[Job, ...]:
 
 
 def larger_sizes(workload: Workload) -> range:
-    """The numbers of nodes above its least on which it may run, largest first; none if rigid."""
+    """The numbers of nodes above its least on which it may run, largest first; none if rigid.
+
+    Nor has one of a record from before there were sizes any: it keeps the nodes it asked for.
+    """
     elastic = workload.elastic
     least = workload.jobs[0].nodes
-    if elastic is None or least is None:
+    if elastic is None or least is None or not elastic.asked:
         return range(0)
     return range(elastic.most, least, -elastic.step)
 

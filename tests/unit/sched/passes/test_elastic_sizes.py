@@ -159,6 +159,12 @@ def test_no_site_plans_a_size_that_is_larger_than_it_is(monkeypatch: pytest.Monk
     assert (nodes(f, id_), max(planned)) == (4, 4)
 
 
+def test_one_of_a_record_without_the_size_that_it_asked_for_keeps_its_nodes() -> None:
+    f = fleet()
+    (id_,) = started(f, rigid(2, elastic=NodeRange(least=1, most=4)))
+    assert nodes(f, id_) == 2
+
+
 def test_two_that_start_in_one_pass_stay_within_quota_together() -> None:
     f = fleet(replace(OWNER, quota=Allowance(gpus=32)), alpine=8)
     ids = started(f, elastic(1, 3), elastic(1, 3))
