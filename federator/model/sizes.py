@@ -6,10 +6,14 @@ what it cannot do without. Any other size is another value of the same job.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from federator.model.submission import NodeRange
 from federator.model.workload import Job, Workload
+
+MOST_TRIED: Final = 16  # sizes of one job, beside the one that it asked for
 
 
 def jobs_at(jobs: tuple[Job, ...], nodes: int) -> tuple[Job, ...]:
@@ -18,13 +22,31 @@ def jobs_at(jobs: tuple[Job, ...], nodes: int) -> tuple[Job, ...]:
     return (replace(job, nodes=nodes),)
 
 
-def larger_sizes(workload: Workload) -> tuple[int, ...]:
-    """The numbers of nodes above its least on which it may run, largest first; () if rigid."""
+def larger_sizes(workload: Workload) -> range:
+    """The numbers of nodes above its least on which it may run, largest first; none if rigid.
+
+    Nor has one of a record from before there were sizes any: it keeps the nodes it asked for.
+    """
     elastic = workload.elastic
     least = workload.jobs[0].nodes
-    if elastic is None or least is None:
-        return ()
-    return tuple(range(elastic.most, least, -elastic.step))
+    if elastic is None or least is None or not elastic.asked:
+        return range(0)
+    return range(elastic.most, least, -elastic.step)
+
+
+def tried_sizes(workload: Workload) -> Sequence[int]:
+    """Those of its larger sizes that are looked at, largest first: each costs time at every site.
+
+    Of many only some, at equal ratios, with the largest and the one that it asked for.
+    """
+    sizes = larger_sizes(workload)
+    if len(sizes) <= MOST_TRIED:
+        return sizes
+    least, step = workload.jobs[0].nodes or 1, -sizes.step
+    ratio = (sizes[0] / least) ** (1 / MOST_TRIED)
+    at = (round((sizes[0] - least * ratio**k) / step) for k in range(1, MOST_TRIED + 1))
+    found = {sizes[max(0, min(k, len(sizes) - 1))] for k in at} | {sizes[0]}
+    return sorted(found | ({asked_nodes(workload)} - {least}), reverse=True)
 
 
 def asked_nodes(workload: Workload) -> int:

@@ -113,6 +113,8 @@ class Bidding:
     def answer(self, asked: BidRequest) -> SiteAnswer:
         """A bid, or why there is none. It is worked out for all that ask for the same."""
         for size in asked.sizes:
+            if size > len(self._room.by_name):
+                continue
             larger = replace(asked, jobs=jobs_at(asked.jobs, size), preempt_gpus=0.0, sizes=())
             bid = self._larger(asked, larger)
             if bid is not None:

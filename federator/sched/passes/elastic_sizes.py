@@ -7,10 +7,11 @@ charged for the size that it takes, and takes none that its quota or a limit doe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from federator.model.plan import JobPlan
-from federator.model.sizes import asked_nodes, jobs_at, larger_sizes
+from federator.model.sizes import asked_nodes, jobs_at, larger_sizes, tried_sizes
 from federator.model.workload import Workload
 from federator.sched.passes.auction import Award
 from federator.sched.state.holdings import Charge, Holdings
@@ -27,9 +28,15 @@ def allowed_sizes(
         within: whether it ranks within quota: it stays there.
         alone: whether nobody else waits.
     """
-    most = max(larger_sizes(workload), default=0) if alone else asked_nodes(workload)
-    found = (size for size in larger_sizes(workload) if size <= most)
-    return tuple(s for s in found if is_covered(workload, s, holdings, within=within))
+    sizes = larger_sizes(workload)
+    if not alone:
+        sizes = sizes[bisect_left(sizes, -asked_nodes(workload), key=lambda s: -s) :]
+    # A size is covered if a larger one is: so few are looked at, however many there are.
+    first = bisect_left(sizes, True, key=lambda s: is_covered(workload, s, holdings, within=within))
+    if first == len(sizes):
+        return ()
+    most = sizes[first]
+    return (most, *(size for size in tried_sizes(workload) if size < most))
 
 
 def is_covered(workload: Workload, size: int, holdings: Holdings, *, within: bool) -> bool:

@@ -12,7 +12,7 @@ at the size that ``elastic_sizes`` allows then. It takes nothing of the eviction
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import inf
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import Wake
 from federator.model.reason import Reason, ReasonCode
-from federator.model.sizes import asked_nodes, larger_sizes
+from federator.model.sizes import asked_nodes, tried_sizes
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.continuation import is_near_its_limit, limit_at_s
 from federator.sched.passes.elastic_sizes import is_covered, nodes_of
@@ -61,6 +61,8 @@ class Growth:
 
     def settle(self, turn: Transaction) -> None:
         """Tell whoever is to be resized now, and see to the next look."""
+        if not self._ledger.elastic:
+            self._grown_from.clear()
         if not self._ledger.elastic or turn.now_s < self._next_look_s:
             return
         entries = self._ledger.entries
@@ -73,6 +75,7 @@ class Growth:
             and self._sites[entry.site].ready
         ]
         self._next_look_s = turn.now_s + LOOKS_EVERY_S
+        self._forget(running)
         if not running:
             return
         turn.commands.append(Wake(at_s=self._next_look_s))
@@ -80,6 +83,15 @@ class Growth:
         for entry in running:
             if entry.site not in busy and self._is_resized(turn, entry):
                 busy.add(entry.site)
+
+    def _forget(self, running: Iterable[WorkloadRecord]) -> None:
+        """Drop what concerns jobs that did come back larger, or are gone."""
+        nodes = {entry.workload.id: nodes_of(entry.plan) for entry in running}
+        self._grown_from = {
+            id_: before
+            for id_, before in self._grown_from.items()
+            if id_ in self._ledger.elastic and nodes.get(id_, 0) <= before
+        }
 
     def _is_resized(self, turn: Transaction, entry: WorkloadRecord) -> bool:
         if saves_left(self._ledger, self.rules, entry.site) < 1:
@@ -125,7 +137,7 @@ class Growth:
             return 0
         idle = self._idle_nodes(entry)
         within = entry.award is not None and entry.award.within_quota
-        for size in larger_sizes(entry.workload):
+        for size in tried_sizes(entry.workload):
             more = size - nodes
             if 0 < more <= idle and is_covered(
                 entry.workload, more, ledger.holdings, within=within

@@ -18,6 +18,7 @@ from federator.model.submission import NodeRange
 from federator.model.workload import Job
 from federator.slurm.options import own_values
 
+MOST_SIZES: Final = 256
 _TOTALS: Final = {"ntasks": "--ntasks-per-node", "gpus": "--gpus-per-node"}
 
 
@@ -63,6 +64,11 @@ def elastic_of(given: Sequence[_Given], jobs: Sequence[Job], *, is_array: bool) 
 
 
 def _check_sizes(elastic: NodeRange, job: Job, nodes: int) -> None:
+    if (number := (elastic.most - elastic.least) // elastic.step + 1) > MOST_SIZES:
+        raise InvalidRequest(
+            f"--fed-elastic={elastic} has {number} sizes, of which at most {MOST_SIZES} are "
+            "allowed; say a larger STEP (MIN-MAX:STEP)"
+        )
     if not on_grid(elastic, nodes):
         raise InvalidRequest(
             f"--fed-elastic={elastic} leaves out the {nodes} nodes asked for (--nodes)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,11 +16,17 @@ from federator.model.plan import Bid
 from federator.model.reason import ReasonCode
 from federator.model.score import Score
 from federator.model.site_message import SiteAnswer
+from federator.model.sizes import MOST_TRIED
 from federator.model.submission import NodeRange
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import SiteName, TenantName, WorkloadId
+from federator.model.workload import Job, SiteName, TenantName, Workload, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.bid import bids
+from federator.sched.bid.workload_plan import place_all
+from federator.sched.passes import elastic_sizes
 from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.elastic_sizes import allowed_sizes, is_covered
+from federator.sched.state.holdings import Holdings
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack
 from tests.fakes.loopback import Loopback
@@ -112,6 +120,49 @@ def test_it_takes_no_size_beyond_a_limit() -> None:
     f = fleet(replace(OWNER, limit=Allowance(gpus=24)))
     (id_,) = started(f, elastic(1, 4))
     assert nodes(f, id_) == 3
+
+
+@pytest.mark.parametrize(("quota", "largest"), [(inf, 65_536), (8_000, 1_000), (8, None)])
+def test_of_a_range_without_end_few_sizes_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, quota: float, largest: int | None
+) -> None:
+    f = fleet(replace(OWNER, quota=Allowance(gpus=quota)))
+    id_ = f.submit(elastic(1, 65_536))
+    looked: list[int] = []
+
+    def counted(workload: Workload, size: int, holdings: Holdings, *, within: bool) -> bool:
+        looked.append(size)
+        return is_covered(workload, size, holdings, within=within)
+
+    monkeypatch.setattr(elastic_sizes, "is_covered", counted)
+    ledger = f.federation.ledger
+    for alone in (True, False):
+        found = allowed_sizes(
+            ledger.entries[id_].workload, ledger.holdings, within=True, alone=alone
+        )
+        assert next(iter(found), None) == largest
+        assert len(found) <= MOST_TRIED + 2
+        assert list(found) == sorted(set(found), reverse=True)
+    assert len(looked) < 50
+
+
+def test_no_site_plans_a_size_that_is_larger_than_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = fleet()
+    planned: list[int] = []
+
+    def placed(jobs: tuple[Job, ...], *more: Any) -> object:
+        planned.append(jobs[0].nodes or 0)
+        return place_all(jobs, *more)
+
+    monkeypatch.setattr(bids, "place_all", placed)
+    (id_,) = started(f, elastic(1, 8))
+    assert (nodes(f, id_), max(planned)) == (4, 4)
+
+
+def test_one_of_a_record_without_the_size_that_it_asked_for_keeps_its_nodes() -> None:
+    f = fleet()
+    (id_,) = started(f, rigid(2, elastic=NodeRange(least=1, most=4)))
+    assert nodes(f, id_) == 2
 
 
 def test_two_that_start_in_one_pass_stay_within_quota_together() -> None:

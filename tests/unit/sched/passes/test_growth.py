@@ -86,6 +86,21 @@ def test_it_stays_as_it_is(case: Callable[[Loopback], WorkloadId]) -> None:
     assert (nodes(f, id_), resizes(f, id_)) == (2, [])
 
 
+def test_it_grows_again_after_it_has_given_back() -> None:
+    f = fleet(rules=RULES)
+    taken = started(f, rigid(2))
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    f.slurm("alpine").end(f.entry(taken[0]).attempt_id)
+    f.run_for(COOLDOWN_S + 240.0)
+    neighbour = f.submit(rigid(2))
+    f.run_for(LOOKS_EVERY_S + 120.0)
+    assert (nodes(f, id_), nodes(f, neighbour)) == (2, 2)
+    f.slurm("alpine").end(f.entry(neighbour).attempt_id)
+    f.run_for(COOLDOWN_S + 240.0)
+    assert resizes(f, id_) == [(2, 4), (4, 2), (2, 4)]
+    assert nodes(f, id_) == 4
+
+
 def test_it_grows_no_further_than_its_quota() -> None:
     f = fleet(replace(OWNER, quota=Allowance(gpus=24)), rules=RULES)
     taken = started(f, rigid(1))

@@ -529,6 +529,7 @@ def test_a_het_job_names_no_more_data_sets_than_one_variable_holds() -> None:
         ("-N2 --array=0-3 --fed-elastic=1-2", "is not for a job array"),
         ("-N2 --fed-elastic=4-2", "must be MIN-MAX or MIN-MAX:STEP nodes"),
         ("-N2 --fed-elastic=2-8:4", "whole STEPs between them"),
+        ("-N2 --fed-elastic=2-258", "has 257 sizes, of which at most 256 are allowed"),
         ("-N3 --fed-elastic=2-8:2", "--fed-elastic=2-8:2 leaves out the 3 nodes asked for"),
         ("-N2 -n4 --fed-elastic=2-8", "and --ntasks contradict each other"),
         ("-N2 -G4 --fed-elastic=2-8", "say --gpus-per-node"),
