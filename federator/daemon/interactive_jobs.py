@@ -34,7 +34,7 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, SessionCall, S
 
 NO_CLIENT: Final = 0  # the answer to the core's act is for nobody
 LOOKS: Final = 4  # in the time of silence: so much later at most it is found
-LEAP_S: Final = 60.0  # between two looks, at least: nobody could be heard meanwhile
+LEAP_S: Final = 10.0  # between two looks, at least: nobody could be heard meanwhile
 
 
 @dataclass(slots=True)

@@ -154,7 +154,7 @@ def test_after_a_restart_a_command_at_a_site_that_is_away_has_time() -> None:
     assert wait(desk, SILENCE_S) == [id_]
 
 
-@pytest.mark.parametrize("leaps_s", [600.0, -600.0])
+@pytest.mark.parametrize("leaps_s", [600.0, -600.0, SILENCE_S * 0.9])
 def test_after_a_leap_of_the_clock_it_has_the_whole_time_again(leaps_s: float) -> None:
     """The daemon stood still and heard nobody, or its clock was set."""
     desk = Desk()
