@@ -86,8 +86,8 @@ def help_lines(
     if untried:
         yield "Would help", "not tried: there was no time for it; ask again in a minute"
     for label, one in zip(chain(("Would help",), repeat("")), helps, strict=False):
-        told = _CHANGES.get(one.kind)
-        what = one.kind if told is None else told(one.amount)
+        words = _CHANGES.get(one.kind)
+        what = one.kind if words is None else words(one.amount)
         sooner = f", about {span(one.sooner_s)} sooner" if one.sooner_s else ""
         yield label, f"{what}: {interval_text(one.start, now_s)}{sooner}"
 

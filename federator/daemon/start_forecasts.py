@@ -114,12 +114,12 @@ class StartForecasts:
             tell(None)
             return
 
-        def told(found: Helps) -> None:
+        def answered(found: Helps) -> None:
             self._with_changes.discard(user)
             tell(found)
 
         self._with_changes.add(user)
-        self._add(self._changes, _Trial(id_, told, None, self._elapsed() + PATIENCE_S))
+        self._add(self._changes, _Trial(id_, answered, None, self._elapsed() + PATIENCE_S))
 
     def _add(self, line: _Line, trial: _Trial) -> None:
         if len(line.trials) >= MOST_TRIALS:
