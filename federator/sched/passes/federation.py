@@ -116,7 +116,7 @@ class Federation:
         )
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
         self._drains = Drains(self.sites, rules, self.ledger, self.rounds)
-        self._growth = Growth(self.sites, rules, self.ledger)
+        self._growth = Growth(self.sites, rules, self.ledger, self.refusals_of)
         self._site_events = SiteEvents(
             self.sites, self.ledger, self.rounds, self._holding, self._write_offs
         )

@@ -8,12 +8,15 @@ from dataclasses import replace
 import pytest
 
 from federator.model.event import Changed
-from federator.model.lifecycle import WorkloadEvent
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.message import ControlVerb
 from federator.model.reason import ReasonCode
-from federator.model.tenant import Allowance
-from federator.model.workload import WorkloadId
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import Job, TenantName, WorkloadId
+from federator.policies.mast import Mast
 from federator.sched.passes.growth import LOOKS_EVERY_S
 from federator.sched.state.rules import Rules
+from tests.fakes.build import gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_elastic_sizes import (
     OWNER,
@@ -127,6 +130,75 @@ def test_for_one_whom_the_surplus_does_not_help_nothing_is_given_back() -> None:
     gang_ = f.submit(rigid(3))
     f.run_for(600.0)
     assert (nodes(f, id_), f.state(gang_), resizes(f, id_)) == (4, WAITS, [])
+
+
+H100 = replace(gang(1, 8), gpu_types=("h100",))
+CPU = replace(gang(1, 0), features=("big",))
+
+
+@pytest.mark.parametrize("job", [H100, CPU])
+def test_for_one_who_waits_for_other_nodes_nothing_is_given_back(job: Job) -> None:
+    others = (*rack("h", 1, gpu_type="h100"), *rack("c", 1, gpus=0, features=("big",)))
+    f = Loopback({"alpine": (*rack("a", 4), *others)}, RULES, None, Mast(), (OWNER,))
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    assert nodes(f, id_) == 4
+    whole = replace(job, cpus_per_node=rack("c", 1)[0].cpus)
+    (first,) = started(f, rigid(1, jobs=(whole,)))
+    (second,) = started(f, rigid(1, jobs=(whole,)))
+    f.run_for(600.0)
+    assert (f.state(first), f.state(second)) == (RUNS, WAITS)
+    assert resizes(f, id_) == []
+
+
+def test_for_one_beyond_a_limit_of_its_tenant_nothing_is_given_back() -> None:
+    limited = Tenant(name=TenantName("nlp"), priority=3, limit=Allowance(gpus=16))
+    f = fleet(OWNER, limited, alpine=6, rules=RULES)
+    started(f, rigid(2, tenant=limited.name))
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    assert nodes(f, id_) == 4
+    started(f, rigid(2, tenant=limited.name))
+    f.run_for(600.0)
+    assert resizes(f, id_) == []
+
+
+def test_it_gives_back_while_another_leaves_its_site() -> None:
+    f = fleet(alpine=5, rules=RULES)
+    f.save_s = 50.0
+    (other,) = started(f, rigid(1))
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    assert nodes(f, id_) == 4
+    f.submit(rigid(2))
+    f.control(ControlVerb.REQUEUE, other)
+    f.run_for(LOOKS_EVERY_S + 5.0)
+    assert f.state(other) is WorkloadState.PREEMPTING
+    assert resizes(f, id_) == [(4, 2)]
+
+
+def test_two_give_back_one_after_the_other() -> None:
+    f = fleet(alpine=8, rules=RULES)
+    (one,) = started(f, elastic(1, 4, asked=2))
+    (two,) = started(f, elastic(1, 4, asked=2))
+    assert (nodes(f, one), nodes(f, two)) == (4, 4)
+    (neighbour,) = started(f, rigid(2))
+    f.run_for(600.0)
+    assert nodes(f, neighbour) == 2
+    assert resizes(f, one) + resizes(f, two) == [(4, 2)]
+
+
+def test_it_gives_back_once_in_a_cooldown() -> None:
+    f = fleet(rules=RULES)
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    first = f.submit(rigid(2))
+    while not resizes(f, id_):
+        f.run_for(1.0)
+    f.cancel(first)
+    f.run_for(120.0)
+    assert nodes(f, id_) == 4
+    second = f.submit(rigid(2))
+    f.run_for(120.0)
+    assert (f.state(second), resizes(f, id_)) == (WAITS, [(4, 2)])
+    f.run_for(COOLDOWN_S)
+    assert (nodes(f, second), resizes(f, id_)) == (2, [(4, 2), (4, 2)])
 
 
 def test_what_it_asked_for_is_given_to_nobody() -> None:
