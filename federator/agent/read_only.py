@@ -28,10 +28,18 @@ from federator.agent.base import (
 )
 from federator.agent.config import AgentConfig
 from federator.errors import SiteRefused, StaleState
+from federator.model.dataset import CopyPhase
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, SiteJob
 from federator.model.site_mode import SiteMode
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo, Welcome
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    PreemptOrder,
+    SignalTo,
+    Welcome,
+)
 
 REFUSED: Final = "the site is in mode shadow: the federation does nothing there"
 
@@ -39,7 +47,7 @@ REFUSED: Final = "the site is in mode shadow: the federation does nothing there"
 def as_agreed(
     settings: AgentConfig, driver: AgentDriver, welcome: Welcome
 ) -> tuple[AgentConfig, AgentDriver]:
-    """The settings and the driver by which an agent works, in the mode that it was told.
+    """The settings and the driver by which an agent works, in the mode that the daemon names.
 
     In shadow mode it has no spool: leases, tickets and limits for the site's hooks are orders, too.
 
@@ -118,6 +126,9 @@ class ReadOnlyDriver:
         _refuse()
 
     async def tidy(self, user: str, order: Tidying) -> Removal:
+        _refuse()
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
         _refuse()
 
     async def read_checkpoint_status(

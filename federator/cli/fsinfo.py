@@ -158,7 +158,8 @@ def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:
 
 
 def _lines(site: SiteRow) -> list[str]:
-    drained = [f"  {drain_line(drain)}" for drain in site.drains]
+    drained = [f"  {line}" for line in mode_lines(site)]
+    drained += [f"  {drain_line(drain)}" for drain in site.drains]
     drained += [f"  {window_line(window)}" for window in site.windows]
     if not site.up:
         state = f"{site.name:<10} {site.region:<8} down  {site.slurm_version or '-':<9}"
@@ -179,6 +180,11 @@ def site_state(site: SiteRow) -> str:
     if whole.cordon:
         return "cord"
     return "drng" if whole.left else "drain"
+
+
+def mode_lines(site: SiteRow) -> list[str]:
+    """The mode of a site, unless the federation does there all that it can."""
+    return [] if site.mode == "enforced" else [f"mode {site.mode}: no job is started there"]
 
 
 def drain_line(drain: DrainRow) -> str:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.fsinfo import drain_line, site_state
+from federator.cli.fsinfo import drain_line, mode_lines, site_state
 from federator.cli.lending_text import lending_lines
 from federator.cli.start_text import hits_text
 from federator.cli.text import counted, printable, refused, span, unexpected
@@ -77,6 +77,7 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
     yield ""
     yield from _table([_HEADER, *(_cells(site) for site in reply.sites)])
     for site in reply.sites:
+        yield from (f"  {site.name}: {line}" for line in mode_lines(site))
         for drain in site.drains:
             yield f"  {site.name}: {drain_line(drain)}"
 

@@ -130,7 +130,7 @@ class Effects:
             case PreemptAt():
                 message = self._preempt_order(command)
         log.debug("order", type=type(message).__name__, site=command.site)
-        self._links[command.site].send_frame(self._framed(message))
+        self._links[command.site].send_frame(message, self._framed(message))
 
     def _framed(self, message: Message) -> bytes:
         """The frame of a message; of a question that is put to many sites it is made once."""

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from federator.daemon.shadow_filter import is_order
 from federator.daemon.site_questions import SiteQuestions
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
@@ -118,7 +119,8 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
-        self.questions = SiteQuestions(site, self.send)
+        self._dropped: set[str] = set()  # kinds of orders that were logged
+        self.questions = SiteQuestions(site, self.send, self._refuses)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
         self._about: set[AttemptId] = set()  # it was asked about these, and has not told
@@ -158,6 +160,14 @@ class SiteLink:
         if self._out is not None:
             self._out.drop()
 
+    @property
+    def shadow(self) -> bool:
+        """Whether the site is in shadow mode: orders to it are dropped."""
+        return self._welcome.mode is SiteMode.SHADOW
+
+    def _refuses(self, message: Message) -> bool:
+        return self.shadow and is_order(message)
+
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
         return self.questions.connected and "usage" in self.questions.answers
@@ -169,18 +179,28 @@ class SiteLink:
     def send(self, message: Message) -> None:
         """Send if the channel is up; else the message is dropped (a reconnect repeats orders).
 
-        It leaves with all that is sent in the same turn of the event loop, when that ends.
+        An order to a site in shadow mode is dropped in any case. A message leaves with all that is
+        sent in the same turn of the event loop, when that ends.
 
         Raises:
             InvalidRequest: no frame holds it.
         """
-        if self._out is not None:
+        if self._out is not None and self._passes(message):
             self._out.put(frame(message))
 
-    def send_frame(self, data: bytes) -> None:
-        """As ``send``, of what is a frame already."""
-        if self._out is not None:
+    def send_frame(self, message: Message, data: bytes) -> None:
+        """As ``send``, of a message whose frame is there already."""
+        if self._out is not None and self._passes(message):
             self._out.put(data)
+
+    def _passes(self, message: Message) -> bool:
+        if not self._refuses(message):
+            return True
+        kind = type(message).__name__
+        if kind not in self._dropped:
+            self._dropped.add(kind)
+            log.info("shadow_order_dropped", site=self.site, order=kind)
+        return False
 
     def flush(self) -> None:
         """Have all that was sent leave now."""

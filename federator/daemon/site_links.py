@@ -28,9 +28,11 @@ class SiteLinks:
         self._admission: Admission | None = None  # the last that was sent
 
     def copies(self, site: SiteName) -> bool:
-        """Whether a site is connected whose agent copies data sets."""
+        """Whether a site is connected whose agent copies data sets; none in shadow mode does."""
         link = self.by_site.get(site)
-        return link is not None and link.questions.connected and "copy" in link.questions.answers
+        if link is None or link.shadow:
+            return False
+        return link.questions.connected and "copy" in link.questions.answers
 
     def begin(self, sites: Iterable[SiteName]) -> None:
         """Connect to these."""

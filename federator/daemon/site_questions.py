@@ -36,6 +36,7 @@ from federator.wire.replies import Reply
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
 NODES_S: Final = 10.0  # the same of nodes, for which a user waits
 SIGNAL_S: Final = 20.0
+_IN_SHADOW: Final = "no job is tried or signalled there (site verify: leave out --user)"
 Answered = SnapshotTaken | VerifyDone | NodesTaken | SignalDone
 
 
@@ -45,11 +46,18 @@ class SiteQuestions:
     Args:
         site: its name.
         send: sends a message over the channel that is up.
+        refuses: whether a message is an order that the site, in shadow mode, must not get.
     """
 
-    def __init__(self, site: SiteName, send: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        site: SiteName,
+        send: Callable[[Message], None],
+        refuses: Callable[[Message], bool] = lambda _message: False,
+    ) -> None:
         self._site = site
         self._send = send
+        self._refuses = refuses
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._next_ask = 1
         self.connected = False  # a channel is up
@@ -100,11 +108,15 @@ class SiteQuestions:
             answer(_unavailable(f"site {self._site} is not connected"))
             return
         ask_id = self._next_ask
+        asked = question(ask_id)
+        if self._refuses(asked):
+            answer(ErrorReply(message=f"site {self._site} is in mode shadow: {_IN_SHADOW}"))
+            return
         self._next_ask += 1
         self._waiting[ask_id] = answer
         late = _unavailable(f"site {self._site} {failing} within {patience_s:.0f} s")
         asyncio.get_running_loop().call_later(patience_s, self._answer, ask_id, late)
-        self._send(question(ask_id))
+        self._send(asked)
 
     def take(self, message: Answered) -> None:
         """Pass on what the agent answers."""

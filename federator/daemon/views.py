@@ -22,6 +22,7 @@ from federator.daemon.queue_selection import (
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.site_mode import SiteMode
 from federator.model.submission import Option, Submission
 from federator.model.viewer import Viewer
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
@@ -411,6 +412,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             drains=drain_rows(federation, name),
             # Not who may use them: among their users are the members of a site's groups.
             windows=tuple(msgspec.structs.replace(window, users=()) for window in site.windows),
+            mode=(SiteMode.SHADOW if site.shadow else SiteMode.ENFORCED).value,
         )
         for name, site in federation.sites.items()
     )

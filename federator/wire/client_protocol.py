@@ -412,6 +412,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionSummary, ...] = ()
     drains: tuple[DrainRow, ...] = ()
     windows: tuple[SiteWindow, ...] = ()  # in which its Slurm keeps nodes for others
+    mode: str = "enforced"  # of ``SiteMode``; a later release may have others
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):

@@ -153,6 +153,13 @@ def test_a_site_s_own_reservations_are_shown_with_their_times() -> None:
     ]
 
 
+def test_the_mode_of_a_site_is_shown_below_it_unless_it_is_enforced() -> None:
+    for row in SUMMED.sites:
+        assert not any("mode" in line for line in fsinfo._lines(row))
+        lines = fsinfo._lines(structs.replace(row, mode="shadow"))
+        assert lines[-1] == "  mode shadow: no job is started there"
+
+
 def test_a_drained_site_is_shown_with_who_drained_it_until_when_and_why() -> None:
     drains = (
         DrainRow(reason="new switch", by="root", since_s=1.0, deadline_s=86_401.0, left=2),

@@ -93,6 +93,14 @@ def test_the_screen_has_a_line_for_each_thing(run: Callable[..., str]) -> None:
     ]
 
 
+def test_a_site_in_shadow_mode_has_a_line_and_no_other(run: Callable[..., str]) -> None:
+    alpine, baker = STATUS.sites
+    sites = (alpine, structs.replace(baker, mode="shadow"))
+    shown = run(structs.replace(STATUS, sites=sites)).splitlines()
+    assert shown[6] == "  baker: mode shadow: no job is started there"
+    assert "mode" not in run(STATUS)
+
+
 def test_of_a_victim_larger_than_the_budget_is_told_when_it_is_paid_for(
     run: Callable[..., str],
 ) -> None:

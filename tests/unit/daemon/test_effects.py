@@ -124,7 +124,7 @@ class Link:
     def send(self, message: Message) -> None:
         self.sent.append(message)
 
-    def send_frame(self, data: bytes) -> None:
+    def send_frame(self, _message: Message, data: bytes) -> None:
         self.sent.append(to_agent_decoder.decode(data[4:]))
 
     def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:

@@ -29,6 +29,7 @@ from federator.model.event import Awarded, EpochBegan, decode_event, encode_even
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
 from federator.model.site_message import Report
+from federator.model.site_mode import SiteMode
 from federator.model.submission import pack_submission, unpack_submission
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, WorkloadId
@@ -42,6 +43,8 @@ from federator.wire.agent_protocol import (
     Origin,
     RecoverDone,
     RememberedAttempt,
+    Welcome,
+    to_agent_decoder,
 )
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -253,6 +256,25 @@ def test_a_log_that_holds_something_is_not_written_over(tmp_path: Path) -> None:
 
 
 # ---- asking sites ----
+
+
+def test_the_agent_of_a_site_in_shadow_mode_hears_of_the_mode(config: FederationConfig) -> None:
+    site = config.sites[ALPINE].model_copy(update={"mode": SiteMode.SHADOW})
+    shadow = config.model_copy(update={"sites": {**config.sites, ALPINE: site}})
+
+    async def asking() -> object:
+        made = FakeChannel()
+        answers = ("shadow",)
+        made.say(
+            Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="", answers=answers),
+            RecoverDone(ask_id=1, last=True),
+        )
+        await ask_all(shadow, [ALPINE], TERM, lambda _: FakeTransport([made]))
+        return to_agent_decoder.decode(made.written[0][4:])
+
+    welcome = run_virtual(VirtualClock(), asking())
+    assert isinstance(welcome, Welcome)
+    assert welcome.mode is SiteMode.SHADOW
 
 
 def channel(*messages: Message, last_epoch: int = 9) -> FakeChannel:

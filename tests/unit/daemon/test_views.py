@@ -152,6 +152,16 @@ def test_a_site_shows_since_when_it_is_down() -> None:
     assert (down.up, down.down_since_s) == (False, f.clock.now_s)
 
 
+def test_a_site_shows_its_mode() -> None:
+    f = federation()
+    regions = {SiteName("alpine"): "west"}
+    (row_,) = site_rows(f.federation, regions)
+    assert row_.mode == "enforced"
+    f.federation.sites[SiteName("alpine")].shadow = True
+    (row_,) = site_rows(f.federation, regions)
+    assert row_.mode == "shadow"
+
+
 def test_users_do_not_see_who_may_use_a_reservation() -> None:
     """Its site names members for groups, and who is in a group is not for all to know."""
     f = federation()

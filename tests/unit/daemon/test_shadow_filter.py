@@ -1,0 +1,150 @@
+"""Whatever is sent to a site in shadow mode is a question, or does not leave the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from federator.daemon.links import SiteLink
+from federator.daemon.shadow_filter import is_order
+from federator.daemon.site_links import SiteLinks
+from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
+from federator.model.site_mode import SiteMode
+from federator.model.tagged import Message
+from federator.wire.agent_protocol import (
+    Admission,
+    CallAnswer,
+    CopyOrder,
+    NodesAsk,
+    Ping,
+    PreemptOrder,
+    RecoverAsk,
+    SignalAsk,
+    SignalTo,
+    SnapshotAsk,
+    TidyOrder,
+    ToAgent,
+    UsageAsk,
+    VerifyAsk,
+)
+from federator.wire.client_protocol import ErrorReply, VerifyCall, frame
+from federator.wire.replies import Reply
+from tests.fakes.agent import order
+from tests.fakes.build import attempt
+from tests.unit.daemon.test_links import HELLO, SITE, WELCOME, FakeChannel, FakeTransport, play
+
+COPY = CopyOrder(
+    name="web",
+    version="1",
+    domain="west",
+    user="ada",
+    host="",
+    source="/a",
+    root="/w",
+    path="b",
+    digest="sha256tree:00",
+)
+ORDERS: tuple[Message, ...] = (
+    Ask(pass_id=1, requests=()),
+    order(),
+    PreemptOrder(attempt=attempt(), user="ada", site_job_id=7, grace_s=60.0),
+    ShrinkOrder(attempt=attempt(), user="ada", components=(1,)),
+    CancelOrder(attempt=attempt(), user="ada"),
+    TidyOrder(shared="/s"),
+    Admission(tenants=()),
+    VerifyAsk(ask_id=1, user="ada"),
+    SignalAsk(ask_id=1, user="ada", site_job_id=7, signal="USR1", to=SignalTo.ALL),
+    COPY,
+)
+QUESTIONS: tuple[Message, ...] = (
+    VerifyAsk(ask_id=1),
+    SnapshotAsk(ask_id=1),
+    NodesAsk(ask_id=1, partitions=("gpu",)),
+    UsageAsk(ask_id=1, jobs=()),
+    RecoverAsk(ask_id=1),
+    WELCOME,
+    CallAnswer(call_id=1, reply=ErrorReply(message="no")),
+    Ping(),
+)
+
+
+class Played:
+    """A link to a site in a mode, and what was written to its agent."""
+
+    def __init__(self, mode: SiteMode) -> None:
+        self.channel = FakeChannel()
+        self.channel.say(msgspec.structs.replace(HELLO, answers=("copy", "shadow", "signal")))
+        welcome = msgspec.structs.replace(WELCOME, mode=mode)
+        self.link = SiteLink(SITE, FakeTransport([self.channel]), welcome, lambda _: None, self)
+
+    def take(self, *_call: object) -> None:
+        """No user of this site calls."""
+
+    async def up(self) -> asyncio.Task[None]:
+        running = asyncio.create_task(self.link.run())
+        await asyncio.sleep(0.5)
+        return running
+
+    async def sent(self, message: Message) -> bool:
+        before = len(self.channel.written)
+        self.link.send(message)
+        self.link.send_frame(message, frame(message))
+        await asyncio.sleep(0.01)
+        return self.channel.written[before:] == [frame(message)] * 2
+
+
+def test_a_kind_of_message_is_an_order_unless_it_is_known_to_be_harmless() -> None:
+    assert {type(m) for m in (*ORDERS, *QUESTIONS)} == set(get_args(ToAgent))  # all that there are
+    assert all(is_order(message) for message in ORDERS)
+    assert not any(is_order(message) for message in QUESTIONS)
+
+
+@pytest.mark.parametrize("mode", list(SiteMode))
+def test_no_order_leaves_for_a_site_in_shadow_mode(mode: SiteMode) -> None:
+    async def script() -> None:
+        played = Played(mode)
+        running = await played.up()
+        for message in ORDERS:
+            assert await played.sent(message) == (mode is not SiteMode.SHADOW), message
+        for message in QUESTIONS:
+            assert await played.sent(message), message
+        running.cancel()
+
+    with capture_logs() as logs:
+        play(script)
+    dropped = [line["order"] for line in logs if line["event"] == "shadow_order_dropped"]
+    expected = [type(m).__name__ for m in ORDERS] if mode is SiteMode.SHADOW else []
+    assert dropped == expected  # each kind once
+
+
+def test_who_asks_for_probe_jobs_there_is_answered_at_once() -> None:
+    async def script() -> None:
+        replies: list[Reply] = []
+        played = Played(SiteMode.SHADOW)
+        running = await played.up()
+        asked = VerifyCall(site=SITE, user="ada")
+        played.link.questions.ask_proof(asked, "vision", replies.append)
+        (reply,) = replies
+        assert isinstance(reply, ErrorReply)
+        assert "site alpine is in mode shadow" in reply.message
+        assert "leave out --user" in reply.message
+        running.cancel()
+
+    play(script)
+
+
+@pytest.mark.parametrize("mode", list(SiteMode))
+def test_a_site_in_shadow_mode_is_not_chosen_to_copy_data_sets(mode: SiteMode) -> None:
+    async def script() -> None:
+        played = Played(mode)
+        links = SiteLinks(lambda _: played.link)
+        links.begin([SITE])
+        await asyncio.sleep(0.5)
+        assert links.copies(SITE) == (mode is not SiteMode.SHADOW)
+        links.stop()
+
+    play(script)
