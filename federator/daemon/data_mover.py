@@ -111,6 +111,8 @@ class DataMover:
         source = source_of(of, replica.domain, domains)
         if there is None or source is None:
             return None
+        if self._catalogue.in_the_way(of, replica.domain, replica.path):
+            return None
         before = self._ordered.get((of.name, of.version, replica.domain))
         last = before[0] if before is not None else None  # has what was copied so far
         able = [site for site in there.mounts if self._able(site)]
