@@ -75,7 +75,9 @@ class DataMover:
     def taken(self, answer: CopyStatus) -> CopySeen | None:
         """Take an answer in; return what the core is to know of it."""
         key = answer.name, answer.version, answer.domain
-        if answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
+        wanted = {(of.name, of.version, replica.domain) for of, replica in self._catalogue.copies()}
+        gives_up = answer.phase is CopyPhase.FAILED and key not in wanted  # it cannot be dropped
+        if gives_up or answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
             self._ordered.pop(key, None)
         if answer.phase in (CopyPhase.DONE, CopyPhase.FAILED):
             event = "data_copied" if answer.phase is CopyPhase.DONE else "data_not_copied"
