@@ -234,6 +234,9 @@ _WORDS: Final = {
         "nobody could tell whether a copy is whole; seal it first: federator data verify"
     ),
     DataRefusalCode.NO_SOURCE: "it has no ready replica elsewhere than in {detail}",
+    DataRefusalCode.OCCUPIED: (
+        "another data set is at {detail}, above it or below; name another path: --to DOMAIN:PATH"
+    ),
     DataRefusalCode.NO_ROOM: "it is more than the capacity of {detail} that is left",
     DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
 }

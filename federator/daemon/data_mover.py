@@ -75,7 +75,9 @@ class DataMover:
     def taken(self, answer: CopyStatus) -> CopySeen | None:
         """Take an answer in; return what the core is to know of it."""
         key = answer.name, answer.version, answer.domain
-        if answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
+        wanted = {(of.name, of.version, replica.domain) for of, replica in self._catalogue.copies()}
+        gives_up = answer.phase is CopyPhase.FAILED and key not in wanted  # it cannot be dropped
+        if gives_up or answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
             self._ordered.pop(key, None)
         if answer.phase in (CopyPhase.DONE, CopyPhase.FAILED):
             event = "data_copied" if answer.phase is CopyPhase.DONE else "data_not_copied"
@@ -110,6 +112,8 @@ class DataMover:
         there = domains.get(replica.domain)
         source = source_of(of, replica.domain, domains)
         if there is None or source is None:
+            return None
+        if self._catalogue.in_the_way(of, replica.domain, replica.path):
             return None
         before = self._ordered.get((of.name, of.version, replica.domain))
         last = before[0] if before is not None else None  # has what was copied so far

@@ -226,6 +226,7 @@ class DataRefusalCode(Enum):
     SCRATCH = "scratch"  # which nothing is sealed of
     UNSEALED = "unsealed"  # nobody could tell whether a copy is whole
     NO_SOURCE = "no source"  # no ready replica in another domain
+    OCCUPIED = "occupied"  # another data set is at ``detail``, above it or below
     NO_ROOM = "no room"  # by the capacity of ``detail``
 
 

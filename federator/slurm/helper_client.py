@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 
@@ -65,7 +65,7 @@ _COPY_WORDS: Final = (
 
 class _CopySaid(msgspec.Struct):
     phase: CopyPhase
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     detail: str
 
 

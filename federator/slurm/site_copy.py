@@ -95,6 +95,8 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
             os.unlink("asked")  # the worker ends, and a later step finds the lock free
         return read_news()
     news = read_news()
+    if news["phase"] == "done" and not is_there(order):
+        news = {"phase": "failed", "bytes": 0, "detail": "nothing is at its place"}
     if order["drop"] or news["phase"] == "done":
         shutil.rmtree("../" + copy_name(order), ignore_errors=True)
         return news if news["phase"] == "done" else {"phase": "dropped", "bytes": 0, "detail": ""}
@@ -107,6 +109,14 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
     if os.fork() == 0:
         work_apart(order, lock)
     return read_news()
+
+
+def is_there(order: "dict[str, Any]") -> bool:
+    """Whether a file or folder is at the place of the copy, beside the hidden folder."""
+    place = os.path.join(b"..", order["path"].encode("utf-8", "surrogateescape").split(b"/")[-1])
+    with contextlib.suppress(OSError):
+        return stat.S_IFMT(os.lstat(place).st_mode) in (stat.S_IFREG, stat.S_IFDIR)
+    return False
 
 
 def copy_name(order: "dict[str, Any]") -> str:
@@ -133,8 +143,7 @@ def copy_folder(order: "dict[str, Any]") -> "int | None":
         except FileNotFoundError:
             if order["drop"]:
                 return None
-            last = part.startswith(b".fed-copy-")
-            os.mkdir(part, 0o700 if last else 0o755, dir_fd=at)
+            os.mkdir(part, 0o700, dir_fd=at)  # the source's parents may hide it, too
             below = os.open(part, STEP_INTO, dir_fd=at)
         os.close(at)
         at = below
@@ -145,8 +154,10 @@ def copy_folder(order: "dict[str, Any]") -> "int | None":
 
 def read_news() -> "dict[str, Any]":
     with contextlib.suppress(OSError, ValueError), open("news", encoding="utf-8") as file:
-        news = json.load(file)
-        return {"phase": "copying", "bytes": 0, "detail": "", **news}
+        news = json.load(file)  # the owner may have written anything there
+        sound = type(news) is dict and set(news) == {"phase", "bytes", "detail"}
+        if sound and [type(news[of]) for of in ("phase", "bytes", "detail")] == [str, int, str]:
+            return {**news, "bytes": min(max(0, news["bytes"]), (1 << 63) - 1)}
     return {"phase": "none", "bytes": 0, "detail": ""}
 
 
@@ -175,6 +186,8 @@ def work_apart(order: "dict[str, Any]", lock: int) -> None:
             tell_news("failed", 0, str(failed))
         except OSError as error:
             tell_news("failed", 0, "{}: {}".format(error.strerror, error.filename or "a file"))
+        except Exception as error:  # a worker without a word would be started for ever
+            tell_news("failed", 0, repr(error))
     finally:
         os._exit(0)
 
@@ -182,10 +195,12 @@ def work_apart(order: "dict[str, Any]", lock: int) -> None:
 def make_copy(order: "dict[str, Any]", lock: int) -> int:
     """Copy, prove, publish; return its bytes."""
     place = os.path.join(b"..", order["path"].encode("utf-8", "surrogateescape").split(b"/")[-1])
+    aside = copy_name(order).replace(".fed-copy-", "../.fed-old-").encode()
     if os.path.lexists(place):  # an earlier worker may have put it there
         tell_news("checking", 0)
         digest, size = digest_of_tree(place)
         if digest == order["digest"]:
+            remove_tree(aside)
             return size
         if not order["replace"]:
             raise CopyFailed("something else is at its place: " + order["path"])
@@ -197,16 +212,25 @@ def make_copy(order: "dict[str, Any]", lock: int) -> int:
         shutil.rmtree("in")
         raise CopyFailed("what came has another digest, " + digest)
     os.sync()
+    if not os.path.exists("asked"):
+        raise CopyFailed("it is not wanted any more")
     if order["replace"] and os.path.lexists(place):
-        shutil.rmtree("old", ignore_errors=True)
-        os.mkdir("old")
-        os.rename(place, b"old/it")
+        remove_tree(aside)
+        os.rename(place, aside)
     if os.path.isdir(fresh):
         os.rename(fresh, place)  # over no folder but an empty one
     else:
         os.link(fresh, place)  # over nothing
-    shutil.rmtree("old", ignore_errors=True)
+    remove_tree(aside)  # only now: what was replaced is kept until the new one is there
     return size
+
+
+def remove_tree(path: bytes) -> None:
+    """Remove a file or folder, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def fetch(order: "dict[str, Any]", lock: int) -> None:
@@ -217,7 +241,7 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
     shell = [SSH, "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
     shell += ["-p", order["port"]] if order["port"] else []
     source = order["source"] if not order["host"] else order["host"] + ":" + order["source"]
-    argv = [RSYNC, "-rtps", "--inplace", "--delete", "--chmod=u+rw,Du+x"]
+    argv = [RSYNC, "-rtps", "--inplace", "--delete", "--chmod=u+rw,Du+x,ug-s"]
     argv += ["--info=progress2", "--outbuf=N", f"--timeout={SILENT_S}"]
     argv += ["--rsh=" + " ".join(map(shlex.quote, shell))] if order["host"] else []
     argv += ["--bwlimit=" + str(order["kib_per_s"])] if order["kib_per_s"] else []

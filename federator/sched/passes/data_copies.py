@@ -200,6 +200,8 @@ def stage(turn: Transaction, sites: Mapping[SiteName, SiteView], staging: Stagin
             source = None if of is None else source_of(of, domain, catalogue.domains)
             if of is None or source is None:
                 continue
+            if catalogue.in_the_way(of, domain, source.path):
+                continue
             after = with_copy(of, domain, source.path, "", turn.now_s)
             if after != of:
                 turn.record(DataSetKept(at_s=turn.now_s, kept=after))

@@ -174,8 +174,24 @@ class _Changes:
                     raise _Refused(refused[0], given, refused[1])
             source = source_of(known, place.domain, catalogue.domains)
             path = place.path or (source.path if source is not None else "")
+            if before is None or before.state is not ReplicaState.READY:
+                self._refuse_to_overwrite(given, known, place.domain, path)
             known = with_copy(known, place.domain, path, self._asked.by, self._now_s)
         self._put(known)
+
+    def _refuse_to_overwrite(
+        self, given: DataGiven, known: DataSet, domain: str, path: str
+    ) -> None:
+        """A copy takes the place of nothing that jobs read, and of no other data set."""
+        before = known.replica_in(domain)
+        path = path if before is None else before.path
+        if self._ledger.catalogue.in_the_way(known, domain, path):
+            raise _Refused(DataRefusalCode.OCCUPIED, given, f"{domain}:{path}")
+        jobs = self._ledger.counts.using_at_sites[known.name, known.version]
+        if before is not None and before.state is ReplicaState.LOST and jobs:
+            refused = _Refused(DataRefusalCode.RUNNING, given)
+            refused.refusal = replace(refused.refusal, jobs=jobs)
+            raise refused
 
     def _read(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
         """Somebody has read replicas: they hold what they should, or are lost."""

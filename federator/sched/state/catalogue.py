@@ -87,6 +87,17 @@ class Catalogue:
         ]
         yield from sorted(found, key=lambda each: (_asked_at_s(each[1]), each[0].label))
 
+    def in_the_way(self, of: DataSet, domain: str, path: str) -> bool:
+        """Whether another data set has a replica at a path of a domain, above it or below."""
+        for other in self:
+            replica = other.replica_in(domain)
+            if replica is None or (other.name, other.version) == (of.name, of.version):
+                continue
+            one, two = path + "/", replica.path + "/"
+            if one.startswith(two) or two.startswith(one):
+                return True
+        return False
+
     # ---- for jobs ----
 
     def sites_of(self, uses: Uses) -> frozenset[SiteName]:

@@ -191,3 +191,20 @@ def test_what_is_not_wanted_any_more_is_dropped_until_its_site_says_so() -> None
     assert [order.drop for _, order in rig.orders()] == [True]
     assert rig.tell(CopyPhase.DROPPED) is None
     assert rig.orders() == []
+
+
+def test_nothing_is_ordered_over_another_data_set() -> None:
+    rig = Rig()
+    rig.wants(state=ReplicaState.LOST)
+    rig.keep("b", (DataReplica(domain="east", path="copies/a/part"),))
+    assert rig.orders() == []
+
+
+def test_a_removal_that_fails_is_not_ordered_for_ever() -> None:
+    rig = Rig()
+    rig.wants()
+    rig.orders()
+    rig.catalogue.apply(DataSetDropped(at_s=2.0, name="a", version="1"))
+    assert len(rig.orders()) == 1
+    rig.tell(CopyPhase.FAILED)
+    assert rig.orders() == []

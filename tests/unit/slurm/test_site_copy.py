@@ -233,3 +233,55 @@ def test_what_leaves_this_host_is_bounded_and_comes_as_the_user(site: Site, tmp_
     assert f"gate.example:{site.here}" in words
     assert "--bwlimit=512" in words
     assert any("BatchMode=yes" in word and "2222" in word for word in words)
+
+
+def test_folders_that_are_missing_are_made_for_the_owner_alone(site: Site) -> None:
+    site.until("done")
+    assert site.place.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_replaced_stays_until_the_whole_copy_is_there(site: Site) -> None:
+    site.place.mkdir(parents=True)
+    (site.place / "words").write_text("damaged")
+    site.runs(COPIES + 'echo other >"$to/wiki/words"\n')
+    site.until("failed", replace=True)
+    assert (site.place / "words").read_text() == "damaged"
+    site.runs(COPIES)
+    site.until("done", replace=True)
+    assert site.hidden() == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"phase": "done", "bytes": 1, "detail": ""},
+        {"phase": "copying", "bytes": 10**30, "detail": ""},
+        {"phase": [], "bytes": 1, "detail": ""},
+    ],
+)
+def test_forged_news_are_not_believed(site: Site, forged: Json) -> None:
+    site.runs(HANGS)
+    site.step()
+    os.kill(running(site), signal.SIGKILL)
+    site.until("failed")
+    (folder,) = (site.place.parent / name for name in site.hidden())
+    (folder / "news").write_text(json.dumps(forged))
+    told = site.step()
+    assert told["phase"] != "done"
+    assert 0 <= told["bytes"] < 2**63
+
+
+DEEPER = """
+import os, sys
+os.chdir(sys.argv[1])
+for _ in range(1200):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+
+
+def test_a_worker_that_meets_the_unforeseen_says_so(site: Site) -> None:
+    (site.folder / "deeper").write_text(DEEPER)
+    deeper = f'exec {sys.executable} {site.folder}/deeper "$to/wiki"\n'
+    site.runs(COPIES + deeper)
+    assert "RecursionError" in site.until("failed")["detail"]

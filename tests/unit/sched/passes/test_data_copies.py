@@ -309,3 +309,24 @@ def test_a_job_is_told_how_far_its_copy_is() -> None:
     tell(f, CopyPhase.COPYING, GIB // 2)
     refusal = f.federation.refusals_of(f.entry(id_))[BAKER]
     assert refusal.reasons[0].detail.startswith("a@1 (being copied to east, 50 %, about ")
+
+
+@pytest.mark.parametrize("other", ["sets", "sets/a", "sets/a/part"])
+def test_no_copy_is_made_over_another_data_set(other: str) -> None:
+    f = fleet()
+    add(f)
+    add(f, name="b", at=(DataPlace(domain="east", path=other),))
+    assert code(copy(f)) is DataRefusalCode.OCCUPIED
+    assert replica(f) is None
+    assert isinstance(copy(f, path="a2"), AnswerData)
+
+
+def test_a_lost_replica_is_not_made_anew_while_jobs_use_it() -> None:
+    f = fleet()
+    add(f)
+    add(f, at=(DataPlace(domain="east", path="sets/a"),))
+    submit(f)
+    f.run_for(5.0)
+    ask(f, DataVerb.LOSE, at=(DataPlace(domain="east", path=""),))
+    assert state(f) is LOST
+    assert code(copy(f)) is DataRefusalCode.RUNNING
