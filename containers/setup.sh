@@ -16,11 +16,16 @@ as_root() {
   sudo "$@"
 }
 
+# apt_install PACKAGE… — without a word of apt's, unless it fails.
 apt_install() {
+  local said
   say "installing $*"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || return
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    "$@" >&2
+  said=$({
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+  } 2>&1) && return 0
+  printf '%s\n' "$said" >&2
+  return 1
 }
 
 # need_packages PROGRAM:PACKAGE… — installs the packages whose program is missing.

@@ -3,10 +3,11 @@
 A small network with dropout learns from made-up data. All that decides the result is in the state:
 weights, momentum, learning rate, the order of the data, and every random generator. So a run that
 is told to leave at one site and goes on at another prints the same digest as one that nobody
-disturbed. Works on CPUs with any PyTorch from 1.13 on; other CPU models may round differently.
+disturbed. Works with any PyTorch from 1.13 on; other models of CPU or GPU may round differently.
 
     python train.py --steps 300                                      one process
-    torchrun --nproc_per_node=2 train.py --steps 300                 two ranks (DDP, gloo)
+    python train.py --steps 300 --device cuda                        on a GPU
+    torchrun --nproc_per_node=2 train.py --steps 300                 two ranks (DDP)
 
 Outside the federation say where checkpoints go: --directory checkpoints.
 """
@@ -27,19 +28,22 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from federator.checkpoint import Checkpointer
 
+# Without it cuBLAS may add in another order each time; PyTorch refuses to be deterministic then.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 FEATURES, HIDDEN, SAMPLES, BATCH = 32, 64, 2048, 32
 
 
 class Training:
     """A model and all that decides what becomes of it."""
 
-    def __init__(self, steps: int, rank: int, ranks: int) -> None:
+    def __init__(self, steps: int, rank: int, ranks: int, device: torch.device) -> None:
+        self.device = device
         torch.manual_seed(1)  # the same weights on every rank ...
         model = nn.Sequential(
             nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 1)
-        )
+        ).to(device)
         data = torch.Generator().manual_seed(2)
-        self.inputs = torch.randn(SAMPLES, FEATURES, generator=data)
+        self.inputs = torch.randn(SAMPLES, FEATURES, generator=data).to(device)
         self.targets = self.inputs.square().mean(dim=1, keepdim=True)
         torch.manual_seed(3 + rank)  # ... and dropout of its own on each
         self.rank, self.ranks = rank, ranks
@@ -69,7 +73,7 @@ class Training:
             "schedule": self.schedule.state_dict(),
             "order": self.order.clone(),  # a slice would be saved with all that it is cut from
             "shuffle": self.shuffle.get_state(),
-            "dropout": torch.get_rng_state(),
+            "dropout": self.random_state(),
         }
 
     def resume(self, state: dict[str, Any]) -> None:
@@ -78,20 +82,30 @@ class Training:
         self.schedule.load_state_dict(state["schedule"])
         self.order = state["order"]
         self.shuffle.set_state(state["shuffle"])
-        torch.set_rng_state(state["dropout"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["dropout"], self.device)
+        else:
+            torch.set_rng_state(state["dropout"])
+
+    def random_state(self) -> torch.Tensor:
+        """The generator that dropout draws from; each device has one of its own."""
+        on_gpu = self.device.type == "cuda"
+        return torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
 
     def digest(self) -> str:
         """SHA-256 of the weights and the momentum, bit by bit."""
         whole = hashlib.sha256()
         for weight in self.model.parameters():
-            whole.update(weight.detach().numpy().tobytes())
-            whole.update(self.optimizer.state[weight]["momentum_buffer"].numpy().tobytes())
+            momentum = self.optimizer.state[weight]["momentum_buffer"]
+            for values in (weight.detach(), momentum):
+                whole.update(values.cpu().numpy().tobytes())
         return whole.hexdigest()
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--step-s", type=float, default=0.0, help="how long a step takes at least")
     parser.add_argument("--directory", help="for checkpoints; default $FED_CHECKPOINT_DIR")
     parser.add_argument("--interval-s", type=float, help="between checkpoints")
@@ -103,11 +117,15 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    device = torch.device(given.device)
+    if device.type == "cuda":  # each rank of a node its own, where there are as many
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
     if ranks > 1:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(distributed.destroy_process_group)  # else its threads may abort the exit
     rank = distributed.get_rank() if ranks > 1 else 0
-    training = Training(given.steps, rank, ranks)
+    training = Training(given.steps, rank, ranks, device)
     where = os.environ.get("FED_SITE", "no federation"), os.environ.get("FED_ATTEMPT", "1")
     # Dropout differs from rank to rank, so each writes a state of its own.
     with Checkpointer(

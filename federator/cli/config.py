@@ -32,7 +32,8 @@ def diff(as_json: bool) -> None:
 
 @config.command()
 @click.argument("key")
-def explain(key: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
+def explain(key: str, as_json: bool) -> None:
     """Say what KEY means, what it may be, and its default; of a group, each key in it.
 
     Example: federator config explain tenants.vision.quota
@@ -45,6 +46,9 @@ def explain(key: str) -> None:
     found = [each for each in keys if each.name == name or each.name.startswith(f"{name}.")]
     if not found:
         raise InvalidRequest(f"no such key: {key[:64]}; {one_of(name, [k.name for k in keys])}")
+    if as_json:
+        print(json.dumps([each._asdict() for each in found]))
+        return
     for each in found:
         default = f"default {each.default}" if each.default else "required"
         when = "; changes only by a restart" if each.at_restart else ""

@@ -23,7 +23,7 @@ from federator.cli.rank_text import (
     priority_text,
     standing_text,
 )
-from federator.cli.start_text import start_lines
+from federator.cli.start_text import help_lines, start_lines
 from federator.cli.text import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
@@ -45,7 +45,10 @@ def explain(workload: str, as_json: bool) -> None:
 
     Example: federator explain 4294967297
     """
-    reply = call(QueueCall(ids=listed(workload), ended=True, why=True, files=True, starts=True))
+    asked = QueueCall(
+        ids=listed(workload), ended=True, why=True, files=True, starts=True, helps=not as_json
+    )
+    reply = call(asked)
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(printable(reply.message))
     if not isinstance(reply, QueueReply):
@@ -72,6 +75,7 @@ def render(row: QueueRow, now_s: float) -> str:
         *evictions,
         *_sites(row),
         *start_lines(row.start, now_s),
+        *help_lines(row.helps, now_s),
         *_setbacks(row, now_s),
     ]
     width = max(len(label) for label, _ in lines) + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -40,6 +41,7 @@ _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9
 _AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
 _FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
 _SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
+_COLLECT_SELDOM: Final = 200_000  # objects; see gc.set_threshold
 
 PROGRAM: Final = Program(
     "fsqueue",
@@ -378,6 +380,7 @@ def _filtered(
 
 def main() -> None:
     """Entry point of the command."""
+    gc.set_threshold(_COLLECT_SELDOM)  # many rows, no cycles: saves a tenth
     flags.main(PROGRAM, fsqueue)
 
 

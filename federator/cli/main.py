@@ -25,6 +25,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
         "audit": ("federator.cli.audit", "audit", "Who did what, and is that as it was written."),
         "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
+        "capacity": (
+            "federator.cli.capacity",
+            "capacity",
+            "Which nodes each partition should have: a plan.",
+        ),
         "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
         "completion": (
             "federator.cli.reference.command",
@@ -76,6 +81,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "top": ("federator.cli.top", "top", "A live view: sites, queue, why a job waits."),
         "usage": (
             "federator.cli.usage_report",
             "usage",
@@ -98,6 +104,7 @@ AT_SITES: Final = (
     "snapshot",
     "status",
     "tenants",
+    "top",
     "usage",
 )  # with no extra installed
 

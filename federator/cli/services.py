@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from federator.model.workload import SiteName
 
 _CONFIG = click.Path(path_type=Path)
-_COLLECT_SELDOM: Final = (50_000, 20, 100)
+COLLECT_SELDOM: Final = (50_000, 20, 100)
 """See ``gc.set_threshold``. Bids and records hold no cycles; to look for some in them takes a sixth
 of the daemon's time where it collects as often as Python does by itself."""
 _ENDS_WITHIN_S = 10.0  # of its channel
@@ -62,11 +62,12 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
     from federator.daemon.leader import in_a_thread  # noqa: PLC0415
     from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
+    from federator.daemon.starts_file import starts_file  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
-    gc.set_threshold(*_COLLECT_SELDOM)
+    gc.set_threshold(*COLLECT_SELDOM)
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
@@ -80,6 +81,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
             audit=open_audit(
                 loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
             ),
+            starts=starts_file(loaded.store),
         ),
         displaces=displace,
         source=ConfigFile(config),

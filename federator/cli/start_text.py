@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, Final
 
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.cli.text import span
+from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
 from federator.wire.status_rows import StartsRow
 
 _DAY_S: Final = 86_400.0
@@ -23,6 +25,16 @@ _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
         NoEstimate.TOO_DEEP.value: "too many come before it",
         NoEstimate.UNTRIED.value: "too few starts have been seen to know how good it would be",
         NoEstimate.NOT_YET.value: "it is being made; ask again in a minute",
+    }
+)
+
+_CHANGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        HelpKind.FEWER_NODES.value: "with {} nodes",
+        HelpKind.FEWER_GPUS.value: "with {} GPUs in all",
+        HelpKind.ANY_GPU_TYPE.value: "with any type of GPU",
+        HelpKind.ANY_PARTITION.value: "in any partition",
+        HelpKind.LESS_MEMORY.value: "with {} MiB of memory on each node",
     }
 )
 
@@ -65,6 +77,14 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
     )
     if start.latest:
         yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
+
+
+def help_lines(helps: Sequence[StartHelp], now_s: float) -> Iterator[tuple[str, str]]:
+    """The lines of ``federator explain``: changes that would have it start sooner."""
+    for label, one in zip(chain(("Would help",), repeat("")), helps, strict=False):
+        what = _CHANGES.get(one.kind, one.kind).format(one.amount)
+        sooner = f", about {span(one.sooner_s)} sooner" if one.sooner_s else ""
+        yield label, f"{what}: {interval_text(one.start, now_s)}{sooner}"
 
 
 def hits_text(row: StartsRow) -> str:

@@ -46,16 +46,7 @@ def status(as_json: bool) -> None:
 
 def lines(reply: StatusReply) -> Iterator[str]:
     """The screen, line by line."""
-    up = sum(site.up for site in reply.sites)
-    yield (
-        f"Federation {reply.federation}: {up} of {counted(len(reply.sites), 'site')} up; "
-        f"policy {reply.policy}; epoch {reply.epoch}"
-    )
-    yield ""
-    yield from _table([_HEADER, *(_cells(site) for site in reply.sites)])
-    for site in reply.sites:
-        for drain in site.drains:
-            yield f"  {site.name}: {drain_line(drain)}"
+    yield from site_lines(reply)
     yield ""
     states = [f"{number} {state}" for state, number in reply.queue.items() if number]
     held = counted(reply.gpus_held, "GPU")
@@ -74,6 +65,20 @@ def lines(reply: StatusReply) -> Iterator[str]:
     first, *more = lending_lines(reply.lending, reply.now_s)
     yield f"Lending:   {first}"
     yield from more
+
+
+def site_lines(reply: StatusReply) -> Iterator[str]:
+    """The federation in a line, and its sites."""
+    up = sum(site.up for site in reply.sites)
+    yield (
+        f"Federation {reply.federation}: {up} of {counted(len(reply.sites), 'site')} up; "
+        f"policy {reply.policy}; epoch {reply.epoch}"
+    )
+    yield ""
+    yield from _table([_HEADER, *(_cells(site) for site in reply.sites)])
+    for site in reply.sites:
+        for drain in site.drains:
+            yield f"  {site.name}: {drain_line(drain)}"
 
 
 def _cells(site: SiteRow) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from federator.audit.service import Audit
 from federator.config import SiteConfig
 from federator.daemon.leader import Work
+from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.history.service import JobHistory
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import ClientCall
@@ -69,6 +70,7 @@ class DaemonEdges:
     """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
     history: JobHistory | None = None  # followed while it leads
     audit: Audit | None = None  # written while it leads
+    starts: StartsFile = NOWHERE  # what was learned of estimated starts
 
 
 REAL_EDGES: Final = DaemonEdges()

@@ -130,7 +130,11 @@ class Term:
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         elapsed = asyncio.get_running_loop().time
         self._starts = StartForecasts(
-            self._federation, self.clock, elapsed, lambda: self._turn_began_s == inf
+            self._federation,
+            self.clock,
+            elapsed,
+            lambda: self._turn_began_s == inf,
+            self._edges.starts,
         )
         api.show_starts(self._starts)
         if self._edges.audit is not None:
@@ -201,6 +205,8 @@ class Term:
             self._links.stop()
             for task in beside:
                 task.cancel()
+            if self._leadership.holds:  # else the next leader's knowledge may be there already
+                self._starts.save()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]

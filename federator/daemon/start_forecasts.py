@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.daemon.starts_file import NOWHERE, StartsFile
+from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.calibration import COVERAGE
@@ -25,6 +26,7 @@ from federator.sched.starts.plays import Plays
 from federator.wire.status_rows import StartsRow
 
 EVERY_S: Final = 10.0  # between two looks at the least
+SAVE_S: Final = 60.0  # between two writings of what was learned at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
 REST: Final = 20.0
 MOST_TRIALS: Final = 8  # that wait for their plays
@@ -38,10 +40,11 @@ Tell = Callable[[StartEstimate], None]
 
 
 class _Trial(NamedTuple):
-    """One that is not queued, whom to tell, and until when."""
+    """One that is not queued, or the id of one whose changes are tried; whom to tell, by when."""
 
-    workload: Workload
-    tell: Tell
+    workload: Workload | WorkloadId
+    tell: Callable[[Any], None]
+    none: StartEstimate | tuple[StartHelp, ...]  # told where it takes too long
     until_s: float  # as ``elapsed``
 
 
@@ -53,6 +56,7 @@ class StartForecasts:
         clock: returns Unix time.
         elapsed: seconds that never run backwards.
         between_turns: whether the daemon is in no turn: a play never begins within one.
+        kept: where what an earlier term has learned stands, and what this one learns is to.
 
     Attributes:
         estimates: made so far.
@@ -64,10 +68,14 @@ class StartForecasts:
         clock: Callable[[], float],
         elapsed: Callable[[], float],
         between_turns: Callable[[], bool] = lambda: True,
+        kept: StartsFile = NOWHERE,
     ) -> None:
         self._federation, self._clock, self._elapsed = federation, clock, elapsed
         self._between_turns = between_turns
         self.estimates = StartEstimates(federation)
+        self.estimates.calibration.restore(kept.read())
+        self._kept, self._saved = kept, self.estimates.calibration.judged
+        self._save_at_s = 0.0  # as ``elapsed``
         self._trials: deque[_Trial] = deque()
         self._asked = asyncio.Event()
         self._played_at_s = 0.0
@@ -86,7 +94,15 @@ class StartForecasts:
         if len(self._trials) >= MOST_TRIALS:
             tell(_NOT_YET)
             return
-        self._trials.append(_Trial(workload, tell, self._elapsed() + PATIENCE_S))
+        self._trials.append(_Trial(workload, tell, _NOT_YET, self._elapsed() + PATIENCE_S))
+        self._asked.set()
+
+    def try_changes(self, id_: WorkloadId, tell: Callable[[tuple[StartHelp, ...]], None]) -> None:
+        """Find out what would have one that waits start sooner, as a trial; nothing if too many."""
+        if len(self._trials) >= MOST_TRIALS:
+            tell(())
+            return
+        self._trials.append(_Trial(id_, tell, (), self._elapsed() + PATIENCE_S))
         self._asked.set()
 
     def row(self) -> StartsRow:
@@ -116,6 +132,13 @@ class StartForecasts:
         await self._try_out_some()
         await self._renew()
 
+    def save(self) -> None:
+        """Keep what was learned since the last time, for the next term."""
+        known = self.estimates.calibration
+        if known.judged != self._saved:
+            self._kept.write(known.saved())
+            self._saved = known.judged
+
     async def _rest(self) -> None:
         """Until it is time to look, to try one out, or to tell one that it takes too long."""
         until_s = self._look_at_s
@@ -131,6 +154,9 @@ class StartForecasts:
         now_s, began_s = self._clock(), self._elapsed()
         try:
             lacks = self.estimates.look(now_s)
+            if began_s >= self._save_at_s:
+                self._save_at_s = began_s + SAVE_S
+                self.save()
             waits = bool(self._federation.ledger.backlog)
             if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
                 plays = self.estimates.begin(now_s)
@@ -153,22 +179,37 @@ class StartForecasts:
             self._end_patience()
 
     async def _try_out(self, trial: _Trial) -> None:
-        found = _NOT_YET
+        found = trial.none
         try:
-            if not await self._gap(trial.until_s):
-                return
-            begun = self.estimates.begin_trial(trial.workload, self._clock())
-            if isinstance(begun, StartEstimate):
-                found = begun
-            elif await self._play(begun, trial.until_s):
-                found = self.estimates.of_trial(begun, self._clock())
+            if await self._gap(trial.until_s):
+                if isinstance(trial.workload, Workload):
+                    found = await self._start_of(trial.workload, trial.until_s)
+                else:
+                    found = await self._helps_of(trial.workload, trial.until_s)
         finally:
             trial.tell(found)
+
+    async def _start_of(self, workload: Workload, until_s: float) -> StartEstimate:
+        begun = self.estimates.begin_trial(workload, self._clock())
+        if isinstance(begun, StartEstimate):
+            return begun
+        if not await self._play(begun, until_s):
+            return _NOT_YET
+        return self.estimates.of_trial(begun, self._clock())
+
+    async def _helps_of(self, id_: WorkloadId, until_s: float) -> tuple[StartHelp, ...]:
+        played = []
+        for change, plays in self.estimates.begin_changes(id_, self._clock()):
+            if not await self._play(plays, until_s):
+                break
+            played.append((change, plays))
+        return self.estimates.helps(id_, played, self._clock())
 
     def _end_patience(self) -> None:
         """Tell those that have waited too long; they stand in the order in which they came."""
         while self._trials and self._trials[0].until_s <= self._elapsed():
-            self._trials.popleft().tell(_NOT_YET)
+            trial = self._trials.popleft()
+            trial.tell(trial.none)
 
     async def _play(self, plays: Plays, until_s: float = inf) -> bool:
         """Play between turns, a play at a time; tell whether it was over in time."""

@@ -21,6 +21,7 @@ from federator.daemon.usage_desk import UsageDesk
 from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
 from federator.history.service import JobHistory
 from federator.model.lifecycle import WorkloadState
+from federator.model.start_estimate import StartHelp
 from federator.model.viewer import Viewer
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
@@ -106,7 +107,7 @@ class ViewCalls:
         """Take a call; ``viewer``: whose view it is, None for an operator's."""
         match call:
             case QueueCall():
-                answer(self._queue(call, viewer))
+                self._tell_queue(call, self._queue(call, viewer), answer)
             case SitesCall():
                 answer(self._sites())
             case StatusCall():
@@ -153,6 +154,19 @@ class ViewCalls:
         if call.starts and self.starts is not None:
             rows = tuple(_with_start(row, self.starts) for row in rows)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
+
+    def _tell_queue(self, call: QueueCall, reply: QueueReply, answer: GiveReply) -> None:
+        """Answer; of one job that waits also what would help, after that was played."""
+        rows, starts = reply.rows, self.starts
+        one = call.helps and len(rows) == 1 and rows[0].state == WorkloadState.PENDING.value
+        if not one or starts is None:
+            answer(reply)
+            return
+
+        def tell(found: tuple[StartHelp, ...]) -> None:
+            answer(replace(reply, rows=(replace(rows[0], helps=found),)))
+
+        starts.try_changes(WorkloadId(rows[0].id), tell)
 
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}

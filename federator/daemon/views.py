@@ -238,7 +238,7 @@ def _row_of(
         row = msgspec.structs.replace(row, **_files(group[0]))
     if call.details:
         row = msgspec.structs.replace(row, details=job_details(group[0]))
-    if not call.collapsed or not waits:
+    if not call.collapsed or not waits or group[0].workload.array is None:
         return row
     return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
 

@@ -44,3 +44,29 @@ class StartEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hit_frac: float = 0.0
     latest: int = 0
     judged: int = 0
+
+
+class HelpKind(Enum):
+    """A change to what a workload asks for. A message has the value, which keeps its meaning."""
+
+    FEWER_NODES = "nodes"  # ``StartHelp.amount`` is their number
+    FEWER_GPUS = "GPUs"  # in all
+    ANY_GPU_TYPE = "any GPU type"
+    ANY_PARTITION = "any partition"
+    LESS_MEMORY = "memory"  # MiB on each node
+
+
+class StartHelp(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change with which a workload is estimated to start sooner: surely, as intervals go.
+
+    Attributes:
+        kind: the value of a ``HelpKind``.
+        amount: what is asked for then; 0 where that is no number.
+        start: when it would start.
+        sooner_s: by so much, as both are likely; 0: by more than can be told.
+    """
+
+    kind: str
+    amount: int = 0
+    start: StartEstimate
+    sooner_s: float = 0.0

@@ -17,7 +17,7 @@ from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
-from federator.model.start_estimate import StartEstimate
+from federator.model.start_estimate import StartEstimate, StartHelp
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
@@ -67,6 +67,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
     details: bool = False  # fill ``details``
     starts: bool = False  # fill ``start``
+    helps: bool = False  # fill ``helps``, of one job alone that waits; answered within some seconds
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -302,6 +303,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
     details: JobDetails | None = None  # only with ``details``
     start: StartEstimate | None = None  # only with ``starts``, of one that has not started
+    helps: tuple[StartHelp, ...] = ()  # only with ``helps``
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
 
 

@@ -7,6 +7,7 @@ every site. No Docker is needed.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
@@ -20,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from federator.cli import services
 from federator.daemon.views import queue_rows
 from federator.model.submission import Option, Submission, pack_submission
 from federator.wire.client_protocol import BANNER, QueueCall, QueueReply, frame
@@ -51,6 +53,7 @@ def waiting() -> Loopback:
     for k in range(PENDING):
         f.submit(replace(draft(gang(1 + k % 2), name=f"train-{k}"), submission=packed))
     f.run_for(5.0)
+    gc.set_threshold(*services.COLLECT_SELDOM)  # as in a daemon
     return f
 
 

@@ -14,8 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from federator.testbed.layout import REPOSITORY
-
+REPOSITORY = Path(__file__).resolve().parents[2]  # no import: runs on a bare GPU node, too
 RUNS = 200
 FAKE = REPOSITORY / "containers" / "fake" / "nvidia-smi"
 HOOKS = REPOSITORY / "prolog_epilog"
@@ -32,8 +31,11 @@ JOB = {
 }
 
 
-def install(folder: Path) -> Path:
-    """The hook as at a site, its configuration in ``write``; the prolog to run."""
+def install(folder: Path, nvidia_smi: str = "") -> Path:
+    """The hook as at a site, its configuration in ``folder``; the prolog to run.
+
+    Without ``nvidia_smi`` it asks the testbed's.
+    """
     libexec = folder / "libexec"
     libexec.mkdir()
     (libexec / "fednode").symlink_to(HOOKS / "fednode")
@@ -48,7 +50,7 @@ def install(folder: Path) -> Path:
     smi.write_text(f'#!/bin/sh\nexec {FAKE} "$@"\n')
     smi.chmod(0o755)
     document = {
-        "nvidia_smi": str(smi),
+        "nvidia_smi": nvidia_smi or str(smi),
         "state_dir": str(folder / "state"),
         "kmsg": "/dev/null",
         "gate": {"shipped_checks_dir": str(HOOKS / "checks.d"), "lease": {"dir": str(leases)}},
@@ -62,13 +64,16 @@ def install(folder: Path) -> Path:
     return prolog
 
 
-def measure(prolog: Path, case: str, **job: str) -> list[float]:
-    """Seconds that the prolog took, of each run; every one must pass silently."""
+def set_case(prolog: Path, case: str) -> None:
     # The gate hands nothing of its environment to nvidia-smi, so the case is in the program.
     smi = prolog.parent / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\nFAKE_NVIDIA_SMI_CASE='{case}' exec {FAKE} \"$@\"\n")
+
+
+def measure(prolog: Path, job: dict[str, str], runs: int = RUNS) -> list[float]:
+    """Seconds that the prolog took, of each run; every one must pass silently."""
     took = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         began = time.monotonic()
         done = subprocess.run([str(prolog)], env=JOB | job, capture_output=True, check=False)
         took.append(time.monotonic() - began)
@@ -90,7 +95,8 @@ def main() -> None:
             ("8 GPUs, nvidia-smi answers at once", "a100-nvswitch", {}),
             ("8 GPUs, nvidia-smi takes 0.5 s", "a100-nvswitch delay=0.5", {}),
         ):
-            took = measure(prolog, case, **job)
+            set_case(prolog, case)
+            took = measure(prolog, job)
             p99 = statistics.quantiles(took, n=100)[98]
             print(
                 f"{what:<36} median {statistics.median(took) * 1e3:5.0f} ms"

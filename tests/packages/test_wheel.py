@@ -106,6 +106,7 @@ def test_all_extras_can_be_asked_for(built: Path) -> None:
         "postgresql",
         "report",
         "testbed",
+        "top",
         "web",
     }
 

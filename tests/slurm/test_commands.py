@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import time
@@ -183,9 +184,12 @@ def test_a_format_that_does_not_exist_has_slurms_words(
 
 
 def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
-    script = "#!/bin/sh\ntrap 'exit 7' USR1\nwhile :; do sleep 0.2; done\n"
+    listens = f"/tmp/listens-{os.getpid()}"
+    script = f"#!/bin/sh\ntrap 'exit 7' USR1\ntouch {listens}\nwhile :; do sleep 0.2; done\n"
     id_ = federation.submit(script, "--gres=gpu:1", "-t10")
     row = federation.await_state(id_, "RUNNING")
+    # Slurm says RUNNING before the script's first line; a signal then ends the shell itself.
+    within(60, lambda: shell(row["site"], f"test -e {listens}").exit_status == 0)
     done = shell(row["site"], f"fscancel -v -b -s USR1 {id_}")
     assert (done.exit_status, done.stderr) == (0, f"fscancel: Signal USR1 to job {id_}\n")
     ended = federation.await_state(id_, "FAILED", "COMPLETED")

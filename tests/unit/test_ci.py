@@ -1,36 +1,67 @@
-"""The public CI runs every tier of ./test, and may write nothing."""
+"""What CI makes of failures: which it takes a second look at, and which are final."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import json
+import shutil
+import subprocess
+from pathlib import Path
 
-import yaml
+import pytest
 
-from federator.testbed.layout import REPOSITORY
-
-# fast is a part of unit, all is all of them, bench asserts nothing, explore runs at night.
-ELSEWHERE = {"fast", "all", "bench", "explore"}
-
-
-def workflow() -> dict[str, Any]:
-    text = (REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+REPOSITORY = Path(__file__).parents[2]
+SLURM = "tests/slurm/test_gate.py::test_a"
 
 
-def test_every_tier_runs() -> None:
-    usage = (REPOSITORY / "test").read_text(encoding="utf-8")
-    (tiers,) = re.findall(r"usage: \./test \[([a-z |]+)\]", usage)
-    run = set(workflow()["jobs"]["ubuntu"]["strategy"]["matrix"]["tier"])
-    assert run == set(tiers.split(" | ")) - ELSEWHERE
+def ci(folder: Path, failed: list[str] | None, statuses: tuple[int, ...]) -> tuple[int, list[str]]:
+    """Run .ci/run where ./test fails so; its exit status, and what ./test was asked each time."""
+    (folder / ".ci").mkdir()
+    shutil.copy(REPOSITORY / ".ci" / "run", folder / ".ci")
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to(shutil.which("python3") or "")
+    cache = folder / ".pytest_cache" / "v" / "cache"
+    cache.mkdir(parents=True)
+    if failed is not None:
+        (cache / "lastfailed").write_text(json.dumps(dict.fromkeys(failed, True)))
+    (folder / "statuses").write_text("".join(f"{status}\n" for status in statuses))
+    test = folder / "test"
+    test.write_text(
+        '#!/bin/sh\necho "$*" >> asked\n'
+        'status=$(sed -n "$(grep -c . asked)p" statuses)\nexit "$status"\n'
+    )
+    test.chmod(0o755)
+    done = subprocess.run([folder / ".ci" / "run"], check=False, capture_output=True, timeout=60)
+    return done.returncode, (folder / "asked").read_text().splitlines()
 
 
-def test_laws_are_explored_every_night() -> None:
-    explore = workflow()["jobs"]["explore"]
-    assert explore["if"] == "github.event_name == 'schedule'"
-    assert explore["steps"][-1] == {"run": "./test explore"}
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_real_slurm_test_that_failed_is_run_again_alone_and_that_decides(
+    tmp_path: Path, second: int
+) -> None:
+    status, asked = ci(tmp_path, [SLURM], (1, second))
+    assert status == second
+    assert len(asked) == 2
+    assert asked[1].startswith(f"slurm {SLURM} -n0")
 
 
-def test_it_may_only_read() -> None:
-    assert workflow()["permissions"] == {"contents": "read"}
+@pytest.mark.parametrize(
+    "failed",
+    [
+        None,  # lint or types
+        ["tests/unit/test_docs.py::test_a"],
+        [SLURM, "tests/property/test_fault_histories.py::test_a"],
+        [f"{SLURM}[{number}]" for number in range(4)],
+    ],
+)
+def test_any_other_failure_is_final(tmp_path: Path, failed: list[str] | None) -> None:
+    status, asked = ci(tmp_path, failed, (1,))
+    assert (status, len(asked)) == (1, 1)
+
+
+def test_a_run_that_did_not_come_to_its_end_is_final(tmp_path: Path) -> None:
+    assert ci(tmp_path, [SLURM], (3,))[0] == 3
+
+
+def test_a_run_that_is_well_is_the_only_one(tmp_path: Path) -> None:
+    status, asked = ci(tmp_path, None, (0,))
+    assert (status, len(asked)) == (0, 1)

@@ -18,9 +18,10 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from math import exp, inf, log
 from typing import Final, NamedTuple
+
+import msgspec
 
 COVERAGE: Final = 0.9
 OF_ALL: Final = "all"
@@ -49,6 +50,20 @@ class Wait(NamedTuple):
 
     def holds(self, wait_s: float) -> bool:
         return self.earliest_s <= wait_s <= self.latest_s
+
+
+class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What one ``Calibration`` knows, for another to go on with.
+
+    Attributes:
+        parts: of each class its shift, its spread, and how often it was judged.
+        hits: of the latest that count, "1" for each that held, else "0".
+        judged: estimates whose outcome was known.
+    """
+
+    parts: tuple[tuple[str, float, float, int], ...] = ()
+    hits: str = ""
+    judged: int = 0
 
 
 class _Part:
@@ -142,15 +157,21 @@ class Calibration:
         while len(self._parts) > CLASSES_KEPT:
             self._parts.popitem(last=False)
 
-    def saved(self) -> tuple[tuple[str, float, float, int], ...]:
-        """Each class with its shift, its spread, and how often it was judged."""
-        return tuple((key, p.shift, p.spread, p.judged) for key, p in self._parts.items())
+    def saved(self) -> SavedCalibration:
+        """All but what was given and is not judged yet: that is never judged by another."""
+        return SavedCalibration(
+            parts=tuple((key, p.shift, p.spread, p.judged) for key, p in self._parts.items()),
+            hits="".join("01"[hit] for hit in self._hits),
+            judged=self.judged,
+        )
 
-    def restore(self, parts: Iterable[tuple[str, float, float, int]]) -> None:
-        """Correct as the one that ``saved`` was asked of."""
-        for key, shift, spread, judged in parts:
+    def restore(self, saved: SavedCalibration) -> None:
+        """Correct as the one that ``saved`` was asked of; nothing was judged before."""
+        for key, shift, spread, judged in saved.parts[-CLASSES_KEPT:]:
             part = self._parts.setdefault(key, _Part())
-            part.shift, part.spread, part.judged = shift, spread, judged
+            part.shift, part.spread, part.judged = _bounded(shift), _bounded(spread), judged
+        self._hits.extend(hit == "1" for hit in saved.hits)
+        self.judged = saved.judged
 
 
 def _log(wait_s: float) -> float:

@@ -9,6 +9,7 @@ the queue before is not judged.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -17,13 +18,14 @@ from typing import Final
 import msgspec
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.arrivals import Arrivals
 from federator.sched.starts.calibration import COVERAGE, GRAIN_S, Calibration, Classes, Wait
+from federator.sched.starts.changes import AskedChange, changes_of
 from federator.sched.starts.plays import HORIZON_S, Plays
-from federator.sched.starts.queue_view import PlayedQueue, Queued, queue_view
+from federator.sched.starts.queue_view import PlayedQueue, Queued, classes_of, queue_view
 from federator.sched.state.workload_record import WorkloadRecord
 
 AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
@@ -182,6 +184,65 @@ class StartEstimates:
         trial = next(queued for queued in plays.view.queued if queued.id == TRIAL)
         classes = (*trial.classes, AGE_NAMES[0])
         return self._shown(plays.waits()[TRIAL], classes, plays.view.at_s, now_s)
+
+    def begin_changes(
+        self, id_: WorkloadId, now_s: float
+    ) -> list[tuple[AskedChange | None, Plays]]:
+        """What to play to tell ``helps`` for one that waits; as it is comes first.
+
+        All draw the same numbers. Empty: it is not played, or nothing can be told yet.
+        """
+        entry = self._federation.ledger.entries.get(id_)
+        if entry is None or self.calibration.judged < LEAST_JUDGED:
+            return []
+        if self._latest is None or not 0.0 <= now_s - self._latest.at_s <= SAME_VIEW_S:
+            self._latest = queue_view(self._federation, now_s)
+        view = self._latest
+        if all(queued.id != id_ for queued in view.queued):
+            return []
+        found: list[tuple[AskedChange | None, Plays]] = [(None, self._plays(view))]
+        for change in changes_of(entry.workload):
+            changed = view.with_change(change.workload)
+            if changed is not None and changed.queued != view.queued:
+                found.append((change, self._plays(changed)))
+        return found
+
+    def _plays(self, view: PlayedQueue) -> Plays:
+        return Plays(view, self.arrivals, seed=int(view.at_s))
+
+    def helps(
+        self, id_: WorkloadId, played: Sequence[tuple[AskedChange | None, Plays]], now_s: float
+    ) -> tuple[StartHelp, ...]:
+        """Changes after whose interval that of the workload as it is begins; the soonest first.
+
+        Args:
+            id_: of the workload.
+            played: of ``begin_changes``, all over; some may be missing at the end.
+            now_s: Unix time.
+        """
+        if not played:
+            return ()
+        (_, as_it_is), *changed = played
+        queued = next(queued for queued in as_it_is.view.queued if queued.id == id_)
+        at_s = as_it_is.view.at_s
+        classes = (*queued.classes, AGE_NAMES[age_of(at_s - queued.since_s)])
+        now, _, _ = self._corrected(as_it_is.waits()[id_], classes)
+        found = []
+        for change, plays in changed:
+            assert change is not None
+            size = classes_of(change.workload, queued.within_quota)
+            then = self._shown(plays.waits()[id_], (*size, classes[-1]), at_s, now_s)
+            if not then.none and then.latest_s - at_s < now.earliest_s:
+                sooner_s = now.likely_s - (then.likely_s - at_s) if now.likely_s < inf else 0.0
+                found.append(
+                    StartHelp(
+                        kind=change.kind.value,
+                        amount=change.amount,
+                        start=then,
+                        sooner_s=sooner_s if sooner_s <= MOST_S else 0.0,
+                    )
+                )
+        return tuple(sorted(found, key=lambda each: each.start.likely_s))
 
     def finish(self, plays: Plays) -> list[Promise]:
         """Take the quantiles over, and promise what is due; returns those promises."""

@@ -177,6 +177,14 @@ class PlayedQueue:
             return None
         return shape, self.durations.lasting_like(workload)
 
+    def with_change(self, changed: Workload) -> PlayedQueue | None:
+        """The same where one that is played asks for something else; None: nowhere is a place."""
+        shape = self.places.shape(changed)
+        if isinstance(shape, NoEstimate):
+            return None
+        queued = tuple(q._replace(shape=shape) if q.id == changed.id else q for q in self.queued)
+        return replace(self, queued=queued)
+
     def with_trial(self, workload: Workload, priority: int) -> PlayedQueue | NoEstimate:
         """The same with one more, which comes after all of its priority.
 

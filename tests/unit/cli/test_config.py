@@ -101,6 +101,13 @@ def test_a_key_is_explained_by_the_name_that_the_file_gives_it() -> None:
     assert "required; changes only by a restart" in run("config", "explain", "store").output
 
 
+def test_a_key_is_explained_to_programs() -> None:
+    (key,) = json.loads(run("config", "explain", "store", "--json").output)
+    assert (key["name"], key["default"], key["at_restart"]) == ("store", "", True)
+    assert key["expects"]
+    assert key["about"]
+
+
 def test_a_group_of_keys_is_explained_key_by_key() -> None:
     output = run("config", "explain", "policy.preemption").output
     keys = PreemptionConfig.model_fields

@@ -112,7 +112,9 @@ def test_a_waiting_workload_is_told_with_its_rank_every_site_and_every_setback(
             },
         )
     )
-    assert asked == [QueueCall(ids=(str(ID),), ended=True, why=True, files=True, starts=True)]
+    assert asked == [
+        QueueCall(ids=(str(ID),), ended=True, why=True, files=True, starts=True, helps=True)
+    ]
     assert shown.splitlines() == [
         "Workload 4294967297 'train' of ada, tenant vision",
         "  State             PENDING, submitted 1 h ago",

@@ -11,7 +11,7 @@ from federator.cli.main import AT_SITES, COMMANDS
 
 EXTRAS = (
     *("numpy", "structlog", "pydantic", "rich", "redis", "asyncssh", "docker", "starlette"),
-    *("sqlalchemy", "psycopg"),
+    *("sqlalchemy", "psycopg", "textual"),
 )
 AS_AT_A_SITE = f"""
 import sys
@@ -37,7 +37,7 @@ def test_a_command_that_a_site_lacks_says_where_it_runs(words: tuple[str, ...]) 
         f"federator: error: 'federator {words[0]}' runs on the daemon's host; elsewhere install "
         "federator[daemon]; here is a site's part, without numpy, "
         "for agent, completion, data, doctor, explain, man, shims, sites, snapshot, status, "
-        "tenants, usage"
+        "tenants, top, usage"
     )
     assert done.returncode == 69
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from federator.cli import start_text
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
 from federator.wire.status_rows import StartsRow
 
 NOON_S = time.mktime((2026, 11, 25, 12, 0, 0, 0, 0, -1))
@@ -39,6 +39,27 @@ def test_explain_says_how_good_estimates_were() -> None:
         ("Start", "between 12:05 and 13:20 (90 %), likely 12:20"),
         ("", "of the latest estimates 91 % held"),
     ]
+
+
+def test_explain_says_what_would_help_and_by_how_much() -> None:
+    helps = (
+        StartHelp(kind=HelpKind.FEWER_NODES.value, amount=2, start=SOON, sooner_s=7200.0),
+        StartHelp(kind=HelpKind.ANY_GPU_TYPE.value, start=SOON),
+    )
+    assert list(start_text.help_lines(helps, NOON_S)) == [
+        (
+            "Would help",
+            "with 2 nodes: between 12:05 and 13:20 (90 %), likely 12:20, about 2.0 h sooner",
+        ),
+        ("", "with any type of GPU: between 12:05 and 13:20 (90 %), likely 12:20"),
+    ]
+    assert list(start_text.help_lines((), NOON_S)) == []
+
+
+@pytest.mark.parametrize("kind", HelpKind)
+def test_every_change_is_told_in_words(kind: HelpKind) -> None:
+    ((_, text),) = start_text.help_lines([StartHelp(kind=kind.value, start=SOON)], NOON_S)
+    assert text.startswith(("with ", "in "))
 
 
 @pytest.mark.parametrize("why", NoEstimate)

@@ -20,7 +20,7 @@ from federator.daemon.start_forecasts import StartForecasts
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
 from federator.model.submission import Option, Submission
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.mast import Mast
@@ -335,6 +335,34 @@ def test_rows_have_estimates_only_where_they_are_asked_for_and_somebody_waits(de
 
     assert estimates(QueueCall()) == {}
     assert list(estimates(QueueCall(starts=True))) == [waits]
+
+
+def test_one_that_waits_is_told_with_what_would_help_after_that_was_played(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = full(desk)
+    waits = desk.submit(key="key-20000")
+    found = (StartHelp(kind=HelpKind.ANY_PARTITION.value, start=StartEstimate(likely_s=1.0)),)
+    monkeypatch.setattr(starts.estimates, "helps", lambda *_: found)
+    replies: list[Reply] = []
+
+    def ask(call: QueueCall) -> None:
+        desk.api.take(
+            ClientCall(call_id=1, user="ada", call=call), SiteName("alpine"), replies.append
+        )
+
+    ask(QueueCall(ids=(str(waits),), helps=True))
+    assert replies == []  # the queue is played first
+    asyncio.run(starts.look())
+    (reply,) = replies
+    assert isinstance(reply, QueueReply)
+    assert [row.helps for row in reply.rows] == [found]
+    ask(QueueCall(ids=(str(waits - 1),), helps=True))  # it runs
+    ask(QueueCall(helps=True))  # more than one
+    for reply in replies[1:]:
+        assert isinstance(reply, QueueReply)
+        assert {row.helps for row in reply.rows} == {()}
+    assert len(replies) == 3
 
 
 def test_nobody_at_a_site_may_act_for_another(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from federator.daemon import start_forecasts
 from federator.daemon.start_forecasts import MOST_TRIALS, PATIENCE_S, StartForecasts
-from federator.model.start_estimate import NoEstimate, StartEstimate
+from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.sched.passes.federation import Federation
 from federator.sched.starts import estimates
 from federator.sched.starts.calibration import Wait
@@ -64,6 +64,16 @@ def test_too_many_trials_are_told_at_once_that_there_is_none() -> None:
     for _ in range(MOST_TRIALS + 1):
         starts.try_out(workload(999, gang(1)), told.append)
     assert [start.none for start in told] == [NoEstimate.NOT_YET.value]
+
+
+def test_changes_are_tried_as_trials_are() -> None:
+    f, starts = queue_of_two()
+    told: list[tuple[StartHelp, ...]] = []
+    for _ in range(MOST_TRIALS + 1):
+        starts.try_changes(max(f.federation.ledger.entries), told.append)
+    assert told == [()]  # one too many
+    asyncio.run(starts.look())
+    assert told == [()] * (MOST_TRIALS + 1)  # nothing can be told before estimates are
 
 
 def test_a_trial_is_answered_also_when_its_plays_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,15 @@ WELL = (
 )
 
 
-@pytest.mark.parametrize("case", WELL)
-def test_a_machine_that_is_well_has_no_faults_and_stays_so_when_it_is_recorded(case: str) -> None:
-    bare = scene_of(case)
-    recorded = scene_of(case, expected=gate_command.seen_now(scene_of(case, None)))
+@pytest.mark.parametrize(
+    ("case", "allotted"),
+    [*((case, (0, 1, 2, 3)) for case in WELL), ("h100-recorded", (0,))],
+)
+def test_a_machine_that_is_well_has_no_faults_and_stays_so_when_it_is_recorded(
+    case: str, allotted: tuple[int, ...]
+) -> None:
+    bare = scene_of(case, allotted)
+    recorded = scene_of(case, allotted, expected=gate_command.seen_now(scene_of(case, None)))
     for check in checks.BUILTIN:
         assert faults(check, bare) == [], check
         assert faults(check, recorded) == [], check

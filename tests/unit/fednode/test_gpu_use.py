@@ -10,6 +10,8 @@ from fednode.watching import Reading
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.fednode.scenes import NVIDIA_SMI
+
 H100 = "0, GPU-aa, 81089, 100, Disabled\n1, GPU-bb, 4, 0, Disabled\n"
 
 
@@ -36,6 +38,28 @@ def test_what_is_no_number_and_any_use_of_a_mig_gpu_is_not_known(
     line: str, reading: Reading
 ) -> None:
     assert parse_gpus(line) == {0: Gpu("GPU-a", reading)}
+
+
+@pytest.mark.parametrize(
+    ("case", "reading", "apps_mib"),
+    [
+        ("h100-recorded", Reading(0.0, 0.0), []),
+        ("h100-recorded-busy", Reading(883.0, 1.0), [874.0]),
+    ],
+)
+def test_a_real_gpu_is_read_as_idle_and_as_busy(
+    tmp_path: Path, case: str, reading: Reading, apps_mib: list[float]
+) -> None:
+    """What the driver of an H100 printed, given out by the testbed's nvidia-smi."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\nFAKE_NVIDIA_SMI_CASE={case} exec {NVIDIA_SMI} "$@"\n')
+    program.chmod(0o755)
+    query = GpuQuery(str(program), 10)
+    gpus, apps = query.gpus(), query.apps()
+    assert gpus is not None
+    assert apps is not None
+    assert gpus[0].reading == reading
+    assert [app.memory_mib for app in apps] == apps_mib
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from federator.sched.starts.calibration import COVERAGE, Calibration, Wait
+from federator.sched.starts.calibration import COVERAGE, Calibration, SavedCalibration, Wait
 
 PLAYED = Wait(60.0, 120.0, 240.0)
 
@@ -62,9 +62,17 @@ def test_the_hit_rate_is_of_the_latest_that_were_judged() -> None:
 def test_one_that_was_saved_corrects_as_before() -> None:
     known, again = Calibration(), Calibration()
     judged(known, ("size 1",), 900.0, 25)
+    known.judge(PLAYED, (), 1.0)
     again.restore(known.saved())
+    assert (again.judged, again.latest, again.hit_frac) == (26, 26, known.hit_frac)
     assert again.corrected(PLAYED, ("size 1",)) == known.corrected(PLAYED, ("size 1",))
     assert 0 < COVERAGE < 1
+
+
+def test_a_saved_correction_beyond_its_bound_is_bounded() -> None:
+    known = Calibration()
+    known.restore(SavedCalibration(parts=(("all", 1e9, 1e300, 5),)))
+    assert all(abs(wait_s) < 1e6 for wait_s in known.corrected(PLAYED, ()))
 
 
 def test_many_that_were_given_together_are_judged_as_few() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import Job, WorkloadId
 from federator.sched.starts import queue_view
-from federator.sched.starts.calibration import COVERAGE, Wait
+from federator.sched.starts.calibration import COVERAGE, SavedCalibration, Wait
 from federator.sched.starts.estimates import LEAST_JUDGED, TRIAL, StartEstimates
 from federator.sched.starts.plays import Plays
 from tests.fakes.build import draft, gang, rack, workload
@@ -21,8 +23,10 @@ LOOK_S = 60.0
 class Watched(Loopback):
     """One node whose jobs all run for ten minutes; estimates are made as by a daemon."""
 
+    SITES: ClassVar = {"alpine": rack("a", 1)}
+
     def __init__(self) -> None:
-        super().__init__({"alpine": rack("a", 1)}, duration_s=RUN_S)
+        super().__init__(self.SITES, duration_s=RUN_S)
         self.estimates = StartEstimates(self.federation)
 
     def look(self) -> None:
@@ -137,7 +141,7 @@ def test_only_the_first_by_rank_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
 def test_what_its_own_classes_make_too_wide_is_kept_back_and_judged() -> None:
     f = Watched()
     known, played = f.estimates.calibration, Wait(300.0, 400.0, 600.0)
-    known.restore([("shown", 0.0, 2.0, 100)])
+    known.restore(SavedCalibration(parts=(("shown", 0.0, 2.0, 100),)))
     given, classes, none = f.estimates._corrected(played, ("size 1",))
     assert none is NoEstimate.TOO_WIDE
     assert given == known.corrected(played, classes)

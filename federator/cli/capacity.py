@@ -1,0 +1,240 @@
+"""``federator capacity``: how large partitions should be, and which nodes should be theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from federator.cli.client import call
+from federator.cli.node_lists import folded
+from federator.cli.out_file import out_file
+from federator.cli.text import counted, printable, refused, unexpected
+from federator.errors import InvalidRequest
+from federator.model.site import Snapshot
+from federator.wire.agent_protocol import unpacked
+from federator.wire.client_protocol import ErrorReply, SnapshotCall, SnapshotReply
+
+if TYPE_CHECKING:
+    from federator.planner.capacity.assign import Assignment, Move
+    from federator.planner.capacity.proof import PartitionHolding
+
+_FILE: Final = click.Path(path_type=Path)
+_NO_CHANGE: Final = "nothing to move: every partition is large enough"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def capacity() -> None:
+    """Which nodes each partition should have, with buffers for racks that fail.
+
+    Example: federator capacity plan --config federation.yaml --wants wants.yaml
+    """
+
+
+@capacity.command()
+@click.option("--wants", type=_FILE, required=True, help="Sizes and rules (docs/formats.md).")
+@click.option("--config", type=_FILE, help="federation.yaml: asks the daemon for its sites.")
+@click.option(
+    "--snapshot",
+    "snapshots",
+    type=_FILE,
+    multiple=True,
+    help="Offline: a site's snapshot.json; may be repeated.",
+)
+@click.option("--site", "sites", multiple=True, help="Only this site's nodes; may be repeated.")
+@click.option("--out", type=_FILE, metavar="DIR", help="Write a script for each site: SITE.sh.")
+@click.option(
+    "--limit", type=click.FloatRange(0.1, 3600), default=10.0, help="Seconds of a search."
+)
+@click.option("--most", type=click.IntRange(0), default=20, help="Moves to print.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+def plan(  # noqa: PLR0913 - one for each option
+    *,
+    wants: Path,
+    config: Path | None,
+    snapshots: Sequence[Path],
+    sites: Sequence[str],
+    out: Path | None,
+    limit: float,
+    most: int,
+    as_json: bool,
+) -> None:
+    """Plan which nodes each partition has: few moves, and each keeps its size if a rack fails.
+
+    Nothing is changed: --out writes scripts to read, which print what they would do until they are
+    called with --apply. Needs federator[planner].
+
+    Example: federator capacity plan --config federation.yaml --wants wants.yaml --out plan
+    """
+    from federator.cli.capacity_wants import nodes_of, read_wants  # noqa: PLC0415  # pydantic
+    from federator.planner.capacity.assign import assign, checked  # noqa: PLC0415  # numpy
+
+    file = read_wants(wants)
+    taken, renamed = _taken(config, snapshots, sites)
+    nodes, members = nodes_of(taken, file)
+    found = checked(assign(nodes, file.wants, file.as_costs, limit))
+    if out is not None:
+        _write(out, found, members, renamed)
+    if as_json:
+        print(msgspec.json.encode(_document(found)).decode())
+        return
+    for line in _lines(found, most, out):
+        print(printable(line))
+
+
+def _taken(
+    config: Path | None, files: Sequence[Path], sites: Sequence[str]
+) -> tuple[list[Snapshot], Callable[[str, str], str]]:
+    """Snapshots of the sites, and what each site calls a partition."""
+    from federator.cli.bid_files import read_snapshot  # noqa: PLC0415
+
+    if (config is None) == (not files):
+        raise InvalidRequest("give --config, to ask the daemon, or --snapshot for each site")
+    if config is None:
+        taken = [read_snapshot(path) for path in files]
+        known = {snapshot.site for snapshot in taken}
+        if len(known) < len(taken):
+            raise InvalidRequest("--snapshot: two files are of the same site")
+        _check_sites(sites, sorted(known))
+        return [s for s in taken if not sites or s.site in sites], lambda _site, name: name
+    from federator.config import load_config  # noqa: PLC0415  # pydantic
+
+    federation = load_config(config)
+    _check_sites(sites, list(federation.sites))
+    names = {str(site): own.names.partitions for site, own in federation.sites.items()}
+    live = [_asked(site) for site in federation.sites if not sites or site in sites]
+    return live, lambda site, name: names[site].get(name, name)
+
+
+def _check_sites(sites: Sequence[str], known: Sequence[str]) -> None:
+    for site in sites:
+        if site not in known:
+            raise InvalidRequest(f"--site: no site {site[:80]!r}; there are {', '.join(known)}")
+
+
+def _asked(site: str) -> Snapshot:
+    reply = call(SnapshotCall(site=site))
+    if isinstance(reply, ErrorReply):
+        raise refused(reply)
+    if not isinstance(reply, SnapshotReply):
+        raise unexpected(reply)
+    return unpacked(reply.snapshot)
+
+
+def _write(
+    out: Path,
+    found: Assignment,
+    members: dict[str, dict[str, list[str]]],
+    renamed: Callable[[str, str], str],
+) -> None:
+    """A script for each site with moves."""
+    from federator.planner.capacity.script import Listing, site_script  # noqa: PLC0415
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(f"--out: {out}: cannot be made: {error.strerror}") from error
+    for site in sorted({move.node.site for move in found.moves}):
+        listing = Listing(
+            members=members[site],
+            fold=folded,
+            renamed=lambda name, site=site: renamed(site, name),  # type: ignore[misc]
+        )
+        with out_file(out / f"{site}.sh", "--out") as file:
+            assert file is not None
+            file.write(site_script(site, found, listing))
+
+
+def _lines(found: Assignment, most: int, out: Path | None) -> list[str]:
+    before = {holding.want.name: holding for holding in found.before}
+    names = max(9, *(len(holding.want.name) for holding in found.after))
+    lines = [
+        f"{'PARTITION':<{names}} {'NODES':>13} {'SIZE':>7} {'HAS':>17} {'AFTER ANY LOSS':>17} WORST"
+    ]
+    lines += [_holding_line(before[h.want.name], h, names) for h in found.after]
+    lines += ["", _cost_line(found)]
+    lines += [_move_text(move) for move in found.moves[:most]]
+    if len(found.moves) > most:
+        lines.append(f"… {len(found.moves) - most} more; --most, --json or --out shows them")
+    if out is not None and found.moves:
+        lines.append(f"scripts are in {out}; nothing has been changed")
+    return lines
+
+
+def _holding_line(before: PartitionHolding, after: PartitionHolding, names: int) -> str:
+    want = after.want
+    return (
+        f"{want.name:<{names}} {f'{before.nodes} > {after.nodes}':>13} {want.need:>7} "
+        f"{f'{before.amount} > {after.amount}':>17} {f'{before.left} > {after.left}':>17} "
+        f"{after.worst or '-'}"
+    )
+
+
+def _cost_line(found: Assignment) -> str:
+    if not found.moves:
+        return _NO_CHANGE
+    assert found.cost is not None
+    drains = sum(bool(move.old) for move in found.moves)
+    return (
+        f"{counted(len(found.moves), 'move')}, {drains} of them out of a partition; cost "
+        f"{found.cost:.2f}, {_above(found)} the bound of {found.bound:.2f}"
+    )
+
+
+def _above(found: Assignment) -> str:
+    if found.above_frac == float("inf"):
+        return "above"
+    return f"{found.above_frac:.2%} above" if found.above_frac else "at"
+
+
+def _move_text(move: Move) -> str:
+    busy = ", busy" if move.node.busy else ""
+    return (
+        f"{move.node.site}:{move.node.name}: {move.old or 'spare'} > {move.new or 'spare'}"
+        f"{busy}: {move.why}"
+    )
+
+
+def _document(found: Assignment) -> dict[str, Any]:
+    above = found.above_frac
+    return {
+        "schema": 1,
+        "cost": found.cost,
+        "bound": found.bound,
+        "above_frac": None if above == float("inf") else above,
+        "partitions": [
+            {
+                "name": after.want.name,
+                "unit": after.want.unit,
+                "size": after.want.size,
+                "need": after.want.need,
+                "before": _holding(before),
+                "after": _holding(after),
+            }
+            for before, after in zip(found.before, found.after, strict=True)
+        ],
+        "moves": [
+            {
+                "site": move.node.site,
+                "node": move.node.name,
+                "old": move.old,
+                "new": move.new,
+                "busy": move.node.busy,
+                "why": move.why,
+            }
+            for move in found.moves
+        ],
+    }
+
+
+def _holding(holding: PartitionHolding) -> dict[str, Any]:
+    return {
+        "nodes": holding.nodes,
+        "amount": holding.amount,
+        "left": holding.left,
+        "worst": holding.worst,
+        "crowded": holding.crowded,
+    }

@@ -1,0 +1,1 @@
+"""Machine assignment: which node belongs to which partition, as MAST's RAS decides it."""
