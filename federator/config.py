@@ -39,11 +39,12 @@ from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
-from federator.config_storage import StorageConfig, storage_mistakes
+from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import SiteName, TenantName
@@ -115,6 +116,7 @@ class SiteConfig(Strict):
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
+    mode: Annotated[SiteMode, BeforeValidator(partial(one_word_of, SiteMode))] = SiteMode.ENFORCED
     login: Annotated[str, AfterValidator(_login)] = ""  # where its users log in: HOST[:PORT]
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
     names: NamesConfig = NamesConfig()  # what it calls otherwise
@@ -146,6 +148,7 @@ class FederationConfig(Strict):
     sites: Annotated[dict[SiteKey, SiteConfig], Field(min_length=1)]
     tenants: dict[TenantKey, TenantConfig] = Field(default={})
     storage: dict[_StorageName, StorageConfig] = Field(default={})
+    data: DataConfig = DataConfig()
 
     @field_validator("store")
     @classmethod
@@ -294,7 +297,9 @@ class FederationConfig(Strict):
         """The settings that the core's decisions depend on."""
         regions = {name: site.region for name, site in self.sites.items()}
         storage = {name: each.domain for name, each in self.storage.items()}
-        return replace(Rules(regions=regions, storage=storage), **at_keys(self.policy, RULE_KEYS))
+        watched = frozenset(n for n, s in self.sites.items() if s.mode is SiteMode.SHADOW)
+        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging, shadow=watched)
+        return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.names.partitions.NAME": "The site's name of one of partitions.",
         "sites.NAME.names.gpu_types.TYPE": "The site's gres type of a GPU type.",
         "sites.NAME.names.features.NAME": "The site's name of a feature.",
+        "sites.NAME.mode": "How far the federation acts there; shadow: it reads, and does nothing.",
         "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
         "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
         "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",
@@ -106,6 +107,11 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "prices.rules": "What an hour costs; of each price the first rule that matches counts.",
         "storage.NAME.mounts.NAME": "The path at which a site mounts the storage domain.",
         "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
+        "storage.NAME.keep_free_gib": "Room in GiB that no copy of a data set takes.",
+        "storage.NAME.copy_mib_per_s": "The most that each copy to it takes in MiB/s; 0: no bound.",
+        "data.stage": "Whether data sets are copied by themselves for jobs that wait.",
+        "data.stage_max_gib": "Larger data sets are not copied by themselves.",
+        "data.stage_at_once": "Copies for jobs that are under way at most.",
     }
 )
 

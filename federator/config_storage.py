@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -12,7 +13,9 @@ from federator.config_mistakes import Mistake, brief, one_of
 from federator.config_services import Strict
 from federator.config_tenants import SiteKey
 from federator.model.dataset import MAX_PATH_BYTES, StorageDomain
+from federator.sched.state.rules import Staging
 
+_GIB: Final = 2**30
 _TIB: Final = 2**40
 
 
@@ -31,12 +34,34 @@ class StorageConfig(Strict):
 
     mounts: Annotated[dict[SiteKey, Annotated[str, AfterValidator(_root)]], Field(min_length=1)]
     capacity_tib: Annotated[float, Field(ge=0, le=1e9)] = 0.0  # 0: not told
+    keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that no copy takes
+    copy_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each copy; 0: no bound
 
     @property
     def domain(self) -> StorageDomain:
         """As the core knows it."""
         return StorageDomain(
-            mounts=dict(self.mounts), capacity_bytes=round(self.capacity_tib * _TIB)
+            mounts=dict(self.mounts),
+            capacity_bytes=round(self.capacity_tib * _TIB),
+            keep_free_bytes=round(self.keep_free_gib * _GIB),
+            copy_kib_per_s=math.ceil(self.copy_mib_per_s * 1024),
+        )
+
+
+class DataConfig(Strict):
+    """Copies of data sets that nobody asked for."""
+
+    stage: Literal["off", "auto"] = "off"  # for jobs that wait
+    stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
+    stage_at_once: Annotated[int, Field(ge=1, le=1000)] = 2
+
+    @property
+    def staging(self) -> Staging:
+        """As the core knows it."""
+        return Staging(
+            auto=self.stage == "auto",
+            most_bytes=round(self.stage_max_gib * _GIB),
+            at_once=self.stage_at_once,
         )
 
 

@@ -77,14 +77,20 @@ static bool read_parallel(const char *text, char *value, size_t size)
 
 static bool read_elastic(const char *text, char *value, size_t size)
 {
-    long long least, most;
+    long long least, most, step = 1;
     const char *end = digits(text, &least);
 
-    if (end == NULL || *end != '-' || (end = digits(end + 1, &most)) == NULL || *end != '\0')
+    if (end == NULL || *end != '-' || (end = digits(end + 1, &most)) == NULL)
         return false;
-    if (least < 1 || most < least || most > MAX_NODES)
+    if (*end == ':' && (end = digits(end + 1, &step)) == NULL)
         return false;
-    return snprintf(value, size, "%lld-%lld", least, most) < (int)size;
+    if (*end != '\0' || least < 1 || most < least || most > MAX_NODES)
+        return false;
+    if (step < 1 || step > MAX_NODES || (most - least) % step)
+        return false;
+    if (step == 1)
+        return snprintf(value, size, "%lld-%lld", least, most) < (int)size;
+    return snprintf(value, size, "%lld-%lld:%lld", least, most, step) < (int)size;
 }
 
 /* Length of the name that `text` begins with, of at most `most` bytes; 0 where there is none.
@@ -265,9 +271,10 @@ static const struct fed_option options[] = {
                  "imagenet/v2,wiki.en@3:ro; a name has 1 to 128 of A-Z a-z 0-9 . _ / -, a version "
                  "1 to 64 and no /; parts begin with a letter or digit",
                  "FED_DATASET", false},
-    [ELASTIC] = {"fed-elastic", "MIN-MAX", "nodes that the job can run on, as FED_ELASTIC",
+    [ELASTIC] = {"fed-elastic", "MIN-MAX[:STEP]", "nodes that the job can run on, as FED_ELASTIC",
                  REQUIRED, read_elastic,
-                 "must be MIN-MAX nodes, e.g. 2-8, with MIN of at least 1 and MAX of at most 65536",
+                 "must be MIN-MAX or MIN-MAX:STEP nodes, e.g. 2-8 or 2-8:2, with MIN of at least "
+                 "1, MAX of at most 65536 and whole STEPs between them",
                  "FED_ELASTIC", false},
     [PROJECT] = {"fed-project", "NAME", "project that the job belongs to, as FED_PROJECT",
                  REQUIRED, read_project,

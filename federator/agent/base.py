@@ -8,6 +8,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from federator.errors import SiteRefused
+from federator.model.dataset import CopyPhase
 from federator.model.license import SiteLicense
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
@@ -15,7 +16,7 @@ from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +342,14 @@ class SiteDriver(Protocol):
 
         Raises:
             SiteRefused: the site does not let us act for the user.
+        """
+        ...
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        """Have a data set's copy go on by one step; its phase, the bytes copied, what was wrong.
+
+        Raises:
+            SiteRefused: the site does not let us act for the data set's owner.
         """
         ...
 

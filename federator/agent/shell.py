@@ -35,6 +35,7 @@ from federator.agent.observations import (
 from federator.agent.order_archive import OrderArchive
 from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.agent.services.client_relay import Relay
+from federator.agent.services.data_copies import DataCopies
 from federator.agent.services.handshake import SILENCE_S, term_of
 from federator.agent.services.measurements import Measurements
 from federator.agent.services.settings_watch import SettingsWatch
@@ -48,6 +49,7 @@ from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
     CallAnswer,
+    CopyOrder,
     Hello,
     NodesAsk,
     SignalAsk,
@@ -102,6 +104,7 @@ class Agent:
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, self._send)
+        self._copies = DataCopies(driver, self._send)
         self._measurements = Measurements(driver.accounts, driver, self._spool, self._send)
         self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
@@ -234,8 +237,8 @@ class Agent:
                 self._start(self._questions.nodes(message))
             case SignalAsk():
                 self._start(self._questions.signal(message))
-            case UsageAsk():
-                self._start(self._measurements.tell(message))
+            case UsageAsk() | CopyOrder():
+                self._start(self._beside(message))
             case TidyOrder():
                 assert self._tidier is not None
                 self._start(self._tidier.tidy(message))
@@ -252,6 +255,12 @@ class Agent:
                 raise StaleState("the daemon introduced itself twice")
             case _:
                 self._observe(Ordered(message=message))
+
+    async def _beside(self, message: UsageAsk | CopyOrder) -> None:
+        if isinstance(message, UsageAsk):
+            await self._measurements.tell(message)
+        else:
+            await self._copies.step(message)
 
     async def _verify(self, ask: VerifyAsk) -> None:
         assert self._welcome is not None

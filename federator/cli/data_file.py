@@ -12,7 +12,14 @@ import yaml
 
 from federator.cli.text import printable
 from federator.errors import InvalidRequest
-from federator.model.dataset import DataClass, DataGiven, DataPlace, DataSet, DataSharing
+from federator.model.dataset import (
+    DataClass,
+    DataGiven,
+    DataPlace,
+    DataSet,
+    DataSharing,
+    ReplicaState,
+)
 from federator.model.workload import TenantName
 
 MAX_FILE_BYTES: Final = 64 * 2**20
@@ -100,7 +107,11 @@ def data_file(sets: Iterable[DataSet]) -> str:
                 **({"digest": of.digest} if of.digest else {}),
                 "class": of.kind.value,
                 "sharing": of.sharing.value,
-                "at": {replica.domain: replica.path for replica in of.replicas},
+                "at": {
+                    replica.domain: replica.path
+                    for replica in of.replicas
+                    if replica.state is not ReplicaState.COPYING  # it would be taken for ready
+                },
             }
         ).decode()
         for of in sets

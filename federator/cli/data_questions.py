@@ -11,10 +11,10 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.data_file import data_file, size_shown
 from federator.cli.data_sets import json_option
-from federator.cli.text import listed, printable, refused, unexpected
+from federator.cli.text import counted, listed, printable, refused, unexpected
 from federator.errors import InvalidRequest
 from federator.model.data_use import variable_of
-from federator.model.dataset import DataReplica, DataSet, ReplicaState
+from federator.model.dataset import CopyPhase, DataCopy, DataReplica, DataSet, ReplicaState
 from federator.wire.client_protocol import ErrorReply
 from federator.wire.data_rows import DataSetsCall, DataSetsReply, DomainRow
 
@@ -82,7 +82,7 @@ def show(name: str, as_json: bool) -> None:
 
     Example: federator data show imagenet@2
     """
-    sets, _ = named_sets(name)
+    sets, reply = named_sets(name)
     if as_json:
         print(msgspec.json.encode({"schema": 1, "data_sets": sets}).decode())
         return
@@ -92,14 +92,29 @@ def show(name: str, as_json: bool) -> None:
         print(f"   {of.kind.value}, share {of.sharing.value}, {size}, {of.files or '-'} files")
         print(printable(f"   digest {of.digest or '-'}; in a job {variable_of(of.name)}"))
         for replica in of.replicas:
-            print(printable(f"   {replica.domain}:{replica.path} {_marks(replica)}"))
+            marks = _marks(replica, of.size_bytes, reply.now_s)
+            print(printable(f"   {replica.domain}:{replica.path} {marks}"))
 
 
-def _marks(replica: DataReplica) -> str:
+def _marks(replica: DataReplica, size_bytes: int, now_s: float) -> str:
     marks = [replica.state.value]
     marks += ["sealed"] if replica.digest else []
     marks += ["pinned"] if replica.pinned else []
+    marks += [how_far(replica.copy, size_bytes, now_s)] if replica.copy is not None else []
     return ", ".join(marks)
+
+
+def how_far(copy: DataCopy, size_bytes: int, now_s: float) -> str:
+    """How far a copy is, in words."""
+    if copy.phase is CopyPhase.FAILED:
+        return f"failed {counted(copy.tries, 'time')}, is tried again: {copy.detail}"
+    if copy.phase is CopyPhase.CHECKING:
+        return "its digest is computed"
+    if copy.phase is CopyPhase.NONE or not size_bytes:
+        return "waits for its turn" if copy.phase is CopyPhase.NONE else "is being copied"
+    eta_s = copy.eta_s(size_bytes)
+    left = f", about {max(0.0, eta_s - now_s):.0f} s left" if eta_s else ""
+    return f"{100 * min(1.0, copy.copied_bytes / size_bytes):.0f} % copied{left}"
 
 
 @click.command()

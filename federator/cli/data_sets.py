@@ -141,6 +141,33 @@ def rm(name: str, at: tuple[str, ...], force: bool, as_json: bool) -> None:
     _changed(DataVerb.REMOVE, [given], done, as_json=as_json, force=force)
 
 
+@click.command()
+@click.argument("name")
+@click.option("--to", required=True, metavar="DOMAIN[:PATH]", help="By default at the same path.")
+@json_option
+def copy(name: str, to: str, as_json: bool) -> None:
+    """Have NAME[@VERSION] copied to a storage domain, as its owner; show says how far it is.
+
+    It must be sealed. A replica there that is lost is made anew; one that is ready stays as it is.
+    To end it, take the replica out: federator data rm NAME --at DOMAIN.
+
+    Example: federator data copy imagenet@2 --to east-disk
+    """
+    named, version = _split(name)
+    domain, _, path = to.partition(":")
+    given = DataGiven(name=named, version=version, at=(DataPlace(domain=domain, path=path),))
+    reply = ask_to_change(DataCall(verb=DataVerb.COPY.value, sets=(given,)))
+    if as_json:
+        answer = {"schema": 1, "data_sets": reply.sets, "dropped": reply.dropped}
+        print(msgspec.json.encode(answer).decode())
+        return
+    for of in reply.sets:
+        replica = of.replica_in(domain)
+        is_there = replica is not None and replica.copy is None
+        done = "is there already" if is_there else "is being copied there"
+        print(printable(f"{of.label} in {domain} {done}"))
+
+
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
@@ -212,4 +239,4 @@ def ask_to_change(message: DataCall) -> DataReply:
     return reply
 
 
-CHANGES: Final = (add, pin, unpin, rm, import_)
+CHANGES: Final = (add, pin, unpin, rm, copy, import_)

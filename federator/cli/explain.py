@@ -28,6 +28,7 @@ from federator.cli.text import listed, printable, reason_text, refusal_text, une
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
 from federator.model.score import Score
+from federator.model.submission import NodeRange
 from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import SetbackRow
 
@@ -103,9 +104,16 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
         yield "Size", ", ".join(wants)
     said = [f"project {row.project}"] if row.project else []
     said += [f"data sets {', '.join(row.datasets)}"] if row.datasets else []
-    said += [f"can run on {row.elastic} nodes"] if row.elastic is not None else []
     if said:
-        yield "Said", "; ".join(said) + " (nothing acts on it yet)"
+        yield "Said", "; ".join(said)
+    if row.elastic is not None:
+        yield "Elastic", _sizes(row, row.elastic)
+
+
+def _sizes(row: QueueRow, elastic: NodeRange) -> str:
+    asked = f"; asked for {elastic.asked}" if elastic.asked else ""
+    now = f"; has {row.nodes}" if row.site else f"; waits for {row.nodes} at least"
+    return f"can run on {elastic} nodes{asked}{now if row.state not in ENDED else ''}"
 
 
 def _ending(row: QueueRow) -> str:

@@ -93,12 +93,18 @@ GROUPS: Final = (
         ),
     ),
     OptionGroup(
-        "These are carried to the job (FED_PROJECT, FED_ELASTIC) and shown (federator explain); "
-        "nothing acts on them yet, but for a tenant that takes no job without a project:",
+        "This lets it run on more or fewer nodes than --nodes, which lies within; it needs "
+        "checkpoints:",
+        (
+            Flag("fed-elastic", "", "MIN-MAX[:STEP]", "Start on as many of these as are free; go "
+                 "on with more from its checkpoint when nobody waits for them."),
+        ),
+    ),
+    OptionGroup(
+        "This is carried to the job (FED_PROJECT) and shown (federator explain); nothing acts on "
+        "it yet, but for a tenant that takes no job without a project:",
         (
             Flag("fed-project", "", "NAME", "The project it belongs to."),
-            Flag("fed-elastic", "", "MIN-MAX", "On how many nodes it could run; --nodes lies "
-                 "within."),
         ),
     ),
     OptionGroup(

@@ -188,6 +188,7 @@ async def _serve_and_end(settings: AgentConfig) -> None:
 
 async def _serve(settings: AgentConfig) -> None:
     from federator.agent.journal import Journal  # noqa: PLC0415
+    from federator.agent.read_only import as_agreed  # noqa: PLC0415
     from federator.agent.services.accounts import Accounts  # noqa: PLC0415
     from federator.agent.services.handshake import (  # noqa: PLC0415
         await_welcome,
@@ -208,9 +209,11 @@ async def _serve(settings: AgentConfig) -> None:
     refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
+        slurm = open_driver(settings.site, welcome.partitions, welcome.names)
+        settings, driver = as_agreed(settings, slurm, welcome)
         service = Agent(
             settings,
-            open_driver(settings.site, welcome.partitions, welcome.names),
+            driver,
             Journal(folder, time.time()),
             pipe.write,
             knows_user=Accounts().has,

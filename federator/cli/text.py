@@ -156,6 +156,10 @@ def _saves(reason: Reason) -> str:
     return f"{reason.needed} victims would save at the same time, {reason.free} may now"
 
 
+def _resized(reason: Reason) -> str:
+    return f"saves on {reason.free} nodes, to go on with {reason.needed}"
+
+
 def _claim(reason: Reason) -> str:
     left = _amount(reason.free, reason.unit)
     of_all = _amount(reason.needed, reason.unit)
@@ -233,6 +237,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.UNKNOWN_USER: _named("the user has no account there"),
     ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
     ReasonCode.DRAINED: _named("the site takes no new work"),
+    ReasonCode.SHADOW: _named("the site is only watched (mode: shadow)"),
     ReasonCode.WRITTEN_OFF: _named("the site was written off"),
     ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
     ReasonCode.BAD_BID: _named("the site's offer was not believed"),
@@ -256,6 +261,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
     ReasonCode.PREEMPTED: _named("evicted for another"),
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
+    ReasonCode.RESIZED: _resized,
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),

@@ -85,7 +85,8 @@ class CheckpointCleanup:
             shared = str(configured.shared)
             all_due_s = now_s + ALL_FIRST_S + number * LOOK_EVERY_S  # not all at once
             region = before.pop(shared, None) or _Region(shared=shared, all_due_s=all_due_s)
-            region.sites = tuple(n for n, site in config.sites.items() if site.region == name)
+            here = (n for n, site in config.sites.items() if site.region == name)
+            region.sites = tuple(n for n in here if n not in config.rules.shadow)
             region.keep_s = configured.keep_saved_h * 3600.0
             self._regions.append(region)
 

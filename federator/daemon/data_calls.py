@@ -74,6 +74,8 @@ def data_asked(
         for given in sets:
             if not given.at or (verb is DataVerb.SEAL and not given.digest):
                 raise InvalidRequest(f"{given.label}: say which replica, and what was read")
+    if verb is DataVerb.COPY and not all(given.at for given in sets):
+        raise InvalidRequest("say to which storage domain")
     if verb is not DataVerb.ADD:
         _refuse_ambiguous(sets, catalogue, sees(caller, config))
     else:
@@ -228,6 +230,11 @@ _WORDS: Final = {
     ),
     DataRefusalCode.RUNNING: "{jobs} it at a site; let them end, or cancel them",
     DataRefusalCode.TOO_MANY: "too many replicas",
+    DataRefusalCode.UNSEALED: (
+        "nobody could tell whether a copy is whole; seal it first: federator data verify"
+    ),
+    DataRefusalCode.NO_SOURCE: "it has no ready replica elsewhere than in {detail}",
+    DataRefusalCode.NO_ROOM: "it is more than the capacity of {detail} that is left",
     DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
 }
 

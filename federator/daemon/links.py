@@ -24,6 +24,7 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.site_message import Report, SiteNews
+from federator.model.site_mode import SiteMode
 from federator.model.submission import pack_submission
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName
@@ -33,6 +34,7 @@ from federator.wire.agent_protocol import (
     CallAnswer,
     CancelFailed,
     ClientCall,
+    CopyStatus,
     FromAgent,
     Hello,
     NodesTaken,
@@ -70,7 +72,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken
+AskedAnswer = Tidied | UsageTaken | CopyStatus
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -260,7 +262,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
-            case Tidied() | UsageTaken():
+            case Tidied() | UsageTaken() | CopyStatus():
                 self._answered(message)
             case Trouble():
                 if not self._troubled:
@@ -335,6 +337,11 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
     if welcome.names and "names" not in hello.answers:
         raise SiteUnavailable(
             "agent is of an earlier release, which does not know sites.NAME.names; install the "
+            "same release"
+        )
+    if welcome.mode is SiteMode.SHADOW and "shadow" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.mode; install the "
             "same release"
         )
     if hello.other_log:

@@ -17,6 +17,7 @@ from federator.daemon.api import Api
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
+from federator.daemon.data_mover import DataMover
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
@@ -49,7 +50,7 @@ from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, Tidied, Welcome
+from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
 
 BATCH: Final = 256  # observations that share one commit
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
@@ -79,8 +80,7 @@ class Term:
         *,
         displaces: bool,
     ) -> None:
-        self._displaces = displaces
-        self._edges = edges
+        self._displaces, self._edges = displaces, edges
         self._own = own
         self._store = store
         self._leadership = leadership
@@ -95,9 +95,10 @@ class Term:
         self._stopping = False
         self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
-        self._admission_wake_s = 0.0
+        self._admission_wake_s = self._mover_wake_s = 0.0
         history, links, ledger = edges.history, self._links.by_site, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
+        self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
@@ -224,6 +225,7 @@ class Term:
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
             names=site.names.there,
+            mode=site.mode,
         )
         return SiteLink(
             name,
@@ -237,6 +239,9 @@ class Term:
     def _answered(self, name: SiteName, answer: AskedAnswer) -> None:
         if isinstance(answer, Tidied):
             self._tidying.taken(name, answer, self.clock())
+        elif isinstance(answer, CopyStatus):
+            if (seen := self._mover.taken(answer)) is not None:
+                self._inbox.put_nowait(seen)
         elif self._measuring is not None:
             self._measuring.take(name, answer)
 
@@ -254,11 +259,19 @@ class Term:
         self._end_unheard(now_s)
         for site_name, order in self._tidying.due(now_s):
             self._links.by_site[site_name].send(order)
+        self._move_data(now_s)
         for asked in self.reloads.taken():
             await self._reload(asked)
         self._links.flush()
         self._turn_began_s = inf
         self._metrics.counts.turn_took(self._metrics.elapsed() - began_s)
+
+    def _move_data(self, now_s: float) -> None:
+        for site_name, order in self._mover.due(now_s):
+            self._links.by_site[site_name].send(order)
+        if self._mover_wake_s <= now_s and (next_s := self._mover.next_s()) > now_s:
+            self._mover_wake_s = next_s
+            self._wake(next_s)
 
     def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         commands: list[Command] = []
@@ -307,6 +320,7 @@ class Term:
         self._api.reconfigure(config)
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
+        self._mover.config = config
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)
         return commands

@@ -146,6 +146,12 @@ def _missing(config: FederationConfig, ledger: Ledger) -> Iterator[tuple[tuple[s
             f"the log has live workloads at site {name!r}, which the configuration lacks; leave "
             "the site in until they have ended",
         )
+    for name in sorted(at_sites & config.rules.shadow):
+        yield (
+            ("sites", name, "mode"),
+            f"the log has live workloads at site {name!r}, which mode shadow would leave alone for "
+            "ever; drain the site first",
+        )
     # Without its tenant a workload would have no quota, and no limit either.
     live = (state for state in WorkloadState if state not in TERMINAL)
     needed = {entry.workload.tenant for entry in ledger.in_state(*live)}

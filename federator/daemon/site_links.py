@@ -27,6 +27,11 @@ class SiteLinks:
         self._closing: set[asyncio.Task[None]] = set()
         self._admission: Admission | None = None  # the last that was sent
 
+    def copies(self, site: SiteName) -> bool:
+        """Whether a site is connected whose agent copies data sets."""
+        link = self.by_site.get(site)
+        return link is not None and link.questions.connected and "copy" in link.questions.answers
+
     def begin(self, sites: Iterable[SiteName]) -> None:
         """Connect to these."""
         for name in sites:

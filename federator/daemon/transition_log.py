@@ -125,6 +125,8 @@ def _is_over(entry: WorkloadRecord | None) -> bool:
 
 def _of_data(record: LogRecord) -> list[LogLine]:
     """The line of a change of the catalogue; none of anything else."""
+    if isinstance(record, DataSetKept) and not record.by:
+        return []  # a copy goes on
     if isinstance(record, DataSetKept):
         return [LogLine("data_kept", {"data": record.kept.label, "by": record.by})]
     if isinstance(record, DataSetDropped):

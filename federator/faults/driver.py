@@ -24,8 +24,15 @@ from federator.faults.sbatch_helper import SbatchHelper
 from federator.faults.slurm import SimulatedJob
 from federator.faults.slurmctld import SimulatedAccounts, Slurmctld
 from federator.faults.spell import Spell
+from federator.model.dataset import CopyPhase
 from federator.model.site import Node, SiteJob, SiteJobState
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    PreemptOrder,
+    SignalTo,
+)
 
 
 class FaultyDriver:
@@ -122,6 +129,9 @@ class FaultyDriver:
 
     async def tidy(self, user: str, order: Tidying) -> Removal:  # noqa: ARG002
         return Removal()
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:  # noqa: ARG002
+        return CopyPhase.NONE, 0, ""
 
     async def read_checkpoint_status(
         self,

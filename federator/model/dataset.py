@@ -50,6 +50,39 @@ class ReplicaState(Enum):
     LOST = "lost"  # known to be gone, or damaged
 
 
+@unique
+class CopyPhase(Enum):
+    """How far the making of a copy is, as its site says it."""
+
+    NONE = "none"  # nothing has begun
+    COPYING = "copying"
+    CHECKING = "checking"  # its digest is computed
+    DONE = "done"  # it is in its place
+    FAILED = "failed"  # it is tried again later
+    DROPPED = "dropped"  # what there was of it is gone
+
+
+class DataCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The making of a replica that was asked for."""
+
+    by: str  # the user who asked; "": it was for a job
+    asked_at_s: float  # Unix time, as the next ones
+    began_at_s: float = 0.0  # of the present try; 0: it waits
+    phase: CopyPhase = CopyPhase.NONE
+    copied_bytes: int = 0
+    told_at_s: float = 0.0  # when its site last told something new
+    tries: int = 0  # that have failed
+    detail: str = ""  # of the last that did
+
+    def eta_s(self, size_bytes: int) -> float:
+        """Unix time at which it may be there, at its present speed; 0: nobody knows."""
+        took_s = self.told_at_s - self.began_at_s
+        if not self.began_at_s or self.copied_bytes <= 0 or took_s <= 0 or not size_bytes:
+            return 0.0
+        left = max(0, size_bytes - self.copied_bytes)
+        return self.told_at_s + left * took_s / self.copied_bytes
+
+
 class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One copy of a data set; ``path`` is below the root of its storage domain."""
 
@@ -60,6 +93,7 @@ class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sealed_at_s: float = 0.0  # Unix time of that, as the next; 0: never
     used_at_s: float = 0.0  # of the last job that was given it
     pinned: bool = False  # stays where it is
+    copy: DataCopy | None = None  # it is being made, or made anew where it is lost
 
 
 class DataSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,6 +130,8 @@ class StorageDomain(Struct, frozen=True, kw_only=True):
 
     mounts: Mapping[SiteName, str]  # the path at each, absolute
     capacity_bytes: int = 0  # 0: not told
+    keep_free_bytes: int = 0  # that no copy may take
+    copy_kib_per_s: int = 0  # of each copy to it; 0: as fast as it goes
 
 
 def is_digest(text: str) -> bool:
@@ -141,6 +177,7 @@ class DataVerb(Enum):
     REMOVE = "rm"
     SEAL = "seal"  # replicas hold what they should: what was read is given
     LOSE = "lose"  # they do not
+    COPY = "copy"  # to one domain
 
 
 class DataPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -187,6 +224,9 @@ class DataRefusalCode(Enum):
     RUNNING = "running"  # the same of ``jobs`` at sites, whatever those that wait would do
     TOO_MANY = "too many replicas"
     SCRATCH = "scratch"  # which nothing is sealed of
+    UNSEALED = "unsealed"  # nobody could tell whether a copy is whole
+    NO_SOURCE = "no source"  # no ready replica in another domain
+    NO_ROOM = "no room"  # by the capacity of ``detail``
 
 
 class DataRefusal(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from federator.model.data_use import DataPath
-from federator.model.dataset import DataGiven, DataRefusal, DataSet, DataVerb
+from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
 from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
@@ -128,6 +128,22 @@ class DataAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopySeen:
+    """A site tells where the copy of a data set to a storage domain stands.
+
+    ``digest``: of what is copied; should the data set be another one by now, it counts for nothing.
+    """
+
+    name: str
+    version: str
+    domain: str
+    digest: str
+    phase: CopyPhase
+    copied_bytes: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAsked:
     """The planner has made a lending plan, which the edge has checked."""
 
@@ -210,6 +226,7 @@ Observation = (
     | WriteOffAsked
     | PlanAsked
     | DataAsked
+    | CopySeen
     | SiteUp
     | SiteDown
     | SiteSent

@@ -32,6 +32,9 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     # Victims without GPUs are not bounded by it.
     in_time: bool = False  # also those may be named who are spared for a while yet: it is a claim
     predicted_run_s: float = inf  # nine of ten of its like are over by then; inf: not known
+    # On so many nodes it may start as well, largest first; more than ``jobs`` ask for. Nobody is
+    # evicted for these, and an older agent bids for ``jobs``.
+    sizes: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -41,6 +44,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
         preempt_gpus: float = 0.0,
         in_time: bool = False,
         predicted_run_s: float = inf,
+        sizes: tuple[int, ...] = (),
     ) -> BidRequest:
         """The request for a workload at the priority that it has now."""
         return cls(
@@ -53,6 +57,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
             preempt_gpus=preempt_gpus,
             in_time=in_time,
             predicted_run_s=predicted_run_s,
+            sizes=sizes,
         )
 
 

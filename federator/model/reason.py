@@ -34,6 +34,7 @@ class ReasonCode(Enum):
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``
+    SHADOW = "FedShadow"  # the site is in mode shadow: nothing of the federation runs there
     WRITTEN_OFF = "FedWrittenOff"  # the site is gone; of an attempt, with it: ``detail``
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     OLD_RELEASE = "FedRelease"  # the site's release cannot plan what is asked for
@@ -59,6 +60,7 @@ class ReasonCode(Enum):
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
     REQUEUED = "FedRequeued"  # it asked for it (exit 85), or was put back at its site
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
+    RESIZED = "FedResized"  # saves, to go on with ``needed`` nodes instead of ``free``
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     DATA = "FedData"  # its data sets in ``detail`` are not at the site, or at no site
     CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go

@@ -120,10 +120,12 @@ def submission_differences(one: Submission, other: Submission) -> tuple[str, ...
 
 
 class NodeRange(Struct, frozen=True, kw_only=True):
-    """On how many nodes a job says that it can run."""
+    """On how many nodes a job says that it can run: ``most``, and less by whole steps."""
 
     least: int
     most: int
+    step: int = 1  # ``most`` is whole steps more than ``least``
+    asked: int = 0  # as many it asked for (--nodes); 0: a record of a release without sizes
 
     def __str__(self) -> str:
-        return f"{self.least}-{self.most}"
+        return f"{self.least}-{self.most}" + (f":{self.step}" if self.step != 1 else "")

@@ -201,7 +201,8 @@ class Workload:
     # Carried and shown.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset
-    elastic: NodeRange | None = None  # --fed-elastic; only of a workload with one job
+    # --fed-elastic; only of a workload with one job, which asks for the least of its sizes
+    elastic: NodeRange | None = None
 
     def __post_init__(self) -> None:
         if not self.jobs:

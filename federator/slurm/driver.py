@@ -18,6 +18,7 @@ from federator.agent.base import (
     Tidying,
 )
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
+from federator.model.dataset import CopyPhase
 from federator.model.site import Node, NodeShare, NodeState, SiteJob
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
@@ -25,7 +26,13 @@ from federator.slurm.options.file_names import files_of, names_its_dir, working_
 from federator.slurm.recent_qos import RecentQos
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    PreemptOrder,
+    SignalTo,
+)
 
 
 class SlurmDriver:
@@ -113,6 +120,9 @@ class SlurmDriver:
 
     async def tidy(self, user: str, order: Tidying) -> Removal:
         return await self._helper.tidy(user, order)
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        return await self._helper.copy(order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await self._helper.cancel(user, job_id, pending_only=pending_only)

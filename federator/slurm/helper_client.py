@@ -16,11 +16,12 @@ import msgspec
 
 from federator.agent.base import CheckpointStatus, Removal, SbatchRefused, SubmittedJob, Tidying
 from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.dataset import CopyPhase
 from federator.model.reason import ReasonCode
 from federator.slurm.options.file_names import no_files
 from federator.slurm.refusals import cannot_be_asked, in_one_line, kind_of_refusal
 from federator.slurm.runner import Completed, Runner
-from federator.wire.agent_protocol import EndedJob, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import CopyOrder, EndedJob, PreemptOrder, SignalTo
 
 HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
 HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
@@ -54,6 +55,18 @@ class BatchCall(Protocol):
     def checkpoint_dir(self) -> str: ...
     @property
     def files(self) -> Mapping[str, object]: ...
+
+
+_COPY_WORDS: Final = (
+    *("source", "root", "path", "digest", "size_bytes", "keep_free_bytes", "kib_per_s"),
+    *("replace", "drop"),
+)
+
+
+class _CopySaid(msgspec.Struct):
+    phase: CopyPhase
+    bytes: int
+    detail: str
 
 
 class HelperClient:
@@ -188,6 +201,23 @@ class HelperClient:
             return msgspec.convert(answer, Removal)
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        """Have a data set's copy go on; see ``SiteDriver.copy``.
+
+        Raises:
+            SiteRefused: the site does not let us act for the data set's owner.
+        """
+        host, colon, port = order.host.rpartition(":")
+        if not colon or order.host.endswith("]"):
+            host, port = order.host, ""
+        words = {each: getattr(order, each) for each in _COPY_WORDS}
+        answer = await self._help(order.user, op="copy", order={"host": host, "port": port} | words)
+        try:
+            said = msgspec.convert(answer, _CopySaid)
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+        return said.phase, said.bytes, said.detail
 
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -I
 """Acts in a user's name: submits, cancels and signals jobs of the federation, sees that their files
-can be opened, and keeps their checkpoint folders; no more.
+can be opened, keeps their checkpoint folders, and copies data sets; no more.
 
 Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
 federation's account run it as a mapped user, without arguments. It reads one JSON request from
@@ -22,14 +22,15 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
                                                         -> {"wrong": ["... or nothing", ...]}
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
      "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
+    {"op": "copy", "order": {...}}            -> {"phase": "...", "bytes": 0, "detail": "..."}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 The exit status is 66 where files of the job cannot be opened and sbatch was not called.
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_files`` and ``site_tidy`` are written into it (``site_installer.helper``): a site has one
-file to look through.
+``site_files``, ``site_tidy`` and ``site_copy`` are written into it (``site_installer.helper``): a
+site has one file to look through.
 """
 
 import contextlib
@@ -46,6 +47,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from federator.slurm.site_copy import NO_STEP, step_in_words
 from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
@@ -545,6 +547,11 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     return {"removed": sorted(map(int, removed.split())), "wrong": wrong}
 
 
+def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
+    """Have a data set's copy to this site go on by one step; see ``site_copy``."""
+    return dict(json.loads(in_time(lambda: step_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
+
+
 def alter(
     job_id: int, options: "list[str]", user: "dict[str, str]", but_not: str = ""
 ) -> "dict[str, object]":
@@ -559,7 +566,7 @@ def alter(
     return {"job_id": job_id}
 
 
-OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy)}
+OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy, copy)}
 OPERATIONS["signal"] = send_signal
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from federator.errors import SiteUnavailable
 from federator.model.data_use import DataPath
+from federator.model.dataset import CopyPhase
 from federator.model.plan import JobPlan, Shrink
 from federator.model.site import AttemptReport, GpuModel, Snapshot
 from federator.model.site_message import (
@@ -28,6 +29,7 @@ from federator.model.site_message import (
     Report,
     ShrinkOrder,
 )
+from federator.model.site_mode import SiteMode
 from federator.model.site_names import SiteNames
 from federator.model.submission import Submission
 from federator.model.tagged import Message
@@ -60,6 +62,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     log_began: int = 0
     displaces: bool = False
     names: SiteNames = SiteNames()  # of the site; only for agents whose ``Hello`` says "names"
+    mode: SiteMode = SiteMode.ENFORCED  # shadow: only for agents whose ``Hello`` says "shadow"
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -213,6 +216,30 @@ class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     order_id: int = 0
 
 
+class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
+    """Have a data set's copy go on by one step; only for agents whose ``Hello`` says "copy".
+
+    ``user``: its owner, as whom it is read and written. ``host``: where the source is, HOST[:PORT];
+    "": at this site, too. ``replace``: what is at the place is known to be damaged. ``drop``: what
+    is half copied goes. The answer is ``CopyStatus``.
+    """
+
+    name: str
+    version: str
+    domain: str  # that it is copied to
+    user: str
+    host: str
+    source: str  # absolute, at that host
+    root: str  # of the domain at this site, absolute
+    path: str  # below that
+    digest: str
+    size_bytes: int = 0
+    keep_free_bytes: int = 0
+    kib_per_s: int = 0  # 0: as fast as it goes
+    replace: bool = False
+    drop: bool = False
+
+
 class RecoverAsk(Message, frozen=True, kw_only=True, tag="recover"):
     """Tell all that the site knows of these attempts; of none: of every attempt.
 
@@ -247,6 +274,7 @@ ToAgent = (
     | PreemptOrder
     | ShrinkOrder
     | TidyOrder
+    | CopyOrder
     | CancelOrder
     | RecoverAsk
     | CallAnswer
@@ -362,6 +390,18 @@ class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
     wrong: str = ""  # why others are not, that should be
 
 
+class CopyStatus(Message, frozen=True, kw_only=True, tag="copy_status"):
+    """Answer to a ``CopyOrder``: where the copy stands."""
+
+    name: str
+    version: str
+    domain: str
+    digest: str
+    phase: CopyPhase
+    copied_bytes: int = 0
+    detail: str = ""
+
+
 class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
     """A user's command at the site; ``user`` is the peer of the agent's socket."""
 
@@ -397,6 +437,7 @@ FromAgent = (
     | AttemptAbsent
     | Report
     | Tidied
+    | CopyStatus
     | ClientCall
     | Pong
     | Trouble

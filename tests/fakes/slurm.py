@@ -21,12 +21,19 @@ from federator.agent.base import (
 )
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
+from federator.model.dataset import CopyPhase
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.slurm.refusals import kind_of_refusal
 from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    PreemptOrder,
+    SignalTo,
+)
 
 
 class SimulatedSite:
@@ -51,6 +58,7 @@ class SimulatedSite:
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
         self.seen: dict[AttemptId, CheckpointStatus] = {}  # what jobs have left in their folders
         self.unopened: dict[AttemptId, str] = {}  # what could not be opened for them
+        self.copied: list[CopyOrder] = []
         self.tidied: list[tuple[str, Tidying]] = []
         self.configured: dict[str, str] = {}  # scontrol show config
         self.partition_is_up = True
@@ -158,6 +166,11 @@ class SimulatedSite:
         self._answer()
         self.tidied.append((user, order))
         return Removal(removed=order.ended)
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        self._answer()
+        self.copied.append(order)
+        return CopyPhase.COPYING, 7, ""
 
     async def read_checkpoint_status(
         self,

@@ -14,6 +14,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Refusal
 from federator.model.score import Score
 from federator.model.site_message import SiteAnswer
+from federator.model.sizes import jobs_at
 from federator.model.workload import Job
 from federator.sched.bid.answer_memory import (
     SITE,
@@ -111,6 +112,11 @@ class Bidding:
 
     def answer(self, asked: BidRequest) -> SiteAnswer:
         """A bid, or why there is none. It is worked out for all that ask for the same."""
+        for size in asked.sizes:
+            larger = replace(asked, jobs=jobs_at(asked.jobs, size), preempt_gpus=0.0, sizes=())
+            bid = self._larger(asked, larger)
+            if bid is not None:
+                return bid
         found = self._windows.reserved(asked, self._now_s)
         if isinstance(found, Refusal):
             return SiteAnswer(id=asked.id, refusal=found)
@@ -119,6 +125,22 @@ class Bidding:
             return answer
         refusal = self._windows.also_closed(asked, self._now_s, answer.refusal)
         return replace(answer, refusal=refusal)
+
+    def _larger(self, least: BidRequest, asked: BidRequest) -> SiteAnswer | None:
+        """A bid for more nodes than a workload needs at least, of what nobody else is to have.
+
+        A refusal says nothing of it, no room is kept for it, and nobody is evicted.
+        """
+        if self._memory.never(self._memory.number_of(least.jobs)) is not None:
+            return None
+        found = self._windows.reserved(asked, self._now_s)
+        if isinstance(found, Refusal) or not self._claims.binds(found):
+            return None
+        windows = self._windows.concerning(self._now_s, found)
+        fences = _Fences(late=self._backfill.concerns(found), windows=windows)
+        self._made.take_remembered()
+        result, _ = self._plan(found, fences)
+        return self._bid(found, result, None, fences) if isinstance(result, Bid) else None
 
     def _answer_alike(self, asked: BidRequest) -> SiteAnswer:
         number = self._memory.number_of(asked.jobs)

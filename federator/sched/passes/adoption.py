@@ -20,6 +20,7 @@ from federator.model.node_names import jobs_at
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.site_message import CancelOrder
+from federator.model.sizes import larger_sizes
 from federator.model.submission import unpack_submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import (
@@ -27,7 +28,7 @@ from federator.model.workload import (
     SiteName,
     Workload,
 )
-from federator.sched.passes.bid_validation import plan_contradiction
+from federator.sched.passes.bid_validation import plan_contradiction, sized
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import WorkloadRecord
 
@@ -162,7 +163,10 @@ def _values_ok(
         and 0 <= remembered.priority <= LOWEST_PRIORITY
         and all(map(isfinite, (remembered.credit, workload.submitted_at_s, workload.signal_lead_s)))
         and 0 < workload.time_limit_s <= inf
-        and not plan_contradiction(jobs_at(workload.jobs, site), remembered.jobs)
+        and not plan_contradiction(
+            sized(jobs_at(workload.jobs, site), remembered.jobs, larger_sizes(workload)),
+            remembered.jobs,
+        )
     )
 
 

@@ -1,4 +1,5 @@
-"""Lists the sites and nodes that take no new work now: drained, cordoned, down, not reported yet.
+"""Lists the sites and nodes that take no new work now: in shadow mode, drained, cordoned,
+down, not reported yet.
 
 A drained site is not asked to bid. Of one with drained nodes the question says that nobody may have
 them: they travel as a claim of nobody, so what is free on them, or comes free, is not bid.
@@ -28,6 +29,8 @@ _NOBODY: Final = WorkloadId(0)
 def takes_work(name: SiteName, view: SiteView, ledger: Ledger) -> bool:
     """Tell whether a site may be asked to bid."""
     drains = ledger.drains
+    if view.shadow:
+        return False
     return view.ready and name not in drains.by_site and name not in drains.written_off
 
 
@@ -44,6 +47,8 @@ def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[Site
         if gone is not None:
             reason = Reason(code=ReasonCode.WRITTEN_OFF, detail=gone.reason)
             found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        elif view.shadow:
+            found[name] = wait(ReasonCode.SHADOW)
         elif drain is not None:
             reason = Reason(code=ReasonCode.DRAINED, detail=drain.reason)
             found[name] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))

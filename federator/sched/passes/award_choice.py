@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from federator.model.decision import OfferStanding, Preference
 from federator.model.lending import LendingDecision
-from federator.model.reason import Refusal
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import SiteName
 from federator.sched.passes.auction import Award
 from federator.sched.passes.decision import pick
+from federator.sched.passes.elastic_sizes import is_enlarged
 from federator.sched.passes.eviction import EvictionLimits, against
 from federator.sched.passes.eviction_terms import EvictionTerms
-from federator.sched.passes.limits import limit_refusal
+from federator.sched.passes.limits import limit_refusal, wait
 from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.withheld import Withheld
@@ -104,6 +105,8 @@ class AwardChoice:
         fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
         within = fits and tenancy.is_home(row, offer.site)
         beyond = self._withheld.of_plan(entry.workload, charge, within=within)
+        if ranked.within_quota and not fits and is_enlarged(entry.workload, offer.bid.jobs):
+            beyond = wait(ReasonCode.NOT_TRIED)  # others had the quota; it is asked again
         lending = beyond if isinstance(beyond, LendingDecision) else None
         if beyond is lending and (offer.bid.victims or offer.bid.shrinks):
             beyond = self._spares(offer, ranked, now_s, claim_gpus, within_quota=within)

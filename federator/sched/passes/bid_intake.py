@@ -44,7 +44,7 @@ class BidIntake:
             generation: as of which they count; see ``KnownRefusals.generation``.
         """
         asked = partial(_jobs_asked, turn, round_, site)
-        validated = self._validation.validated(came.answers, asked)
+        validated = self._validation.validated(came.answers, asked, partial(_sizes_asked, round_))
         if not came.keeps_wishes:
             validated = without_wishes(validated, asked)
         if not came.keeps_contiguous:
@@ -61,6 +61,11 @@ class BidIntake:
 def _uses_data(turn: Transaction, id_: WorkloadId) -> bool:
     entry = turn.ledger.entries.get(id_)
     return entry is not None and bool(entry.workload.data)
+
+
+def _sizes_asked(round_: Round, id_: WorkloadId) -> tuple[int, ...]:
+    request = round_.requests.get(id_)
+    return () if request is None else request.sizes
 
 
 def _jobs_asked(turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId) -> Sequence[Job]:

@@ -5,7 +5,7 @@ A refusal is only told; but it decides where room is kept, and people read it, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from math import isfinite
 from typing import Final
 
@@ -14,6 +14,7 @@ from federator.model.node_names import needs_wishes
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site_message import SiteAnswer
+from federator.model.sizes import jobs_at
 from federator.model.window import SiteWindow
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
@@ -24,6 +25,16 @@ LAST_S: Final = 1e11  # Unix time; the year 5138
 MOST_WINDOWS: Final = 10_000  # of a site
 MAX_NAME: Final = 256  # characters of a partition or a GPU type
 MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
+
+
+def _no_sizes(_id: WorkloadId) -> Container[int]:
+    return ()
+
+
+def sized(jobs: Sequence[Job], plans: Sequence[JobPlan], sizes: Container[int]) -> Sequence[Job]:
+    """The jobs, on as many nodes as they are planned on if that is one of their sizes."""
+    nodes = len(plans[0].nodes) if len(plans) == 1 else 0
+    return jobs_at(tuple(jobs), nodes) if len(jobs) == 1 and nodes in sizes else jobs
 
 
 class Validation:
@@ -40,14 +51,20 @@ class Validation:
         self._sound: dict[int, tuple[Bid | Refusal, Sequence[Job] | None]] = {}  # by its id
 
     def validated(
-        self, answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
+        self,
+        answers: Iterable[SiteAnswer],
+        jobs_of: Callable[[WorkloadId], Sequence[Job]],
+        sizes_of: Callable[[WorkloadId], Container[int]] = _no_sizes,
     ) -> list[SiteAnswer]:
-        """The answers of a site; those that make no sense turned into refusals that say so."""
+        """The answers of a site; those that make no sense turned into refusals that say so.
+
+        ``sizes_of``: on how many nodes one may be planned instead of on as many as its jobs say.
+        """
         found = []
         for answer in answers:
             wrong = ""
             if answer.bid is not None:
-                jobs = jobs_of(answer.id)
+                jobs = sized(jobs_of(answer.id), answer.bid.jobs, sizes_of(answer.id))
                 if not self._is_known(answer.bid, jobs):
                     wrong = contradiction(jobs, answer.bid)
                     self._keep(answer.bid, jobs, wrong)

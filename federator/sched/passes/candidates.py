@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import BidRequest
 from federator.model.reason import Refusal
-from federator.model.workload import Job, SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, Rights
 from federator.sched.passes.asking_limit import AskingLimit
 from federator.sched.passes.blocked_workloads import BlockedWorkloads
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.data_places import has_data
+from federator.sched.passes.elastic_sizes import allowed_sizes
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import OF_A_LANE
 from federator.sched.passes.pass_budget import PassBudget
@@ -112,7 +113,18 @@ class Candidates:
             ranked.priority,
             self._asked[ranked.id].rights.preempt_gpus,
             predicted_run_s=inf if found is None else found.q90_s,
+            sizes=self._sizes(workload, within=ranked.within_quota),
         )
+
+    def _sizes(self, workload: Workload, *, within: bool) -> tuple[int, ...]:
+        """On how many nodes more than its least an elastic workload may start now.
+
+        More than it asked for only while nobody else waits.
+        """
+        if workload.elastic is None:
+            return ()
+        alone = len(self._ledger.backlog) <= 1
+        return allowed_sizes(workload, self._ledger.holdings, within=within, alone=alone)
 
     def _consider(self, front: Front, again: Collection[WorkloadId]) -> None:
         entry = self._ledger.entries[front.id]

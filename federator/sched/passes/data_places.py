@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from federator.model.data_use import DataUse
+from federator.model.dataset import CopyPhase
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import SiteName, Workload
 from federator.sched.state.ledger import Ledger
@@ -25,7 +26,7 @@ def data_nowhere(ledger: Ledger, uses: tuple[DataUse, ...]) -> Refusal | None:
     """
     if not uses or ledger.catalogue.sites_of(uses):
         return None
-    return _refusal(ledger.catalogue.lacking(uses) or uses)
+    return _refusal(ledger, ledger.catalogue.lacking(uses) or uses)
 
 
 def data_refusals(
@@ -36,12 +37,34 @@ def data_refusals(
         return {}
     having = ledger.catalogue.sites_of(uses)
     return {
-        site: _refusal(ledger.catalogue.lacking(uses, site)) for site in sites if site not in having
+        site: _refusal(ledger, ledger.catalogue.lacking(uses, site), site)
+        for site in sites
+        if site not in having
     }
 
 
-def _refusal(uses: Iterable[DataUse]) -> Refusal:
-    labels = [use.label for use in uses]
+def _refusal(ledger: Ledger, uses: Iterable[DataUse], site: SiteName | None = None) -> Refusal:
+    labels = [use.label + _on_its_way(ledger, use, site) for use in uses]
     more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
     reason = Reason(code=ReasonCode.DATA, detail=", ".join(labels[:MOST_NAMED]) + more)
     return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+
+def _on_its_way(ledger: Ledger, use: DataUse, site: SiteName | None) -> str:
+    """How far a copy is that the site, or any, will find; "": none is being made.
+
+    The time that is left is as of the last that was heard of it.
+    """
+    of = ledger.catalogue.find(use.name, use.version)
+    for replica in () if of is None or of.owner != use.owner else of.replicas:
+        domain = ledger.catalogue.domains.get(replica.domain)
+        is_for_it = domain is not None and (site is None or site in domain.mounts)
+        if of is None or replica.copy is None or not is_for_it:
+            continue
+        copy, eta_s = replica.copy, replica.copy.eta_s(of.size_bytes)
+        if copy.phase is CopyPhase.FAILED:
+            return f" (its copy to {replica.domain} has failed, and is tried again)"
+        left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
+        done = 100 * min(1.0, copy.copied_bytes / of.size_bytes) if of.size_bytes else 0.0
+        return f" (being copied to {replica.domain}, {done:.0f} %{left})"
+    return ""

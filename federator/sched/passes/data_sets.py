@@ -24,6 +24,7 @@ from federator.model.dataset import (
 from federator.model.event import DataRecord, DataSetDropped, DataSetKept
 from federator.model.message import AnswerData, AnswerDataRefused, DataAsked
 from federator.model.workload import TenantName
+from federator.sched.passes.data_copies import copy_refusal, source_of, used_bytes, with_copy
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger
 
@@ -79,6 +80,9 @@ class _Changes:
             raise _Refused(DataRefusalCode.UNKNOWN, given)
         if not self._may_change(known.owner, known.tenant):
             raise _Refused(DataRefusalCode.DENIED, given)
+        if self._asked.verb is DataVerb.COPY:
+            self._copy(given, known)
+            return
         domains = {place.domain for place in given.at} or {r.domain for r in known.replicas}
         for domain in sorted(domains):
             if known.replica_in(domain) is None:
@@ -154,6 +158,25 @@ class _Changes:
         self._after[key] = replace(known, replicas=left) if left and given.at else None
         self._shrunk[key] = given
 
+    def _copy(self, given: DataGiven, known: DataSet) -> None:
+        catalogue = self._ledger.catalogue
+        for place in given.at:
+            if place.domain not in catalogue.domains:
+                raise _Refused(DataRefusalCode.NO_DOMAIN, given, place.domain)
+            before = known.replica_in(place.domain)
+            if before is not None and place.path not in ("", before.path):
+                detail = f"{place.domain}:{before.path}"
+                raise _Refused(DataRefusalCode.OTHER_CONTENT, given, detail)
+            if before is None or before.state is not ReplicaState.READY:
+                used = used_bytes(catalogue, place.domain)
+                refused = copy_refusal(known, place.domain, catalogue.domains, used)
+                if refused is not None:
+                    raise _Refused(refused[0], given, refused[1])
+            source = source_of(known, place.domain, catalogue.domains)
+            path = place.path or (source.path if source is not None else "")
+            known = with_copy(known, place.domain, path, self._asked.by, self._now_s)
+        self._put(known)
+
     def _read(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
         """Somebody has read replicas: they hold what they should, or are lost."""
         sound = self._asked.verb is DataVerb.SEAL
@@ -167,6 +190,7 @@ class _Changes:
                 state=ReplicaState.READY if sound else ReplicaState.LOST,
                 digest=given.digest or "" if sound else "",
                 sealed_at_s=self._now_s if sound else 0.0,
+                copy=None if sound else r.copy,
             )
             if r.domain in domains
             else r

@@ -25,6 +25,7 @@ from federator.model.message import (
     CancelAsked,
     Command,
     ControlAsked,
+    CopySeen,
     DataAsked,
     DrainAsked,
     Observation,
@@ -46,14 +47,17 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.control import cancel, control
+from federator.sched.passes.data_copies import take_copy
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
 from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
+from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
 from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
+from federator.sched.passes.shadow import without_orders
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.spoken import Spoken
@@ -98,7 +102,9 @@ class Federation:
     ) -> None:
         self.ledger = Ledger() if ledger is None else ledger
         self.ledger.catalogue.domains = rules.storage
-        self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
+        self.sites = {
+            name: SiteView(partitions=p, shadow=name in rules.shadow) for name, p in sites.items()
+        }
         self._policy = policy
         self.rules = rules
         self._pass_not_before_s = 0.0  # unless a site is ready
@@ -110,6 +116,7 @@ class Federation:
         )
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
         self._drains = Drains(self.sites, rules, self.ledger, self.rounds)
+        self._growth = Growth(self.sites, rules, self.ledger)
         self._site_events = SiteEvents(
             self.sites, self.ledger, self.rounds, self._holding, self._write_offs
         )
@@ -146,7 +153,7 @@ class Federation:
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
         self._deadlines.begin(turn)
         self._eligibility.begin_epoch(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
         """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
@@ -158,7 +165,7 @@ class Federation:
         for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
             gone = ids[first : first + FORGOTTEN_AT_ONCE]
             turn.record(Forgotten(at_s=now_s, ids=gone))
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def reconfigure(
         self,
@@ -187,8 +194,10 @@ class Federation:
         for name, view in views.items():
             kept = view is not None and view.partitions == sites[name]
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
+            self.sites[name].shadow = name in rules.shadow
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
+        self._growth.rules = rules
         self.ledger.catalogue.domains = rules.storage
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
@@ -196,7 +205,7 @@ class Federation:
         self.rounds.reconfigure(turn, policy, rules, gone)
         self._deadlines.begin(turn)
         self._carry_out_updates(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     # ---- the door ----
 
@@ -227,11 +236,12 @@ class Federation:
             self.rounds.conclude(turn)
         self._drains.settle(turn)
         self._write_offs.settle(turn)
+        self._growth.settle(turn)
         turn.evict_for_accepted()
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)
         self._holding.release_like(turn)
-        return turn.commands
+        return without_orders(turn.commands, self.rules.shadow)
 
     def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:
@@ -248,6 +258,8 @@ class Federation:
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
+            case CopySeen():
+                take_copy(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)

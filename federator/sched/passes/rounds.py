@@ -20,7 +20,9 @@ from federator.sched.passes.auction import Award, auction, bids_for
 from federator.sched.passes.availability import is_on_drained_nodes, sites_to_ask
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.data_copies import stage
 from federator.sched.passes.data_places import has_data
+from federator.sched.passes.elastic_sizes import largest_first
 from federator.sched.passes.eviction import budget_gpus, prices_of
 from federator.sched.passes.guest_rules import GuestRules
 from federator.sched.passes.held import Holding
@@ -196,6 +198,7 @@ class Rounds:
         assert self.last_pass is not None
         if not window:
             self._pass, self.last_pass.ended_s = None, turn.now_s
+            stage(turn, self._sites, self._rules.staging)
             claim_s, wish_s = self.memory.next_claim_s(turn.now_s), self._switch_waits.next_s()
             self._due_s = min(self._due_s, claim_s, wish_s)
             turn.commands.append(Wake(at_s=self._due_s))
@@ -284,6 +287,7 @@ class Rounds:
         """Record the best award that the tenant's limit admits; None when it admits none."""
         entry = self._ledger.entries[offers[0].id]
         pass_.remember(entry, self._sites, turn.now_s)
+        offers = largest_first(entry.workload, offers)
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}

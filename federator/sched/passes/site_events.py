@@ -73,8 +73,8 @@ class SiteEvents:
         self.fleet_gpus = 0
 
     def count_gpus(self) -> int:
-        """Add up the GPUs of all sites, as far as they have said."""
-        self.fleet_gpus = sum(view.gpus for view in self._sites.values())
+        """Add up the GPUs of all sites that may get work, as far as they have said."""
+        self.fleet_gpus = sum(view.gpus for view in self._sites.values() if not view.shadow)
         return self.fleet_gpus
 
     def take(self, turn: Transaction, seen: SiteUp | SiteDown | SiteSent | AttemptsShown) -> None:

@@ -36,6 +36,7 @@ class SiteView:
     """One site as it last was."""
 
     partitions: tuple[str, ...]
+    shadow: bool = False  # it is only watched
     up: bool = False
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down

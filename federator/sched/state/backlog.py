@@ -247,6 +247,10 @@ class Backlog:
     def lanes(self, row: int) -> list[Lane]:
         return list(self._lanes.get(row, {}).values())
 
+    def with_data(self) -> Iterator[Lane]:
+        """The lanes whose workloads name data sets."""
+        return (lane for lanes in self._lanes.values() for lane in lanes.values() if lane.data)
+
     def lane_of(self, workload: Workload) -> Lane | None:
         """The lane that a waiting workload is in."""
         lanes = self._lanes.get(self.tenancy.row(workload.tenant), {})

@@ -47,6 +47,7 @@ class Catalogue:
         self.sets: dict[str, dict[str, DataSet]] = {}
         self.usage: dict[str, dict[TenantName, DomainUse]] = {}
         self.owned: Counter[str] = Counter()
+        self._copying: set[tuple[str, str]] = set()  # data sets of which a copy is being made
         self._domains: Mapping[str, StorageDomain] = NOTHING
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
@@ -74,6 +75,17 @@ class Catalogue:
         if not versions:
             return None
         return versions.get(version) if version else next(reversed(versions.values()))
+
+    def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
+        """The replicas that are being made; those that were asked for first come first."""
+        found = [
+            (of, replica)
+            for name, version in self._copying
+            if (of := self.find(name, version)) is not None
+            for replica in of.replicas
+            if replica.copy is not None
+        ]
+        yield from sorted(found, key=lambda each: (_asked_at_s(each[1]), each[0].label))
 
     # ---- for jobs ----
 
@@ -145,6 +157,7 @@ class Catalogue:
             gone = versions.pop(event.version, None)
             if gone is not None:
                 self._count(gone, -1)
+                self._copying.discard((gone.name, gone.version))
             if not versions:
                 self.sets.pop(event.name, None)
         self._forget()
@@ -166,6 +179,8 @@ class Catalogue:
             self._count(before, -1)
         versions[of.version] = of
         self._count(of, 1)
+        is_copied = any(replica.copy is not None for replica in of.replicas)
+        (self._copying.add if is_copied else self._copying.discard)((of.name, of.version))
 
     def _count(self, of: DataSet, times: int) -> None:
         self.owned[of.owner] += times
@@ -187,6 +202,10 @@ class Catalogue:
     def restore(self, sets: Iterable[DataSet]) -> None:
         for of in sets:
             self._put(of)
+
+
+def _asked_at_s(replica: DataReplica) -> float:
+    return 0.0 if replica.copy is None else replica.copy.asked_at_s
 
 
 def with_replica(

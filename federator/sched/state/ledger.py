@@ -90,6 +90,7 @@ class Ledger:
         self.durations = LearnedDurations()
         self.tax = PreemptionTax()
         self._costs = EvictionCosts(self.entries, self.evictions, self.saves, self.tax)
+        self.elastic: dict[WorkloadId, None] = {}  # workloads of several sizes
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
@@ -168,6 +169,8 @@ class Ledger:
             self.by_state.add(workload.id, entry.state)
             self.counts.came(workload, entry.state)
             self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+            if workload.elastic is not None:
+                self.elastic[workload.id] = None
             if workload.array is not None:
                 tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                 tasks[workload.array.index] = workload.id
@@ -220,6 +223,7 @@ class Ledger:
             self.watches.add(id_)
             entry = self.entries.pop(id_)
             self.by_state.drop(id_, entry.state)
+            self.elastic.pop(id_, None)
             if entry.workload.array is not None:
                 gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
@@ -361,6 +365,8 @@ class Ledger:
         """
         workload = entry.workload
         self.entries[workload.id] = entry
+        if workload.elastic is not None:
+            self.elastic[workload.id] = None
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id

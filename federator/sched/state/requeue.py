@@ -24,7 +24,12 @@ _WITHOUT_NOTICE: Final = frozenset(
     }
 )  # of those too that were to leave, but were not told in time
 _BY_THE_SITE: Final = frozenset({WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.SITE_REQUEUED})
-_NOBODYS_FAULT: Final = (ReasonCode.REQUEUED, ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF)
+_NOBODYS_FAULT: Final = (
+    ReasonCode.REQUEUED,
+    ReasonCode.RESIZED,
+    ReasonCode.DRAINED,
+    ReasonCode.WRITTEN_OFF,
+)
 
 
 def left_unasked(entry: WorkloadRecord, event: Changed) -> None:

@@ -15,6 +15,21 @@ LEAST_GPUS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """Copies of data sets for jobs that wait.
+
+    Attributes:
+        auto: they are asked for without a user.
+        most_bytes: larger data sets are not copied so.
+        at_once: so many of them are under way at most.
+    """
+
+    auto: bool = False
+    most_bytes: int = 2**40
+    at_once: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Settings of the federation that decisions depend on.
 
@@ -39,7 +54,9 @@ class Rules:
         lending: whether work over quota that cannot be evicted waits for a forecast.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
+        shadow: sites where nothing is ever done; see ``passes.shadow``.
         storage: the domains in which data sets are kept, the preferred ones first.
+        staging: copies for jobs that wait.
     """
 
     launch_lease_s: float = 60.0
@@ -58,7 +75,9 @@ class Rules:
     forecast_ends: bool = False
     lending: Lending = Lending.OFF
     regions: Mapping[SiteName, str] = field(default_factory=dict)
+    shadow: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
+    staging: Staging = Staging()
 
     @property
     def evicts(self) -> bool:

@@ -42,8 +42,8 @@ all of it. What goes on in another attempt must be allowed to start again: ``--f
 ``--no-requeue`` are refused together.
 
 ``--fed-project`` is one for the whole workload, ``--fed-dataset`` the sum of its components', and
-``--fed-elastic`` is for a job of one component, whose number of nodes lies within it. They are
-carried and shown; nothing acts on them yet.
+``--fed-elastic`` is for a job of one component (``elastic_option``): its job asks for the least of
+its sizes. The project is carried and shown.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
 from federator.slurm.options.deadline_option import NO_DEADLINE, Deadline, deadline, earliest
 from federator.slurm.options.dependency_option import read_dependency
+from federator.slurm.options.elastic_option import elastic_of
 from federator.slurm.options.license_option import licenses
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
@@ -194,6 +195,9 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
     limits = [_time_limit_s(each) for each in given]
+    elastic = elastic_of(given, jobs, is_array=bool(indices))
+    if elastic is not None:
+        jobs = (replace(jobs[0], nodes=elastic.least),)
     return Interpreted(
         jobs=jobs,
         name=name,
@@ -211,7 +215,7 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
         datasets=datasets_of(components),
-        elastic=_elastic(given, jobs),
+        elastic=elastic,
         hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
         begin_at_s=max(map(_begin_at_s, given)),
         deadline=earliest(map(_deadline, given)),
@@ -344,25 +348,6 @@ def _project(given: Sequence[_Given]) -> str:
             f"--fed-project names {names[0]} and {names[1]}; a het job belongs to one project"
         )
     return names[0] if names else ""
-
-
-def _elastic(given: Sequence[_Given], jobs: Sequence[Job]) -> NodeRange | None:
-    texts = [each.text("fed-elastic") for each in given]
-    ranges = [own_values.elastic(text) for text in texts if text is not None]
-    if not ranges:
-        return None
-    if len(given) > 1:
-        raise InvalidRequest(
-            "--fed-elastic (or SBATCH_FED_ELASTIC) is for a job of one component, not a het job"
-        )
-    nodes = jobs[0].nodes
-    if nodes is None:
-        raise InvalidRequest("--fed-elastic needs a number of nodes; say it with --nodes")
-    if not ranges[0].least <= nodes <= ranges[0].most:
-        raise InvalidRequest(
-            f"--fed-elastic={ranges[0]} leaves out the {nodes} nodes asked for (--nodes)"
-        )
-    return ranges[0]
 
 
 # ---- sizing ----

@@ -26,7 +26,7 @@ SHOWN_BYTES: Final = 60  # of a refused value
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATASET: Final = re.compile(rf"({NAME})(?:@({VERSION}))?(?::r[ow])?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
-_RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+_RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})(?::([0-9]{1,18}))?")
 _MEMORY: Final = re.compile(r"([0-9]{1,18})([MGT])(I?B)?", re.IGNORECASE | re.ASCII)
 _MIB: Final = {"M": 1, "G": 2**10, "T": 2**20}
 
@@ -44,15 +44,16 @@ def parallel(text: str, option: str) -> int:
 
 
 def elastic(text: str) -> NodeRange:
-    """Read ``--fed-elastic``: on how many nodes a job can run, ``MIN-MAX``."""
+    """Read ``--fed-elastic``: on how many nodes a job can run, ``MIN-MAX[:STEP]``."""
     match = _RANGE.fullmatch(text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]) <= MAX_NODES:
+    least, most, step = map(int, match.groups("1")) if match is not None else (0, 0, 0)
+    if not 1 <= least <= most <= MAX_NODES or not 1 <= step <= MAX_NODES or (most - least) % step:
         expected = (
-            "must be MIN-MAX nodes, e.g. 2-8, with MIN of at least 1 and MAX of at most "
-            f"{MAX_NODES}"
+            "must be MIN-MAX or MIN-MAX:STEP nodes, e.g. 2-8 or 2-8:2, with MIN of at least 1, "
+            f"MAX of at most {MAX_NODES} and whole STEPs between them"
         )
         raise _refused("fed-elastic", text, expected)
-    return NodeRange(least=int(match[1]), most=int(match[2]))
+    return NodeRange(least=least, most=most, step=step)
 
 
 def datasets(text: str) -> tuple[str, ...]:

@@ -14,12 +14,15 @@ from federator.cli import data, data_questions, data_sets
 from federator.cli.data_file import size_bytes, size_shown
 from federator.errors import InvalidRequest, NotAllowed
 from federator.model.dataset import (
+    CopyPhase,
     DataClass,
+    DataCopy,
     DataGiven,
     DataPlace,
     DataReplica,
     DataSet,
     DataSharing,
+    ReplicaState,
 )
 from federator.model.workload import TenantName
 from federator.wire.client_protocol import Call, ErrorKind, ErrorReply
@@ -170,6 +173,61 @@ def test_usage_tells_how_full_a_domain_is(run: Run) -> None:
     assert asked == [DataSetsCall(only_domains=True)]
     assert "west   4.0 TiB  1         1.5 TiB 0       37.5  alpine,birch" in text
     assert "west: vision 1.5 TiB" in text
+
+
+# ---- copies ----
+
+
+def with_copy(copy: DataCopy | None) -> DataSet:
+    east = DataReplica(domain="east", path="v/i", state=ReplicaState.COPYING, copy=copy)
+    return msgspec.structs.replace(IMAGENET, size_bytes=400, replicas=(*IMAGENET.replicas, east))
+
+
+def test_a_copy_is_asked_for_and_what_is_said_is_whether_it_is_there(run: Run) -> None:
+    under_way = DataReply(sets=(with_copy(DataCopy(by="ada", asked_at_s=0.0)),))
+    asked, text = run(under_way, "copy", "imagenet@2", "--to", "east:copies/i")
+    place = DataPlace(domain="east", path="copies/i")
+    given = DataGiven(name="imagenet", version="2", at=(place,))
+    assert asked == [DataCall(verb="copy", sets=(given,))]
+    assert text == "imagenet@2 in east is being copied there\n"
+    _, text = run(DONE, "copy", "imagenet", "--to", "west")
+    assert text == "imagenet@2 in west is there already\n"
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (DataCopy(by="", asked_at_s=0.0), "copying, waits for its turn"),
+        (
+            DataCopy(
+                by="",
+                asked_at_s=0.0,
+                began_at_s=-20.0,
+                told_at_s=0.0,
+                phase=CopyPhase.COPYING,
+                copied_bytes=100,
+            ),
+            "copying, 25 % copied, about 60 s left",
+        ),
+        (
+            DataCopy(by="", asked_at_s=0.0, phase=CopyPhase.CHECKING),
+            "copying, its digest is computed",
+        ),
+        (
+            DataCopy(by="", asked_at_s=0.0, phase=CopyPhase.FAILED, tries=2, detail="no room"),
+            "copying, failed 2 times, is tried again: no room",
+        ),
+    ],
+)
+def test_show_tells_how_far_a_copy_is(run: Run, copy: DataCopy, words: str) -> None:
+    _, text = run(answer(with_copy(copy)), "show", "imagenet")
+    assert f"east:v/i {words}" in text
+
+
+def test_what_is_not_whole_yet_is_not_exported(run: Run) -> None:
+    _, text = run(answer(with_copy(DataCopy(by="", asked_at_s=0.0))), "export")
+    assert "west" in text
+    assert "east" not in text
 
 
 # ---- import ----

@@ -206,15 +206,19 @@ def test_a_held_workload_says_what_its_sites_said(run: Run) -> None:
     assert "or cancel, submit anew): alpine: Invalid qos specification" in shown
 
 
-def test_what_was_said_of_a_workload_is_told_and_that_nothing_acts_on_it(run: Run) -> None:
-    said = {"project": "p", "datasets": ("a/b", "c"), "elastic": NodeRange(least=2, most=8)}
-    assert "project p; data sets a/b, c; can run on 2-8 nodes (nothing acts on it yet)" in run(
-        reply(**said)
-    )
+def test_what_was_said_of_a_workload_is_told(run: Run) -> None:
+    said = {
+        "project": "p",
+        "datasets": ("a/b", "c"),
+        "elastic": NodeRange(least=2, most=8, step=2, asked=4),
+    }
+    shown = run(reply(**said))
+    assert "project p; data sets a/b, c" in shown
+    assert "can run on 2-8:2 nodes; asked for 4" in shown
     (job,) = json.loads(run(reply(**said), str(ID), "--json"))["jobs"]
     assert (job["project"], job["datasets"]) == ("p", ["a/b", "c"])
-    assert job["elastic"] == {"least": 2, "most": 8}
-    assert "nothing acts on it" not in run(reply())
+    assert job["elastic"] == {"least": 2, "most": 8, "step": 2, "asked": 4}
+    assert "Elastic" not in run(reply())
 
 
 def test_a_task_of_an_array_has_both_its_names(run: Run) -> None:

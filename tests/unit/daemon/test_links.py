@@ -25,6 +25,7 @@ from federator.model.message import (
 )
 from federator.model.site import Node, Snapshot
 from federator.model.site_message import CancelOrder, Report
+from federator.model.site_mode import SiteMode
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
@@ -482,6 +483,13 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
 def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
     with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
         check_hello(msgspec.structs.replace(HELLO, last_epoch=2), WELCOME)
+
+
+def test_an_agent_that_does_not_know_of_shadow_mode_is_not_served_in_it() -> None:
+    welcome = msgspec.structs.replace(WELCOME, mode=SiteMode.SHADOW)
+    with pytest.raises(SiteUnavailable, match=r"does not know sites\.NAME\.mode"):
+        check_hello(msgspec.structs.replace(HELLO, answers=("names",)), welcome)
+    check_hello(msgspec.structs.replace(HELLO, answers=("names", "shadow")), welcome)
 
 
 def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> None:

@@ -254,6 +254,25 @@ def test_a_site_stays_in_as_long_as_something_lives_there(tmp_path: Path) -> Non
         own.changes_to(load_config(path), f.federation.ledger)
 
 
+def test_a_site_where_something_lives_does_not_go_into_shadow_mode(tmp_path: Path) -> None:
+    f = Loopback({"alpine": rack("a", 1), "baker": rack("b", 1)})
+    f.submit(draft(gang(1, 8), tenant="nlp"))
+    f.run_for(1.0)
+    path = tmp_path / "federation.yaml"
+    path.write_text(CONFIG)
+    own = OwnConfig(load_config(path), ConfigFile(path))
+    path.write_text(CONFIG.replace("alpine: {", "alpine: {mode: shadow, "))
+    with pytest.raises(ConfigError, match=r"yaml:6: sites.alpine.mode: .*drain the site first"):
+        own.changes_to(load_config(path), f.federation.ledger)
+    path.write_text(CONFIG.replace("baker: {", "baker: {mode: shadow, "))
+    (change,) = own.changes_to(load_config(path), f.federation.ledger)
+    assert (change.key, change.before, change.after) == (
+        "sites.baker.mode",
+        '"enforced"',
+        '"shadow"',
+    )
+
+
 def test_only_the_channels_of_changed_sites_are_made_anew(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         before = dict(host.term._links.by_site)

@@ -354,11 +354,14 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     }
     assert imported <= {
         "contextlib",
+        "fcntl",
+        "hashlib",
         "json",
         "os",
         "pwd",
         "re",
         "select",
+        "shlex",
         "shutil",
         "signal",
         "stat",

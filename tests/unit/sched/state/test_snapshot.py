@@ -85,6 +85,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "durations",
         "tax",
         "promised",
+        "elastic",
         "claims",
         "planned",
         "drains",

@@ -500,7 +500,8 @@ def test_project_data_sets_and_elastic_sizes_are_read_as_said() -> None:
         "-N4-6 --fed-project=grant-42 --fed-dataset=imagenet/v2,wiki,wiki --fed-elastic=02-8"
     )
     assert (found.project, found.datasets) == ("grant-42", ("imagenet/v2", "wiki"))
-    assert found.elastic == NodeRange(least=2, most=8)
+    assert found.elastic == NodeRange(least=2, most=8, asked=4)
+    assert found.jobs[0].nodes == 2  # the least: what it cannot do without
     nothing = read("-N4")
     assert (nothing.project, nothing.datasets, nothing.elastic) == ("", (), None)
 
@@ -525,6 +526,17 @@ def test_a_het_job_names_no_more_data_sets_than_one_variable_holds() -> None:
         ("-N9-12 --fed-elastic=2-8", "leaves out the 9 nodes asked for"),
         ("-G 16 --fed-elastic=2-8", "needs a number of nodes; say it with --nodes"),
         ("-N1 : -N1 --fed-elastic=1-2", "is for a job of one component"),
+        ("-N2 --array=0-3 --fed-elastic=1-2", "is not for a job array"),
+        ("-N2 --fed-elastic=4-2", "must be MIN-MAX or MIN-MAX:STEP nodes"),
+        ("-N2 --fed-elastic=2-8:4", "whole STEPs between them"),
+        ("-N3 --fed-elastic=2-8:2", "--fed-elastic=2-8:2 leaves out the 3 nodes asked for"),
+        ("-N2 -n4 --fed-elastic=2-8", "and --ntasks contradict each other"),
+        ("-N2 -G4 --fed-elastic=2-8", "say --gpus-per-node"),
+        ("-N2 -w a,b --fed-elastic=1-2", "fewer nodes than the 2 of --nodelist"),
+        (
+            "-N2 --gpus-per-node=4 --fed-tp=4 --fed-pp=2 --fed-elastic=2-8",
+            "splits a replica of 4 x 2 GPUs",
+        ),
         ("-N1 --fed-project=a : -N1 --fed-project=b", "a het job belongs to one project"),
         ("-N1 --fed-project=", "must be a name of 1 to 64"),
         ("-N1 : -N1 --fed-dataset=..", "name at most 32 data sets"),

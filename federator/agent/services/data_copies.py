@@ -1,0 +1,55 @@
+"""Has copies of data sets to this site go on, as their owners, step by step as it is ordered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.dataset import CopyPhase
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
+
+AT_ONCE: Final = 2  # steps; each is short, and the copies go on beside them
+
+
+class CopyDriver(Protocol):
+    """The part of a ``SiteDriver`` that is needed here."""
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        """As ``SiteDriver.copy``."""
+        ...
+
+
+class DataCopies:
+    """Carries out the daemon's orders; nothing is kept here.
+
+    Args:
+        driver: this site's Slurm.
+        tell: sends an answer to the daemon.
+    """
+
+    def __init__(self, driver: CopyDriver, tell: Callable[[CopyStatus], None]) -> None:
+        self._driver = driver
+        self._tell = tell
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def step(self, order: CopyOrder) -> None:
+        """Take one step, and tell where the copy stands; nothing where that cannot be known."""
+        async with self._turn:
+            try:
+                phase, copied, detail = await self._driver.copy(order)
+            except SiteRefused as error:
+                phase, copied, detail = CopyPhase.FAILED, 0, str(error)
+            except SiteUnavailable:  # the daemon orders again
+                return
+        status = CopyStatus(
+            name=order.name,
+            version=order.version,
+            domain=order.domain,
+            digest=order.digest,
+            phase=phase,
+            copied_bytes=copied,
+            detail=detail[:300],
+        )
+        self._tell(status)

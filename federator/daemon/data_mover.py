@@ -1,0 +1,162 @@
+"""Orders the steps of copies of data sets from sites that mount the domain they go to.
+
+A copy needs many steps; each order is the whole of what its site must know, so that it does not
+matter which daemon or agent gave or took the one before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from federator.config import FederationConfig
+from federator.model.dataset import CopyPhase, DataReplica, DataSet, ReplicaState, StorageDomain
+from federator.model.message import CopySeen
+from federator.model.workload import SiteName
+from federator.sched.passes.data_copies import source_of
+from federator.sched.state.catalogue import Catalogue
+from federator.wire.agent_protocol import CopyOrder, CopyStatus
+
+STEP_S: Final = 3.0  # between two orders of one copy
+AT_ONCE: Final = 2  # copies to one domain
+FIRST_RETRY_S: Final = 10.0  # after a failure; twice as long after each further one
+LAST_RETRY_S: Final = 600.0
+_Key = tuple[str, str, str]  # name, version, domain
+
+log = structlog.get_logger()
+
+
+class DataMover:
+    """Makes the orders as they come due.
+
+    Args:
+        config: storage domains, and where users log in at sites.
+        catalogue: the copies that are to be made.
+        able: whether a site is connected whose agent copies.
+    """
+
+    def __init__(
+        self, config: FederationConfig, catalogue: Catalogue, able: Callable[[SiteName], bool]
+    ) -> None:
+        self.config = config
+        self._catalogue = catalogue
+        self._able = able
+        self._next_s = 0.0
+        self._ordered: dict[_Key, tuple[SiteName, CopyOrder]] = {}  # the last of each
+
+    def due(self, now_s: float) -> Iterator[tuple[SiteName, CopyOrder]]:
+        """Yield the orders of now, each with the site that is to carry it out."""
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + STEP_S
+        busy = Counter[str]()
+        wanted: set[_Key] = set()
+        for of, replica in self._catalogue.copies():
+            key = of.name, of.version, replica.domain
+            wanted.add(key)
+            if busy[replica.domain] >= AT_ONCE or now_s < _not_before_s(replica):
+                continue
+            found = self._order(of, replica)
+            if found is not None:
+                busy[replica.domain] += 1
+                self._ordered[key] = found
+                yield found
+        yield from self._drops(wanted)
+
+    def next_s(self) -> float:
+        """Unix time at which ``due`` is to be asked again; 0: there is nothing to be done."""
+        has_work = bool(self._ordered) or next(self._catalogue.copies(), None) is not None
+        return self._next_s if has_work else 0.0
+
+    def taken(self, answer: CopyStatus) -> CopySeen | None:
+        """Take an answer in; return what the core is to know of it."""
+        key = answer.name, answer.version, answer.domain
+        if answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
+            self._ordered.pop(key, None)
+        if answer.phase in (CopyPhase.DONE, CopyPhase.FAILED):
+            event = "data_copied" if answer.phase is CopyPhase.DONE else "data_not_copied"
+            label = f"{answer.name}@{answer.version}"
+            log.info(event, data=label, domain=answer.domain, detail=answer.detail)
+        if answer.phase in (CopyPhase.NONE, CopyPhase.DROPPED):
+            return None
+        return CopySeen(
+            name=answer.name,
+            version=answer.version,
+            domain=answer.domain,
+            digest=answer.digest,
+            phase=answer.phase,
+            copied_bytes=answer.copied_bytes,
+            detail=answer.detail,
+        )
+
+    def _drops(self, wanted: set[_Key]) -> Iterator[tuple[SiteName, CopyOrder]]:
+        """What was begun and is not wanted any more: it is to go, until its site says it has."""
+        for key, (site, order) in list(self._ordered.items()):
+            if key in wanted:
+                continue
+            of = self._catalogue.find(*key[:2])
+            replica = None if of is None else of.replica_in(key[2])
+            if replica is not None and replica.state is ReplicaState.READY:
+                del self._ordered[key]
+            elif self._able(site):
+                yield site, _dropping(order)
+
+    def _order(self, of: DataSet, replica: DataReplica) -> tuple[SiteName, CopyOrder] | None:
+        domains = self._catalogue.domains
+        there = domains.get(replica.domain)
+        source = source_of(of, replica.domain, domains)
+        if there is None or source is None:
+            return None
+        before = self._ordered.get((of.name, of.version, replica.domain))
+        last = before[0] if before is not None else None  # has what was copied so far
+        able = [site for site in there.mounts if self._able(site)]
+        for site in sorted(able, key=lambda site: site != last):
+            tries = 0 if replica.copy is None else replica.copy.tries
+            found = self._way(site, domains[source.domain], tries)
+            if found is not None:
+                host, root = found
+                order = CopyOrder(
+                    name=of.name,
+                    version=of.version,
+                    domain=replica.domain,
+                    user=of.owner,
+                    host=host,
+                    source=f"{root}/{source.path}",
+                    root=there.mounts[site],
+                    path=replica.path,
+                    digest=of.digest,
+                    size_bytes=of.size_bytes,
+                    keep_free_bytes=there.keep_free_bytes,
+                    kib_per_s=there.copy_kib_per_s,
+                    replace=replica.state is ReplicaState.LOST,
+                )
+                return site, order
+        return None
+
+    def _way(self, site: SiteName, source: StorageDomain, tries: int) -> tuple[str, str] | None:
+        """Host and root of a source as a site reaches it; "": it mounts the source itself."""
+        if site in source.mounts:
+            return "", source.mounts[site]
+        sites = self.config.sites
+        hosts = [
+            (sites[name].login, root)
+            for name, root in source.mounts.items()
+            if name in sites and sites[name].login
+        ]
+        return hosts[tries % len(hosts)] if hosts else None
+
+
+def _not_before_s(replica: DataReplica) -> float:
+    """Unix time before which a copy that has failed is not tried again."""
+    copy = replica.copy
+    if copy is None or copy.phase is not CopyPhase.FAILED:
+        return 0.0
+    return copy.told_at_s + min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(copy.tries - 1, 16))
+
+
+def _dropping(order: CopyOrder) -> CopyOrder:
+    return replace(order, drop=True)

@@ -1,0 +1,162 @@
+"""Resizes elastic jobs that run: larger while GPUs are idle, back when somebody waits for them.
+
+A job is resized as it is requeued: it saves within the grace, leaves, and its next attempt starts
+at the size that ``elastic_sizes`` allows then. It takes nothing of the eviction budget.
+
+* *Larger*: nobody waits, nothing starts or leaves at its site, whole nodes of its kind are idle
+  there, its cooldown is over, and it pays (``scaling``). One that did not come back larger is not
+  tried again from that size.
+* *Back to what it asked for*: it has more nodes than that, and with its surplus a waiting workload
+  that its site has refused for want of room could start. Nobody else is evicted for want of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from math import inf
+from typing import Final
+
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.message import Wake
+from federator.model.reason import Reason, ReasonCode
+from federator.model.sizes import asked_nodes, larger_sizes
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.continuation import is_near_its_limit, limit_at_s
+from federator.sched.passes.elastic_sizes import is_covered, nodes_of
+from federator.sched.passes.save_slots import saves_left
+from federator.sched.passes.scaling import pays
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+from federator.sched.state.save_times import family_of
+
+LOOKS_EVERY_S: Final = 10.0
+MOST_WAITING: Final = 1_000  # workloads that are looked at for one that a surplus would let start
+RESIZED: Final = ReasonCode.RESIZED
+_UNDER_WAY: Final = (
+    WorkloadState.AWARDED,
+    WorkloadState.LAUNCHING,
+    WorkloadState.PREEMPTING,
+    WorkloadState.CANCELLING,
+)
+
+
+class Growth:
+    """Resizes elastic jobs. What it remembers is volatile, and spares vain tries only.
+
+    Args:
+        sites: as they last were.
+        rules: see ``Rules``.
+        ledger: the queue.
+    """
+
+    def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger) -> None:
+        self._sites = sites
+        self.rules = rules
+        self._ledger = ledger
+        self._next_look_s = 0.0
+        self._grown_from: dict[WorkloadId, int] = {}  # at its last try, so many nodes
+
+    def settle(self, turn: Transaction) -> None:
+        """Tell whoever is to be resized now, and see to the next look."""
+        if not self._ledger.elastic or turn.now_s < self._next_look_s:
+            return
+        entries = self._ledger.entries
+        running = [
+            entry
+            for id_ in self._ledger.elastic
+            if (entry := entries[id_]).state is WorkloadState.RUNNING
+            and entry.workload.preemptible
+            and entry.promised_to is None
+            and self._sites[entry.site].ready
+        ]
+        self._next_look_s = turn.now_s + LOOKS_EVERY_S
+        if not running:
+            return
+        turn.commands.append(Wake(at_s=self._next_look_s))
+        busy = {entry.site for entry in self._ledger.in_state(*_UNDER_WAY)}
+        for entry in running:
+            if entry.site not in busy and self._is_resized(turn, entry):
+                busy.add(entry.site)
+
+    def _is_resized(self, turn: Transaction, entry: WorkloadRecord) -> bool:
+        if saves_left(self._ledger, self.rules, entry.site) < 1:
+            return False
+        if is_near_its_limit(entry, self.rules, turn.now_s):
+            return False
+        nodes = nodes_of(entry.plan)
+        target = asked_nodes(entry.workload) if self._is_wanted(entry, nodes) else 0
+        if not target and not len(self._ledger.backlog):
+            target = self._larger(entry, nodes, turn.now_s)
+            if target:
+                self._grown_from[entry.workload.id] = nodes
+        if not target:
+            return False
+        reason = Reason(code=RESIZED, needed=target, free=nodes, unit="nodes")
+        return turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=reason)
+
+    # ---- back ----
+
+    def _is_wanted(self, entry: WorkloadRecord, nodes: int) -> bool:
+        """Tell whether somebody who waits could start with what it has beyond what it asked for."""
+        surplus = nodes - asked_nodes(entry.workload)
+        if surplus <= 0 or not len(self._ledger.backlog):
+            return False
+        gpus = surplus * entry.workload.jobs[0].gpus_per_node + self._idle_gpus(entry)
+        waiting = islice(self._ledger.in_state(WorkloadState.PENDING), MOST_WAITING)
+        return any(
+            _waits_for_room(w, entry.site) and w.workload.total_gpus <= gpus for w in waiting
+        )
+
+    def _idle_gpus(self, entry: WorkloadRecord) -> int:
+        rows = self._sites[entry.site].summary
+        return sum(row.gpus - row.gpus_alloc - row.gpus_out for row in rows)
+
+    # ---- larger ----
+
+    def _larger(self, entry: WorkloadRecord, nodes: int, now_s: float) -> int:
+        """The nodes that it could have instead; 0: it stays as it is."""
+        id_, ledger = entry.workload.id, self._ledger
+        if ledger.claims or ledger.drains or now_s < entry.started_at_s + self.rules.cooldown_s:
+            return 0
+        if self._grown_from.get(id_) == nodes:
+            return 0
+        idle = self._idle_nodes(entry)
+        within = entry.award is not None and entry.award.within_quota
+        for size in larger_sizes(entry.workload):
+            more = size - nodes
+            if 0 < more <= idle and is_covered(
+                entry.workload, more, ledger.holdings, within=within
+            ):
+                left_s, lost_s = self._left_s(entry, now_s), self._lost_s(entry, now_s)
+                return size if pays(nodes, size, left_s, lost_s) else 0
+        return 0
+
+    def _idle_nodes(self, entry: WorkloadRecord) -> int:
+        """Whole idle nodes of its partition with GPUs of its types, as its site last told."""
+        (plan,) = entry.plan
+        types = set(plan.gpu_types)
+        return sum(
+            row.nodes_idle
+            for row in self._sites[entry.site].summary
+            if row.partition == plan.partition and (not types or row.gpu_type in types)
+        )
+
+    def _left_s(self, entry: WorkloadRecord, now_s: float) -> float:
+        """For so long it is expected to run on: as its like did, or until its limit."""
+        found = self._ledger.durations.remaining(entry, now_s)
+        return found.expected_s if found is not None else max(0.0, limit_at_s(entry) - now_s)
+
+    def _lost_s(self, entry: WorkloadRecord, now_s: float) -> float:
+        """Its unsaved work: none of a family that is known to save in time, else all since then."""
+        known_s = self._ledger.saves.p95_s(family_of(entry.workload))
+        saves = known_s is not None and known_s < inf and known_s <= self.rules.grace_s
+        return 0.0 if saves else now_s - entry.started_at_s
+
+
+def _waits_for_room(entry: WorkloadRecord, site: SiteName) -> bool:
+    refusal = entry.refusals.get(site)
+    reasons: Iterator[Reason] = iter(refusal.reasons if refusal is not None else ())
+    return any(reason.code is ReasonCode.RESOURCES for reason in reasons)

@@ -1,0 +1,304 @@
+"""Copies a data set to this site, as its owner, in steps that survive everybody's death; a part of
+the helper.
+
+``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
+stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
+
+Each call takes one step: it starts a worker if none is at work, and tells how far that has come.
+The worker is a process of its own, which holds a lock as long as it or its rsync lives. What is
+copied lies in a hidden folder beside the place where it belongs, and is put there whole, by one
+rename, once its digest has proved right. So a worker that is killed is followed by another one,
+which goes on with what is there.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from typing import Any
+
+RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
+ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
+MOST_FDS = 256  # that the helper may have open
+STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])?\Z")
+PORT = re.compile(r"[0-9]{0,5}\Z")
+NO_STEP = '{"error": "the storage domain does not answer", "exit_status": 124}'
+COPY_WORDS = ("host", "port", "source", "root", "path", "digest")
+COPY_NUMBERS = ("size_bytes", "keep_free_bytes", "kib_per_s")
+
+
+class CopyFailed(Exception):
+    """The copy cannot be made now; the words are for people."""
+
+
+def order_mistake(order: "Any") -> str:
+    """The reason why an order cannot be; "" when it can."""
+    kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
+    kinds.update(replace=bool, drop=bool)
+    if set(order) != set(kinds):
+        return "the order has other fields"
+    for name, kind in kinds.items():
+        if type(order[name]) is not kind or (kind is str and "\0" in order[name]):
+            return name + " is not what it must be"
+    if not HOST.match(order["host"]) or not PORT.match(order["port"]):
+        return "host or port is malformed"
+    if not os.path.isabs(order["source"]) or not os.path.isabs(order["root"]):
+        return "source and root must be absolute"
+    return "" if all(order[name] >= 0 for name in COPY_NUMBERS) else "a number is negative"
+
+
+def step_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
+    """Take a step, and put where the copy stands into JSON, or why the order is refused."""
+    order: Any = request.get("order")
+    sound = isinstance(order, dict) and set(request) == {"op", "order"}
+    wrong = order_mistake(order) if sound else "expected exactly: op, order"
+    if wrong:
+        return json.dumps({"error": wrong, "exit_status": 64})
+    os.environ["HOME"] = user["HOME"]
+    try:
+        return json.dumps(copy_step(order))
+    except CopyFailed as failed:
+        return json.dumps({"phase": "failed", "bytes": 0, "detail": str(failed)})
+    except OSError as error:
+        words = "{}: {}".format(error.strerror, error.filename or order["path"])
+        return json.dumps({"phase": "failed", "bytes": 0, "detail": words})
+
+
+def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
+    """Have the copy go on, or drop it; tell where it stands.
+
+    Args:
+        order: ``host`` "": the source is on this host; ``replace``: what is at the path is known to
+            be damaged, and gives way; ``drop``: what is half copied goes.
+    """
+    here = copy_folder(order)
+    if here is None:
+        return {"phase": "dropped", "bytes": 0, "detail": ""}
+    os.fchdir(here)
+    with open("asked", "wb"):
+        pass
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if order["drop"]:
+            os.unlink("asked")  # the worker ends, and a later step finds the lock free
+        return read_news()
+    news = read_news()
+    if order["drop"] or news["phase"] == "done":
+        shutil.rmtree("../" + copy_name(order), ignore_errors=True)
+        return news if news["phase"] == "done" else {"phase": "dropped", "bytes": 0, "detail": ""}
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("news")
+    if news["phase"] == "failed":  # told once; the next step begins again
+        return news
+    tell_news("copying")
+    os.set_inheritable(lock, True)
+    if os.fork() == 0:
+        work_apart(order, lock)
+    return read_news()
+
+
+def copy_name(order: "dict[str, Any]") -> str:
+    """The hidden folder; of another content another one."""
+    words = "\0".join((os.uname().nodename, order["path"], order["digest"]))
+    return ".fed-copy-" + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def copy_folder(order: "dict[str, Any]") -> "int | None":
+    """Open the hidden folder, made where it is not there; None: it is to be dropped, and is not.
+
+    Below the root no link is followed: whoever may write there could else lead the copy anywhere.
+    """
+    parts = order["path"].encode("utf-8", "surrogateescape").split(b"/")
+    if any(part in (b"", b".", b"..") for part in parts):
+        raise CopyFailed("its path has an empty part, . or ..")
+    try:
+        at = os.open(order["root"], os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise CopyFailed("its storage domain is not mounted on this host") from error
+    for part in [*parts[:-1], copy_name(order).encode()]:
+        try:
+            below = os.open(part, STEP_INTO, dir_fd=at)
+        except FileNotFoundError:
+            if order["drop"]:
+                return None
+            last = part.startswith(b".fed-copy-")
+            os.mkdir(part, 0o700 if last else 0o755, dir_fd=at)
+            below = os.open(part, STEP_INTO, dir_fd=at)
+        os.close(at)
+        at = below
+    if os.fstat(at).st_uid != os.getuid():
+        raise CopyFailed("the folder of its copy is another user's")
+    return at
+
+
+def read_news() -> "dict[str, Any]":
+    with contextlib.suppress(OSError, ValueError), open("news", encoding="utf-8") as file:
+        news = json.load(file)
+        return {"phase": "copying", "bytes": 0, "detail": "", **news}
+    return {"phase": "none", "bytes": 0, "detail": ""}
+
+
+def tell_news(phase: str, copied: int = 0, detail: str = "") -> None:
+    """Write for those who ask, in one step."""
+    with open("news.new", "w", encoding="utf-8") as file:
+        json.dump({"phase": phase, "bytes": copied, "detail": detail[:300]}, file)
+    os.rename("news.new", "news")
+
+
+def work_apart(order: "dict[str, Any]", lock: int) -> None:
+    """Be the worker: a session of its own, with the lock and nothing else of the helper's."""
+    try:
+        os.setsid()
+        os.nice(10)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(nowhere, fd)
+        os.closerange(3, lock)
+        os.closerange(lock + 1, MOST_FDS)
+        signal.alarm(0)
+        try:
+            copied = make_copy(order, lock)
+            tell_news("done", copied)
+        except CopyFailed as failed:
+            tell_news("failed", 0, str(failed))
+        except OSError as error:
+            tell_news("failed", 0, "{}: {}".format(error.strerror, error.filename or "a file"))
+    finally:
+        os._exit(0)
+
+
+def make_copy(order: "dict[str, Any]", lock: int) -> int:
+    """Copy, prove, publish; return its bytes."""
+    place = os.path.join(b"..", order["path"].encode("utf-8", "surrogateescape").split(b"/")[-1])
+    if os.path.lexists(place):  # an earlier worker may have put it there
+        tell_news("checking", 0)
+        digest, size = digest_of_tree(place)
+        if digest == order["digest"]:
+            return size
+        if not order["replace"]:
+            raise CopyFailed("something else is at its place: " + order["path"])
+    fetch(order, lock)
+    fresh = os.path.join(b"in", order["source"].encode("utf-8", "surrogateescape").split(b"/")[-1])
+    tell_news("checking", order["size_bytes"])
+    digest, size = digest_of_tree(fresh)
+    if digest != order["digest"]:
+        shutil.rmtree("in")
+        raise CopyFailed("what came has another digest, " + digest)
+    os.sync()
+    if order["replace"] and os.path.lexists(place):
+        shutil.rmtree("old", ignore_errors=True)
+        os.mkdir("old")
+        os.rename(place, b"old/it")
+    if os.path.isdir(fresh):
+        os.rename(fresh, place)  # over no folder but an empty one
+    else:
+        os.link(fresh, place)  # over nothing
+    shutil.rmtree("old", ignore_errors=True)
+    return size
+
+
+def fetch(order: "dict[str, Any]", lock: int) -> None:
+    """Run rsync to its end; it goes on with what an earlier one has left."""
+    os.makedirs("in", exist_ok=True)
+    have = sum(os.lstat(os.path.join(b"in", name)).st_size for name in files_of_tree(b"in"))
+    check_room(order, max(0, order["size_bytes"] - have))
+    shell = [SSH, "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
+    shell += ["-p", order["port"]] if order["port"] else []
+    source = order["source"] if not order["host"] else order["host"] + ":" + order["source"]
+    argv = [RSYNC, "-rtps", "--inplace", "--delete", "--chmod=u+rw,Du+x"]
+    argv += ["--info=progress2", "--outbuf=N", f"--timeout={SILENT_S}"]
+    argv += ["--rsh=" + " ".join(map(shlex.quote, shell))] if order["host"] else []
+    argv += ["--bwlimit=" + str(order["kib_per_s"])] if order["kib_per_s"] else []
+    variables = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": os.path.expanduser("~")}
+    words = [word.encode("utf-8", "surrogateescape") for word in [*argv, "--", source, "in/"]]
+    with open("said", "wb") as said:
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=said, pass_fds=(lock,), env=variables
+        )
+    try:
+        watch(process, order)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.wait() != 0:
+        with open("said", "rb") as said:
+            words_said = said.read().decode("utf-8", "replace").strip().replace("\n", "; ")
+        raise CopyFailed(f"rsync ended with {process.returncode}: {words_said[-200:]}")
+
+
+def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
+    """Pass on how far rsync is; stop it where there is no room, or nobody asks any more."""
+    assert process.stdout is not None
+    copied, news_at_s, line = 0, 0.0, b""
+    while True:
+        if select.select([process.stdout], [], [], NEWS_S)[0]:
+            part = os.read(process.stdout.fileno(), 65536)
+            if not part:
+                return
+            line = (line + part)[-256:]
+            for word in line.replace(b"\r", b"\n").split(b"\n")[:-1]:
+                first = word.split()[:1]
+                if first and first[0].replace(b",", b"").isdigit():
+                    copied = int(first[0].replace(b",", b""))
+        if time.time() - news_at_s < NEWS_S:
+            continue
+        news_at_s = time.time()
+        tell_news("copying", copied)
+        check_room(order, 0)
+        with contextlib.suppress(FileNotFoundError):
+            if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
+                continue
+        raise CopyFailed("nobody asks for it any more")
+
+
+def check_room(order: "dict[str, Any]", needed: int) -> None:
+    """Refuse what would leave less free than is to be kept."""
+    room = os.statvfs(".")
+    if room.f_bavail * room.f_frsize < order["keep_free_bytes"] + needed:
+        raise CopyFailed("no room: it would leave less free than storage.NAME.keep_free_gib")
+
+
+def digest_of_tree(path: bytes) -> "tuple[str, int]":
+    """The ``sha256tree`` of a file or folder, and its bytes; see docs/data.md."""
+    whole, size = hashlib.sha256(), 0
+    for below in files_of_tree(path):
+        name = os.path.join(path, below) if below else path
+        one, read = hashlib.sha256(), 0
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise CopyFailed("it holds what is neither a file nor a folder")
+            part = file.read(1 << 20)
+            while part:
+                one.update(part)
+                read += len(part)
+                part = file.read(1 << 20)
+        whole.update(b"%s %d %s\0" % (one.hexdigest().encode(), read, below))
+        size += read
+    return "sha256tree:" + whole.hexdigest(), size
+
+
+def files_of_tree(root: bytes, below: bytes = b"") -> "list[bytes]":
+    """The paths of all files, in their byte order; b"" where the root is a file itself."""
+    if not below and not stat.S_ISDIR(os.lstat(root).st_mode):
+        return [b""]
+    found = []
+    with os.scandir(os.path.join(root, below) if below else root) as entries:
+        kinds = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+    for name, is_folder in sorted(kinds, key=lambda kind: kind[0] + b"/" * kind[1]):
+        path = os.path.join(below, name)
+        found += files_of_tree(root, path) if is_folder else [path]
+    return found
