@@ -102,9 +102,9 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
         return news if news["phase"] == "done" else {"phase": "dropped", "bytes": 0, "detail": ""}
     with contextlib.suppress(FileNotFoundError):
         os.unlink("news")
-    if news["phase"] == "failed":  # told once; the next step begins again
+    if news["phase"] == "failed":  # said once; the next step begins again
         return news
-    tell_news("copying")
+    note_news("copying")
     os.set_inheritable(lock, True)
     if os.fork() == 0:
         work_apart(order, lock)
@@ -161,7 +161,7 @@ def read_news() -> "dict[str, Any]":
     return {"phase": "none", "bytes": 0, "detail": ""}
 
 
-def tell_news(phase: str, copied: int = 0, detail: str = "") -> None:
+def note_news(phase: str, copied: int = 0, detail: str = "") -> None:
     """Write for those who ask, in one step."""
     with open("news.new", "w", encoding="utf-8") as file:
         json.dump({"phase": phase, "bytes": copied, "detail": detail[:300]}, file)
@@ -181,13 +181,13 @@ def work_apart(order: "dict[str, Any]", lock: int) -> None:
         signal.alarm(0)
         try:
             copied = make_copy(order, lock)
-            tell_news("done", copied)
+            note_news("done", copied)
         except CopyFailed as failed:
-            tell_news("failed", 0, str(failed))
+            note_news("failed", 0, str(failed))
         except OSError as error:
-            tell_news("failed", 0, "{}: {}".format(error.strerror, error.filename or "a file"))
+            note_news("failed", 0, "{}: {}".format(error.strerror, error.filename or "a file"))
         except Exception as error:  # a worker without a word would be started for ever
-            tell_news("failed", 0, repr(error))
+            note_news("failed", 0, repr(error))
     finally:
         os._exit(0)
 
@@ -197,7 +197,7 @@ def make_copy(order: "dict[str, Any]", lock: int) -> int:
     place = os.path.join(b"..", order["path"].encode("utf-8", "surrogateescape").split(b"/")[-1])
     aside = copy_name(order).replace(".fed-copy-", "../.fed-old-").encode()
     if os.path.lexists(place):  # an earlier worker may have put it there
-        tell_news("checking", 0)
+        note_news("checking", 0)
         digest, size = digest_of_tree(place)
         if digest == order["digest"]:
             remove_tree(aside)
@@ -206,7 +206,7 @@ def make_copy(order: "dict[str, Any]", lock: int) -> int:
             raise CopyFailed("something else is at its place: " + order["path"])
     fetch(order, lock)
     fresh = os.path.join(b"in", order["source"].encode("utf-8", "surrogateescape").split(b"/")[-1])
-    tell_news("checking", order["size_bytes"])
+    note_news("checking", order["size_bytes"])
     digest, size = digest_of_tree(fresh)
     if digest != order["digest"]:
         shutil.rmtree("in")
@@ -280,7 +280,7 @@ def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
         if time.time() - news_at_s < NEWS_S:
             continue
         news_at_s = time.time()
-        tell_news("copying", copied)
+        note_news("copying", copied)
         check_room(order, 0)
         with contextlib.suppress(FileNotFoundError):
             if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
