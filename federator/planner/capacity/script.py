@@ -51,7 +51,7 @@ empty() {{ # a node, and why: drains it, and waits until no job is left there
         *) echo "$1 is drained for another reason: $(reason "$1")" >&2; exit 1 ;;
     esac
     scontrol update "NodeName=$1" State=DRAIN "Reason=$2"
-    while [ -n "$(squeue -h -w "$1" -o %i)" ]; do sleep 30; done
+    until jobs=$(squeue -h -w "$1" -o %i) && [ -z "$jobs" ]; do sleep 30; done
 }}
 open_again() {{ # a node, unless it was drained for another reason meanwhile
     if [ -z "$apply" ]; then echo "scontrol update NodeName=$1 State=RESUME"; return 0; fi

@@ -30,11 +30,21 @@ case "$*" in
 esac
 """
 
+SQUEUE = """#!/bin/sh
+if [ -e "$FAKE/unreachable" ]; then
+    mv "$FAKE/unreachable" "$FAKE/busy"
+    echo "slurm_load_jobs error: Unable to contact slurm controller" >&2
+    exit 1
+fi
+echo squeue >> "$FAKE/polls"
+if [ -e "$FAKE/busy" ]; then rm "$FAKE/busy"; echo 17; fi
+"""
+
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> Path:
     """A folder of programs, and of what they were asked."""
-    for name, text in (("scontrol", SCONTROL), ("squeue", "#!/bin/sh\n")):
+    for name, text in (("scontrol", SCONTROL), ("squeue", SQUEUE), ("sleep", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "nodes").write_text("r1-0")
@@ -114,6 +124,13 @@ def test_a_node_that_is_drained_for_another_reason_is_left_alone(slurm: Path) ->
 def test_an_old_reason_of_a_node_that_is_back_stops_nothing(slurm: Path) -> None:
     (slurm / "node-r1-2").write_text("NodeName=r1-2 State=IDLE Reason=bad fan [root@2026]\n")
     assert run(script(), slurm, "--apply", "2").returncode == 0
+
+
+def test_a_node_whose_jobs_squeue_cannot_list_is_not_taken_as_empty(slurm: Path) -> None:
+    (slurm / "unreachable").touch()
+    assert run(script(), slurm, "--apply", "2").returncode == 0
+    polls = (slurm / "polls").read_text().splitlines()
+    assert len(polls) == 2  # after the failure: one that shows a job, and one that shows none
 
 
 def test_a_site_s_own_name_of_a_partition_is_written(slurm: Path) -> None:
