@@ -37,27 +37,34 @@ as_planned() {{ # a partition, and its nodes when the plan was made
         exit 1
     fi
 }}
-reason() {{ # why a node is out of service; a node that is back may keep an old reason
-    scontrol -o show node "$1" | grep -E ' State=[^ ]*(DRAIN|DOWN|FAIL)' |
-        sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p'
+look() {{ # at a node: its state, and why it is out of service; one that is back may keep a reason
+    shown=$(scontrol -o show node "$1") || {{ echo "scontrol does not show node $1" >&2; exit 1; }}
+    state=$(printf '%s\\n' "$shown" | sed -n 's/ Reason=.*//; s/.* State=\\([^ ]*\\).*/\\1/p')
+    why=
+    case $state in *DRAIN*|*DOWN*|*FAIL*)
+        why=$(printf '%s\\n' "$shown" | sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p') ;;
+    esac
 }}
 empty() {{ # a node, and why: drains it, and waits until no job is left there
     if [ -z "$apply" ]; then
         echo "scontrol update NodeName=$1 State=DRAIN Reason='$2', and wait for its jobs"
         return 0
     fi
-    case $(reason "$1") in
+    look "$1"
+    case $why in
         ''|"capacity plan: "*) ;;
-        *) echo "$1 is drained for another reason: $(reason "$1")" >&2; exit 1 ;;
+        *) echo "$1 is drained for another reason: $why" >&2; exit 1 ;;
     esac
     scontrol update "NodeName=$1" State=DRAIN "Reason=$2"
     until jobs=$(squeue -h -w "$1" -o %i) && [ -z "$jobs" ]; do sleep 30; done
 }}
-open_again() {{ # a node, unless it was drained for another reason meanwhile
+open_again() {{ # a node, unless it failed or was drained for another reason meanwhile
     if [ -z "$apply" ]; then echo "scontrol update NodeName=$1 State=RESUME"; return 0; fi
-    case $(reason "$1") in
-        "capacity plan: "*) scontrol update "NodeName=$1" State=RESUME ;;
-        *) echo "$1 stays drained: $(reason "$1")" >&2 ;;
+    look "$1"
+    case $state:$why in
+        *DOWN*:*|*FAIL*:*) echo "$1 is not resumed, its state is $state: $why" >&2 ;;
+        *:"capacity plan: "*) scontrol update "NodeName=$1" State=RESUME ;;
+        *) echo "$1 stays drained: $why" >&2 ;;
     esac
 }}
 """

@@ -17,6 +17,7 @@ SCONTROL = """#!/bin/sh
 case "$*" in
     "-o show partition "*) echo "PartitionName=x Nodes=$(cat "$FAKE/nodes") State=UP" ;;
     "show hostnames "*) echo "$3" | tr ',' '\\n' ;;
+    "-o show node gone") exit 1 ;;
     "-o show node "*) cat "$FAKE/node-$4" 2>/dev/null || echo "NodeName=$4 State=IDLE" ;;
     *)
         echo "$*" >> "$FAKE/asked"
@@ -24,7 +25,7 @@ case "$*" in
             case $word in NodeName=*) node=${word#*=} ;; Reason=*) why=${word#*=} ;; esac
         done
         case "$*" in *State=DRAIN*)
-            echo "NodeName=$node State=DRAIN Reason=$why [root@2026-11-01T00:00:00]" \\
+            echo "NodeName=$node State=${DRAINED:-IDLE+DRAIN} Reason=$why [root@2026]" \\
                 > "$FAKE/node-$node" ;;
         esac ;;
 esac
@@ -62,10 +63,10 @@ def script(*, renamed: str = "a") -> str:
     return site_script("alpine", found, listing)
 
 
-def run(text: str, slurm: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(text: str, slurm: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     path = slurm / "alpine.sh"
     path.write_text(text)
-    env = {"PATH": f"{slurm}:{os.environ['PATH']}", "FAKE": str(slurm)}
+    env = {"PATH": f"{slurm}:{os.environ['PATH']}", "FAKE": str(slurm), **more}
     return subprocess.run(
         ["sh", str(path), *words], env=env, capture_output=True, text=True, check=False
     )
@@ -131,6 +132,20 @@ def test_a_node_whose_jobs_squeue_cannot_list_is_not_taken_as_empty(slurm: Path)
     assert run(script(), slurm, "--apply", "2").returncode == 0
     polls = (slurm / "polls").read_text().splitlines()
     assert len(polls) == 2  # after the failure: one that shows a job, and one that shows none
+
+
+@pytest.mark.parametrize("state", ["DOWN*+DRAIN", "IDLE+DRAIN+FAIL"])
+def test_a_node_that_fails_while_it_is_emptied_is_not_resumed(slurm: Path, state: str) -> None:
+    done = run(script(), slurm, "--apply", "2", DRAINED=state)
+    assert done.returncode == 0
+    assert f"r1-2 is not resumed, its state is {state}: capacity plan: to a" in done.stderr
+    assert not [line for line in asked(slurm) if "RESUME" in line]
+
+
+def test_a_node_that_slurm_does_not_show_stops_it(slurm: Path) -> None:
+    text = script().replace("empty r1-2", "empty gone")
+    assert run(text, slurm, "--apply", "2").returncode == 1
+    assert asked(slurm) == []
 
 
 def test_a_site_s_own_name_of_a_partition_is_written(slurm: Path) -> None:
