@@ -69,13 +69,13 @@ def plan(  # noqa: PLR0913 - one for each option
 
     Example: federator capacity plan --config federation.yaml --wants wants.yaml --out plan
     """
-    from federator.cli.capacity_wants import nodes_of, read_wants  # noqa: PLC0415  # pydantic
+    from federator.cli.capacity_wants import nodes_of, read_wants, wants_at  # noqa: PLC0415  # pydantic
     from federator.planner.capacity.assign import assign, checked  # noqa: PLC0415  # numpy
 
     file = read_wants(wants)
     taken, renamed = _taken(config, snapshots, sites)
     nodes, members = nodes_of(taken, file)
-    found = checked(assign(nodes, file.wants, file.as_costs, limit))
+    found = checked(assign(nodes, wants_at(file, members), file.as_costs, limit))
     if out is not None:
         _write(out, found, members, renamed)
     if as_json:

@@ -167,6 +167,24 @@ def nodes_of(
     return _placed(nodes, file.domains), members
 
 
+def wants_at(file: WantsFile, members: Mapping[str, Mapping[str, list[str]]]) -> tuple[Want, ...]:
+    """The wants; one that names no site may have nodes where its partition has some already.
+
+    Raises:
+        InvalidRequest: a partition has none at any site.
+    """
+    found = []
+    for want in file.wants:
+        sites = want.sites or tuple(site for site, own in members.items() if want.name in own)
+        if not sites:
+            raise InvalidRequest(
+                f"partitions.{want.name}: no site shows a node in it; if it exists without nodes, "
+                "list its 'sites'"
+            )
+        found.append(replace(want, sites=sites))
+    return tuple(found)
+
+
 def _placed(nodes: list[CapacityNode], domains: DomainWants) -> list[CapacityNode]:
     """With the domains of the file; racks first, since the others may name them."""
     for kind in ("rack", "power", "storage"):

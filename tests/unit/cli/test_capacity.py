@@ -146,6 +146,20 @@ def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
     assert "run scontrol update PartitionName=gpu_train Nodes='n[0-1]'" in text
 
 
+def test_a_partition_gets_nodes_only_of_sites_that_have_it(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="bbe")))
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    (folder / "wants.yaml").write_text("partitions: {train: {gpus: 40}}\nspare: [burst]\n")
+    assert "all that it may have is 32" in str(offline(folder, *basalt).exception)
+    (folder / "wants.yaml").write_text(
+        "partitions: {train: {gpus: 40, sites: [alpine, basalt]}}\nspare: [burst]\n"
+    )
+    assert "basalt:r1n0: spare > train" in offline(folder, *basalt).output
+    assert wrong(folder, "partitions: {tain: {gpus: 8}}") == (
+        "partitions.tain: no site shows a node in it; if it exists without nodes, list its 'sites'"
+    )
+
+
 def test_mistakes_name_file_line_and_key(folder: Path) -> None:
     path = folder / "wants.yaml"
     assert wrong(folder, "partitions:\n  train: {gpu: 8}\n").startswith(
