@@ -90,8 +90,8 @@ def test_scripts_take_nodes_out_of_the_spare_partition(folder: Path) -> None:
     result = offline(folder, "--out", str(folder / "plan"))
     assert "nothing has been changed" in result.output
     text = (folder / "plan" / "alpine.sh").read_text()
-    assert "run scontrol update PartitionName=burst Nodes=''" in text
-    assert "run scontrol update PartitionName=train Nodes='r1n[0-1],r2n0'" in text
+    assert "put burst r2n0 ''" in text
+    assert "put train 'r1n[0-1]' 'r1n[0-1],r2n0'" in text
 
 
 def test_nodes_of_partitions_that_nobody_plans_are_not_taken(folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
     )
     assert result.exception is None
     text = (folder / "plan" / "alpine.sh").read_text()
-    assert "run scontrol update PartitionName=gpu_train Nodes='n[0-1]'" in text
+    assert "put gpu_train n1 'n[0-1]'" in text
 
 
 def test_a_partition_gets_nodes_only_of_sites_that_have_it(folder: Path) -> None:

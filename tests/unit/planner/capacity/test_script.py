@@ -15,14 +15,22 @@ from tests.unit.planner.capacity.fleets import rack
 
 SCONTROL = """#!/bin/sh
 case "$*" in
-    "-o show partition "*) echo "PartitionName=x Nodes=$(cat "$FAKE/nodes") State=UP" ;;
+    "-o show partition "*)
+        if [ ! -e "$FAKE/list-$4" ]; then echo "Partition $4 not found" >&2; exit 1; fi
+        echo "PartitionName=$4 Nodes=$(cat "$FAKE/list-$4") State=UP" ;;
+    "show hostnames broken") exit 1 ;;
     "show hostnames "*) echo "$3" | tr ',' '\\n' ;;
     "-o show node gone") exit 1 ;;
     "-o show node "*) cat "$FAKE/node-$4" 2>/dev/null || echo "NodeName=$4 State=IDLE" ;;
     *)
         echo "$*" >> "$FAKE/asked"
         for word in "$@"; do
-            case $word in NodeName=*) node=${word#*=} ;; Reason=*) why=${word#*=} ;; esac
+            case $word in
+                NodeName=*) node=${word#*=} ;;
+                Reason=*) why=${word#*=} ;;
+                PartitionName=*) list=$FAKE/list-${word#*=} ;;
+                Nodes=*) echo "${word#*=}" > "$list" ;;
+            esac
         done
         case "$*" in *State=DRAIN*)
             echo "NodeName=$node State=${DRAINED:-IDLE+DRAIN} Reason=$why [root@2026]" \\
@@ -48,8 +56,17 @@ def slurm(tmp_path: Path) -> Path:
     for name, text in (("scontrol", SCONTROL), ("squeue", SQUEUE), ("sleep", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "nodes").write_text("r1-0")
+    lists(tmp_path, a="r1-0", b="r1-1,r1-2", burst="r1-3")
     return tmp_path
+
+
+def lists(slurm: Path, **partitions: str) -> None:
+    for name, nodes in partitions.items():
+        (slurm / f"list-{name}").write_text(nodes)
+
+
+def after_the_first_step(slurm: Path) -> None:
+    lists(slurm, a="r1-0,r1-3", burst="(null)")
 
 
 def script(*, renamed: str = "a") -> str:
@@ -85,9 +102,11 @@ def test_it_prints_what_it_would_do_and_asks_slurm_nothing(slurm: Path) -> None:
 
 
 def test_with_apply_it_empties_a_node_moves_it_and_opens_it_node_by_node(slurm: Path) -> None:
-    text = script().replace("as_planned b", "true b").replace("as_planned burst", "true burst")
-    done = run(text, slurm, "--apply")
+    done = run(script(), slurm, "--apply")
     assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "step 1. r1-3: spare -> a: a has 8 of 24 GPUs\nstep 2. r1-2: b -> a: a has 8 of 24 GPUs\n"
+    )
     assert asked(slurm) == [
         "update NodeName=r1-3 State=DRAIN Reason=capacity plan: to a",
         "update PartitionName=burst Nodes=",
@@ -101,20 +120,81 @@ def test_with_apply_it_empties_a_node_moves_it_and_opens_it_node_by_node(slurm: 
 
 
 def test_it_goes_on_from_a_step(slurm: Path) -> None:
+    after_the_first_step(slurm)
     done = run(script(), slurm, "--apply", "2")
     assert done.returncode == 0, done.stderr
     assert asked(slurm)[0].startswith("update NodeName=r1-2 State=DRAIN")
 
 
 def test_a_partition_that_has_changed_since_stops_it_before_the_first_step(slurm: Path) -> None:
-    (slurm / "nodes").write_text("r1-0,r9-9")
+    lists(slurm, b="r1-1,r1-2,r9-9")
     done = run(script(), slurm, "--apply")
     assert done.returncode == 1
-    assert "partition a has other nodes than when the plan was made" in done.stderr
+    assert "partition b has other nodes than planned; make a new plan" in done.stderr
+    assert asked(slurm) == []
+
+
+def test_a_partition_that_is_not_there_stops_it_before_the_first_step(slurm: Path) -> None:
+    for step in ("1", "2"):
+        (slurm / "list-b").unlink(missing_ok=True)
+        done = run(script(), slurm, "--apply", step)
+        assert done.returncode == 1
+        assert "scontrol does not show partition b" in done.stderr
+    assert asked(slurm) == []
+
+
+def test_a_list_that_scontrol_cannot_read_stops_it(slurm: Path) -> None:
+    lists(slurm, a="broken")
+    assert run(script().replace("r1-0 ", "broken "), slurm, "--apply").returncode == 1
+    assert asked(slurm) == []
+
+
+def test_a_later_step_checks_its_partitions_too(slurm: Path) -> None:
+    after_the_first_step(slurm)
+    lists(slurm, a="r1-0,r1-3,r9-9")
+    done = run(script(), slurm, "--apply", "2")
+    assert done.returncode == 1
+    assert "partition a has other nodes than planned" in done.stderr
+    assert asked(slurm) == []
+
+
+def test_a_partition_that_changes_while_a_node_is_emptied_is_not_written(slurm: Path) -> None:
+    (slurm / "squeue").write_text('#!/bin/sh\necho r1-0,r9-9 > "$FAKE/list-a"\n')
+    done = run(script(), slurm, "--apply")
+    assert done.returncode == 1
+    assert not [line for line in asked(slurm) if "PartitionName=a" in line]
+
+
+@pytest.mark.parametrize("burst", ["r1-3", "(null)"])
+@pytest.mark.parametrize("a", ["r1-0", "r1-0,r1-3"])
+def test_a_step_that_was_stopped_is_finished(slurm: Path, burst: str, a: str) -> None:
+    lists(slurm, a=a, burst=burst)
+    done = run(script(), slurm, "--apply")
+    assert done.returncode == 0, done.stderr
+    assert (slurm / "list-a").read_text().strip() == "r1-0,r1-3,r1-2"
+    assert (slurm / "list-burst").read_text().strip() in ("", "(null)")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--aply",),
+        ("--apply", "3"),
+        ("--apply", "0"),
+        ("--apply", "x"),
+        ("--apply", "1", "2"),
+        ("",),
+    ],
+)
+def test_unknown_arguments_do_nothing(slurm: Path, words: tuple[str, ...]) -> None:
+    done = run(script(), slurm, *words)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == "usage: sh SITE.sh [--apply [STEP]], with a step from 1 to 2\n"
     assert asked(slurm) == []
 
 
 def test_a_node_that_is_drained_for_another_reason_is_left_alone(slurm: Path) -> None:
+    after_the_first_step(slurm)
     (slurm / "node-r1-2").write_text("NodeName=r1-2 State=DRAIN Reason=bad fan [root@2026]\n")
     done = run(script(), slurm, "--apply", "2")
     assert done.returncode == 1
@@ -123,11 +203,13 @@ def test_a_node_that_is_drained_for_another_reason_is_left_alone(slurm: Path) ->
 
 
 def test_an_old_reason_of_a_node_that_is_back_stops_nothing(slurm: Path) -> None:
+    after_the_first_step(slurm)
     (slurm / "node-r1-2").write_text("NodeName=r1-2 State=IDLE Reason=bad fan [root@2026]\n")
     assert run(script(), slurm, "--apply", "2").returncode == 0
 
 
 def test_a_node_whose_jobs_squeue_cannot_list_is_not_taken_as_empty(slurm: Path) -> None:
+    after_the_first_step(slurm)
     (slurm / "unreachable").touch()
     assert run(script(), slurm, "--apply", "2").returncode == 0
     polls = (slurm / "polls").read_text().splitlines()
@@ -136,6 +218,7 @@ def test_a_node_whose_jobs_squeue_cannot_list_is_not_taken_as_empty(slurm: Path)
 
 @pytest.mark.parametrize("state", ["DOWN*+DRAIN", "IDLE+DRAIN+FAIL"])
 def test_a_node_that_fails_while_it_is_emptied_is_not_resumed(slurm: Path, state: str) -> None:
+    after_the_first_step(slurm)
     done = run(script(), slurm, "--apply", "2", DRAINED=state)
     assert done.returncode == 0
     assert f"r1-2 is not resumed, its state is {state}: capacity plan: to a" in done.stderr
@@ -143,6 +226,7 @@ def test_a_node_that_fails_while_it_is_emptied_is_not_resumed(slurm: Path, state
 
 
 def test_a_node_that_slurm_does_not_show_stops_it(slurm: Path) -> None:
+    after_the_first_step(slurm)
     text = script().replace("empty r1-2", "empty gone")
     assert run(text, slurm, "--apply", "2").returncode == 1
     assert asked(slurm) == []
@@ -150,7 +234,7 @@ def test_a_node_that_slurm_does_not_show_stops_it(slurm: Path) -> None:
 
 def test_a_site_s_own_name_of_a_partition_is_written(slurm: Path) -> None:
     text = script(renamed="gpu a")
-    assert "PartitionName='gpu a' Nodes=r1-0,r1-3" in text
+    assert "put 'gpu a' r1-0 r1-0,r1-3" in text
 
 
 def test_partitions_with_most_to_give_give_first() -> None:
