@@ -115,7 +115,37 @@ def test_domains_name_racks_or_nodes(folder: Path) -> None:
         'domains: {power: {east: ["alpine:r1"], west: ["alpine:r2n[0-1]"]}}\n'
     )
     found = json.loads(offline(folder, "--json").output)
-    assert found["partitions"][0]["after"]["worst"] == "power alpine:west"
+    assert found["partitions"][0]["after"]["worst"] == "power west"
+
+
+def test_a_domain_of_nodes_at_two_sites_is_lost_as_one(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="tt")))
+    lustre = 'storage: {lustre1: ["alpine:r[1-2]", "basalt:r1"]}'
+    (folder / "wants.yaml").write_text(
+        f"partitions: {{train: {{gpus: 16, survives: [storage]}}}}\ndomains: {{{lustre}}}\n"
+    )
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    assert "train lacks 16 GPUs" in str(offline(folder, *basalt).exception)
+    text = (folder / "wants.yaml").read_text()
+    for kind in ("power", "rack"):
+        (folder / "wants.yaml").write_text(text.replace("storage", kind))
+        assert "train lacks 16 GPUs" in str(offline(folder, *basalt).exception)
+
+
+def test_switches_of_the_same_name_at_two_sites_are_two_racks(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="tt")))
+    (folder / "wants.yaml").write_text("partitions: {train: {gpus: 16, survives: [rack]}}")
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    found = json.loads(offline(folder, *basalt, "--json").output)
+    assert found["moves"] == []
+
+
+def test_a_rack_named_as_a_switch_with_other_nodes_is_refused(folder: Path) -> None:
+    text = 'partitions: {train: {gpus: 8}}\ndomains: {rack: {r1: ["alpine:r1n0"]}}'
+    assert wrong(folder, text) == (
+        "domains.rack.r1: alpine has a leaf switch of that name with other nodes, such as r1n1; "
+        "list them, or take another name"
+    )
 
 
 def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
