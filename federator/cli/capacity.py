@@ -131,13 +131,14 @@ def _write(
     renamed: Callable[[str, str], str],
 ) -> None:
     """A script for each site with moves."""
-    from federator.planner.capacity.script import Listing, site_script  # noqa: PLC0415
+    from federator.planner.capacity.script import Listing, site_script, steps_of  # noqa: PLC0415
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequest(f"--out: {out}: cannot be made: {error.strerror}") from error
-    for site in sorted({move.node.site for move in found.moves}):
+    steps = steps_of(found)
+    for site in sorted({move.node.site for move in steps}):
         listing = Listing(
             members=members[site],
             fold=folded,
@@ -145,7 +146,7 @@ def _write(
         )
         with out_file(out / f"{site}.sh", "--out") as file:
             assert file is not None
-            file.write(site_script(site, found, listing))
+            file.write(site_script(site, steps, listing))
 
 
 def _lines(found: Assignment, most: int, out: Path | None) -> list[str]:

@@ -9,6 +9,7 @@ step that was stopped is done again: what it has changed already is left as it i
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -113,17 +114,22 @@ def steps_of(found: Assignment) -> list[Move]:
     beyond = {h.want.name: h.amount - h.want.need for h in found.before}
     amount = {h.want.name: h.want.amount for h in found.before}
     joins = [move for move in found.moves if not move.old]
-    leaves = [move for move in found.moves if move.old]
     for move in joins:
         beyond[move.new] += amount[move.new](move.node)
+    queues: dict[str, deque[tuple[int, Move]]] = {}
+    for number, move in enumerate(found.moves):
+        if move.old:
+            queues.setdefault(move.old, deque()).append((-number, move))
     steps = list(joins)
-    while leaves:
-        best = max(leaves, key=lambda move: (beyond[move.old], -leaves.index(move)))
-        leaves.remove(best)
-        beyond[best.old] -= amount[best.old](best.node)
-        if best.new:
-            beyond[best.new] += amount[best.new](best.node)
-        steps.append(best)
+    while queues:
+        old = max(queues, key=lambda name: (beyond[name], queues[name][0][0]))
+        _, move = queues[old].popleft()
+        if not queues[old]:
+            del queues[old]
+        beyond[old] -= amount[old](move.node)
+        if move.new:
+            beyond[move.new] += amount[move.new](move.node)
+        steps.append(move)
     return steps
 
 
@@ -143,9 +149,9 @@ class Listing:
     renamed: Callable[[str], str]
 
 
-def site_script(site: str, found: Assignment, listing: Listing) -> str:
-    """The script of one site with moves, from the plan of all."""
-    steps = [move for move in steps_of(found) if move.node.site == site]
+def site_script(site: str, steps: Sequence[Move], listing: Listing) -> str:
+    """The script of one site with moves, from ``steps_of`` the plan."""
+    steps = [move for move in steps if move.node.site == site]
     text = _Text(listing)
     touched = text.touched(steps)
     planned = {p: text.nodes(p) for p in touched}
