@@ -69,12 +69,14 @@ def plan(  # noqa: PLR0913 - one for each option
 
     Example: federator capacity plan --config federation.yaml --wants wants.yaml --out plan
     """
+    from federator.cli.capacity_names import check_names  # noqa: PLC0415  # pydantic
     from federator.cli.capacity_wants import nodes_of, read_wants, wants_at  # noqa: PLC0415  # pydantic
     from federator.planner.capacity.assign import assign, checked  # noqa: PLC0415  # numpy
 
     file = read_wants(wants)
-    taken, renamed = _taken(config, snapshots, sites)
+    taken, known, renamed = _taken(config, snapshots, sites)
     nodes, members = nodes_of(taken, file)
+    check_names(wants, file, taken, known)
     found = checked(assign(nodes, wants_at(file, members), file.as_costs, limit))
     if out is not None:
         _write(out, found, members, renamed)
@@ -87,26 +89,26 @@ def plan(  # noqa: PLR0913 - one for each option
 
 def _taken(
     config: Path | None, files: Sequence[Path], sites: Sequence[str]
-) -> tuple[list[Snapshot], Callable[[str, str], str]]:
-    """Snapshots of the sites, and what each site calls a partition."""
+) -> tuple[list[Snapshot], list[str], Callable[[str, str], str]]:
+    """Snapshots, the names of all sites, and what each site calls a partition."""
     from federator.cli.bid_files import read_snapshot  # noqa: PLC0415
 
     if (config is None) == (not files):
         raise InvalidRequest("give --config, to ask the daemon, or --snapshot for each site")
     if config is None:
         taken = [read_snapshot(path) for path in files]
-        known = {snapshot.site for snapshot in taken}
+        known = sorted({str(snapshot.site) for snapshot in taken})
         if len(known) < len(taken):
             raise InvalidRequest("--snapshot: two files are of the same site")
-        _check_sites(sites, sorted(known))
-        return [s for s in taken if not sites or s.site in sites], lambda _site, name: name
+        _check_sites(sites, known)
+        return [s for s in taken if not sites or s.site in sites], known, lambda _, name: name
     from federator.config import load_config  # noqa: PLC0415  # pydantic
 
     federation = load_config(config)
     _check_sites(sites, list(federation.sites))
     names = {str(site): own.names.partitions for site, own in federation.sites.items()}
     live = [_asked(site) for site in federation.sites if not sites or site in sites]
-    return live, lambda site, name: names[site].get(name, name)
+    return live, list(names), lambda site, name: names[site].get(name, name)
 
 
 def _check_sites(sites: Sequence[str], known: Sequence[str]) -> None:

@@ -215,6 +215,34 @@ def test_names_that_say_nothing_of_their_site_are_refused(folder: Path) -> None:
     assert wrong(folder, text) == "domains.power: a:r1 is in e and w"
 
 
+def test_names_that_no_site_has_are_refused_with_line_and_key(folder: Path) -> None:
+    path = folder / "wants.yaml"
+    text = (
+        "partitions:\n  train:\n    gpus: 8\n    sites: [alpin]\n    gpu_types: {h10: 1}\n"
+        "    near: [lustre]\nspare: [emptied]\ndomains:\n  rack: {pod: ['alpine:r9']}\n"
+        "  power:\n    east: ['alpine:pod,r1', 'alpine:r[2-3]', 'basalt:r1']\n"
+        "  storage: {lustre1: ['alpine:r1n0']}\n"
+    )
+    assert wrong(folder, text).splitlines() == [
+        f"{path}:4: partitions.train.sites.0: no site alpin; did you mean alpine?",
+        f"{path}:6: partitions.train.near.0: no storage domain lustre; did you mean lustre1?",
+        f"{path}:5: partitions.train.gpu_types.h10: no node has it; did you mean h100?",
+        f"{path}:9: domains.rack.pod.0: alpine has no node or rack r9",
+        f"{path}:11: domains.power.east.1: alpine has no node or rack r3",
+        f"{path}:11: domains.power.east.2: no site basalt; one of alpine",
+    ]
+
+
+def test_of_a_site_that_is_left_out_nothing_is_known(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="t")))
+    (folder / "wants.yaml").write_text(
+        "partitions: {train: {gpus: 8, sites: [alpine, basalt], gpu_types: {h100: 1, a100: 1}}}\n"
+        "domains: {power: {east: ['basalt:r7']}}\n"
+    )
+    result = offline(folder, "--snapshot", str(folder / "basalt.json"), "--site", "alpine")
+    assert result.exception is None
+
+
 def test_a_node_in_two_planned_partitions_is_refused(folder: Path) -> None:
     alpine = snapshot("alpine", r1="t")
     alpine["nodes"][0]["partitions"] = ["train", "eval"]  # type: ignore[index]
