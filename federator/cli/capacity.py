@@ -47,7 +47,10 @@ def capacity() -> None:
 @click.option("--site", "sites", multiple=True, help="Only this site's nodes; may be repeated.")
 @click.option("--out", type=_FILE, metavar="DIR", help="Write a script for each site: SITE.sh.")
 @click.option(
-    "--limit", type=click.FloatRange(0.1, 3600), default=10.0, help="Seconds of a search."
+    "--limit",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    help="Seconds of each search, up to four.",
 )
 @click.option("--most", type=click.IntRange(0), default=20, help="Moves to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
