@@ -47,7 +47,10 @@ def capacity() -> None:
 @click.option("--site", "sites", multiple=True, help="Only this site's nodes; may be repeated.")
 @click.option("--out", type=_FILE, metavar="DIR", help="Write a script for each site: SITE.sh.")
 @click.option(
-    "--limit", type=click.FloatRange(0.1, 3600), default=10.0, help="Seconds of a search."
+    "--limit",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    help="Seconds of each search, up to four.",
 )
 @click.option("--most", type=click.IntRange(0), default=20, help="Moves to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
@@ -69,13 +72,15 @@ def plan(  # noqa: PLR0913 - one for each option
 
     Example: federator capacity plan --config federation.yaml --wants wants.yaml --out plan
     """
-    from federator.cli.capacity_wants import nodes_of, read_wants  # noqa: PLC0415  # pydantic
+    from federator.cli.capacity_names import check_names  # noqa: PLC0415  # pydantic
+    from federator.cli.capacity_wants import nodes_of, read_wants, wants_at  # noqa: PLC0415  # pydantic
     from federator.planner.capacity.assign import assign, checked  # noqa: PLC0415  # numpy
 
     file = read_wants(wants)
-    taken, renamed = _taken(config, snapshots, sites)
+    taken, known, renamed = _taken(config, snapshots, sites)
     nodes, members = nodes_of(taken, file)
-    found = checked(assign(nodes, file.wants, file.as_costs, limit))
+    check_names(wants, file, taken, known)
+    found = checked(assign(nodes, wants_at(file, members), file.as_costs, limit))
     if out is not None:
         _write(out, found, members, renamed)
     if as_json:
@@ -87,26 +92,26 @@ def plan(  # noqa: PLR0913 - one for each option
 
 def _taken(
     config: Path | None, files: Sequence[Path], sites: Sequence[str]
-) -> tuple[list[Snapshot], Callable[[str, str], str]]:
-    """Snapshots of the sites, and what each site calls a partition."""
+) -> tuple[list[Snapshot], list[str], Callable[[str, str], str]]:
+    """Snapshots, the names of all sites, and what each site calls a partition."""
     from federator.cli.bid_files import read_snapshot  # noqa: PLC0415
 
     if (config is None) == (not files):
         raise InvalidRequest("give --config, to ask the daemon, or --snapshot for each site")
     if config is None:
         taken = [read_snapshot(path) for path in files]
-        known = {snapshot.site for snapshot in taken}
+        known = sorted({str(snapshot.site) for snapshot in taken})
         if len(known) < len(taken):
             raise InvalidRequest("--snapshot: two files are of the same site")
-        _check_sites(sites, sorted(known))
-        return [s for s in taken if not sites or s.site in sites], lambda _site, name: name
+        _check_sites(sites, known)
+        return [s for s in taken if not sites or s.site in sites], known, lambda _, name: name
     from federator.config import load_config  # noqa: PLC0415  # pydantic
 
     federation = load_config(config)
     _check_sites(sites, list(federation.sites))
     names = {str(site): own.names.partitions for site, own in federation.sites.items()}
     live = [_asked(site) for site in federation.sites if not sites or site in sites]
-    return live, lambda site, name: names[site].get(name, name)
+    return live, list(names), lambda site, name: names[site].get(name, name)
 
 
 def _check_sites(sites: Sequence[str], known: Sequence[str]) -> None:
@@ -131,13 +136,14 @@ def _write(
     renamed: Callable[[str, str], str],
 ) -> None:
     """A script for each site with moves."""
-    from federator.planner.capacity.script import Listing, site_script  # noqa: PLC0415
+    from federator.planner.capacity.script import Listing, site_script, steps_of  # noqa: PLC0415
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequest(f"--out: {out}: cannot be made: {error.strerror}") from error
-    for site in sorted({move.node.site for move in found.moves}):
+    steps = steps_of(found)
+    for site in sorted({move.node.site for move in steps}):
         listing = Listing(
             members=members[site],
             fold=folded,
@@ -145,7 +151,7 @@ def _write(
         )
         with out_file(out / f"{site}.sh", "--out") as file:
             assert file is not None
-            file.write(site_script(site, found, listing))
+            file.write(site_script(site, steps, listing))
 
 
 def _lines(found: Assignment, most: int, out: Path | None) -> list[str]:

@@ -158,7 +158,7 @@ def nodes_of(
                     name=node.name,
                     gpu_type=node.gpu_type,
                     gpus=node.gpus,
-                    rack=node.switch,
+                    rack=f"{snapshot.site}:{node.switch}" if node.switch else "",
                     partition=wanted[0] if wanted else "",
                     usable=node.state.takes_jobs and not node.reserved,
                     busy=node.gpus_alloc > 0 or node.cpus_alloc > 0,
@@ -167,10 +167,35 @@ def nodes_of(
     return _placed(nodes, file.domains), members
 
 
+def wants_at(file: WantsFile, members: Mapping[str, Mapping[str, list[str]]]) -> tuple[Want, ...]:
+    """The wants; one that names no site may have nodes where its partition has some already.
+
+    Raises:
+        InvalidRequest: a partition has none at any site.
+    """
+    found = []
+    for want in file.wants:
+        sites = want.sites or tuple(site for site, own in members.items() if want.name in own)
+        if not sites:
+            raise InvalidRequest(
+                f"partitions.{want.name}: no site shows a node in it; if it exists without nodes, "
+                "list its 'sites'"
+            )
+        found.append(replace(want, sites=sites))
+    return tuple(found)
+
+
 def _placed(nodes: list[CapacityNode], domains: DomainWants) -> list[CapacityNode]:
     """With the domains of the file; racks first, since the others may name them."""
     for kind in ("rack", "power", "storage"):
         nodes = _placed_in(nodes, kind, getattr(domains, kind))
+    for node in nodes:
+        switch = node.rack.removeprefix(f"{node.site}:")
+        if switch != node.rack and switch in domains.rack:
+            raise InvalidRequest(
+                f"domains.rack.{switch}: {node.site} has a leaf switch of that name with other "
+                f"nodes, such as {node.name}; list them, or take another name"
+            )
     return nodes
 
 
@@ -192,7 +217,8 @@ def _placed_in(
                     )
     found = []
     for node in nodes:
-        by_rack = domain_of.get((node.site, node.rack), getattr(node, kind))
+        rack = node.rack.removeprefix(f"{node.site}:")
+        by_rack = domain_of.get((node.site, rack), getattr(node, kind))
         place = domain_of.get((node.site, node.name), by_rack)
         found.append(replace(node, **{kind: place}))
     return found

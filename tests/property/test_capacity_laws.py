@@ -28,7 +28,7 @@ def fleets(draw: st.DrawFn) -> list[CapacityNode]:
                     gpu_type=f"t{number % 2}",
                     gpus=gpus,
                     rack=f"r{number}",
-                    power=f"p{number // 2}",
+                    power=draw(st.sampled_from(["", f"p{number // 2}"])),
                     storage=f"s{number % 2}",
                     partition=draw(st.sampled_from(["", *NAMES])),
                     usable=draw(st.integers(0, 9)) > 0,
@@ -48,7 +48,13 @@ def wanted(draw: st.DrawFn) -> list[Want]:
             buffer_frac=draw(st.sampled_from([0.0, 0.1])),
             survives=draw(
                 st.sampled_from(
-                    [(), (FailureDomain.RACK,), (FailureDomain.RACK, FailureDomain.POWER)]
+                    [
+                        (),
+                        (FailureDomain.RACK,),
+                        (FailureDomain.RACK, FailureDomain.POWER),
+                        (FailureDomain.STORAGE,),
+                        (FailureDomain.SITE,),
+                    ]
                 )
             ),
             spread=draw(st.sampled_from([{}, {FailureDomain.POWER: 0.7}])),
@@ -64,17 +70,23 @@ def planned(nodes: list[CapacityNode], wants: list[Want]) -> list[CapacityNode]:
     return [node for node in nodes if node.partition in {"", *names}]
 
 
+def held(
+    found: dict[tuple[str, str], str], nodes: list[CapacityNode], want: Want, kind: FailureDomain
+) -> Counter[tuple[str, ...]]:
+    """What it has in each domain, counted anew; one that is named may span sites."""
+    held: Counter[tuple[str, ...]] = Counter()
+    for node in nodes:
+        if found[node.site, node.name] == want.name:
+            name = "" if kind is FailureDomain.SITE else str(getattr(node, kind.value))
+            held[(name,) if name else ("", node.site)] += want.amount(node)
+    return held
+
+
 def left_without(found: dict[tuple[str, str], str], nodes: list[CapacityNode], want: Want) -> int:
-    """The least that it has after a loss of any one domain, counted anew."""
-    own = [node for node in nodes if found[node.site, node.name] == want.name]
-    total = sum(want.amount(node) for node in own)
-    losses = [0]
-    for kind in want.survives:
-        lost: Counter[str] = Counter()
-        for node in own:
-            lost[node.domain(kind)] += want.amount(node)
-        losses += lost.values()
-    return total - max(losses)
+    """The least that it has after a loss of any one domain."""
+    total = held(found, nodes, want, FailureDomain.SITE).total()
+    losses = [max(held(found, nodes, want, kind).values(), default=0) for kind in want.survives]
+    return total - max(losses, default=0)
 
 
 def homes_after(nodes: list[CapacityNode], plan: Assignment) -> dict[tuple[str, str], str]:
@@ -96,12 +108,22 @@ def test_every_want_is_met_whatever_is_lost_or_the_plan_is_refused_with_the_lack
     if plan.cost is None:
         assert plan.moves == ()
         assert all(short.by > 0 for short in plan.short)
+        for short in plan.short:
+            if not short.want.spread:
+                all_its = {(node.site, node.name): short.want.name for node in nodes}
+                lacks = left_without(all_its, nodes, short.want) < short.want.need
+                assert lacks == (short.alone > 0)
+        plain = len(wants) == 1 and not wants[0].spread
+        assert plan.short or not plain  # fractions of nodes cannot be all that helps
         return
     homes = homes_after(nodes, plan)
     moved = [(move.node.site, move.node.name) for move in plan.moves]
     assert len(set(moved)) == len(moved)
     for want in wants:
         assert left_without(homes, nodes, want) >= want.need
+        for kind, share in want.spread.items():
+            most = max(held(homes, nodes, want, kind).values(), default=0)
+            assert most <= share * want.need + 1e-6
     assert plan.bound <= plan.cost + 1e-6
 
 

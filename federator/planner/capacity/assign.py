@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
 from federator.planner.capacity.fleet import CapacityNode, Costs, EqualNodes, Want, groups_of
 from federator.planner.capacity.program import AssignmentProgram, Rounded
 from federator.planner.capacity.proof import PartitionHolding, Tally, holdings, homes_of
@@ -78,10 +78,11 @@ def assign(
         wants: whose partitions the plan may change; a node in any other partition should come
             as one that is not usable.
         costs: of moves and preferences.
-        limit_s: for each search of whole numbers.
+        limit_s: for each search of whole numbers; there are four at most.
 
     Raises:
         InvalidRequest: a node or a want is there twice, or HiGHS is not installed.
+        FederatorError: the plan found does not hold.
     """
     costs = costs or Costs()
     groups = groups_of(nodes, wants)
@@ -94,7 +95,13 @@ def assign(
     homes.name(groups, program, found)
     homes.undo_needless()
     after = holdings(nodes, wants, homes.homes)
-    assert all(holding.holds for holding in after)
+    for holding in after:
+        if not holding.holds:
+            raise FederatorError(
+                f"the plan found leaves {holding.want.name} {holding.left} of "
+                f"{holding.want.need} {holding.want.unit}, or too much in one domain; it is not "
+                "shown, please report it"
+            )
     return Assignment(
         moves=_moves(nodes, homes, before),
         before=before,

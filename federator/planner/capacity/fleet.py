@@ -28,8 +28,9 @@ class CapacityNode:
 
     Attributes:
         site: whose Slurm knows it by its ``name``.
-        rack: of its site, as ``power`` and ``storage``; "" is not known: all those of a site
-            count as one, since they could be.
+        rack: as ``power`` and ``storage`` the name of what fails as one, at whatever sites; the
+            name of a switch comes with its site's. "" is not known: all those of a site count as
+            one, since they could be.
         partition: in which it is, of those that are planned; "": in none.
         usable: takes jobs, and may be given away. Others stay where they are, and count nothing.
         busy: jobs run there now, so that others are taken first.
@@ -47,10 +48,10 @@ class CapacityNode:
     busy: bool = False
 
     def domain(self, kind: FailureDomain) -> str:
-        """The name of its rack, or the like, with its site's."""
-        return (
-            self.site if kind is FailureDomain.SITE else f"{self.site}:{getattr(self, kind.value)}"
-        )
+        """The name of its rack, or the like; one that is not known has its site's."""
+        if kind is FailureDomain.SITE:
+            return self.site
+        return str(getattr(self, kind.value)) or f"{self.site}:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

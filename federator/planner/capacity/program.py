@@ -66,7 +66,7 @@ class AssignmentProgram:
         groups: of equal nodes.
         wants: partitions.
         costs: of nodes.
-        limit_s: for each search of whole numbers.
+        limit_s: for each search of whole numbers; there are four at most.
     """
 
     def __init__(

@@ -2,12 +2,14 @@
 
 A node leaves its partition only when it is drained, and a partition's list of nodes is written
 whole, because that is what every Slurm from 22.05 on takes. The script prints what it would do; it
-does so only with --apply, and only where the partitions are as the plan found them.
+does so only with --apply, and only where a partition has the nodes that the plan expects then. A
+step that was stopped is done again: what it has changed already is left as it is.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,46 +20,86 @@ HEAD: Final = """\
 #!/bin/sh
 # Partitions of {site}: {count}. Made by 'federator capacity plan'.
 # Prints what it would do; 'sh {name} --apply' does it, as an admin of Slurm, node by node. If it
-# stops, a step's number has it go on from there: 'sh {name} --apply 3'.
+# stops, the number of the step has it go on from there: 'sh {name} --apply 3'.
 set -eu
 apply=; first=1
-if [ "${{1:-}}" = --apply ]; then apply=yes; first=${{2:-1}}; fi
-run() {{
-    if [ -n "$apply" ]; then "$@"; else printf '%s ' "$@"; echo; fi
+usage() {{
+    echo "usage: sh SITE.sh [--apply [STEP]], with a step from 1 to {steps}" >&2; exit 64
 }}
-hosts() {{
-    if [ -n "$1" ]; then scontrol show hostnames "$1" | sort; fi
+case $#:${{1:-}} in
+    0:) ;;
+    1:--apply) apply=yes ;;
+    2:--apply) apply=yes; first=$2 ;;
+    *) usage ;;
+esac
+case $first in ''|*[!0-9]*) usage ;; esac
+[ "$first" -ge 1 ] && [ "$first" -le {steps} ] || usage
+step() {{ # its number, and what it does; fails where it is to be left out
+    [ "$first" -le "$1" ] || return 1
+    printf 'step %s\\n' "$1. $2"
 }}
-as_planned() {{ # a partition, and its nodes when the plan was made
-    [ -n "$apply" ] && [ "$first" -eq 1 ] || return 0
-    now=$(scontrol -o show partition "$1" | tr ' ' '\\n' | sed -n 's/^Nodes=//p')
-    if [ "$now" = "(null)" ]; then now=; fi
-    if [ "$(hosts "$now")" != "$(hosts "$2")" ]; then
-        echo "partition $1 has other nodes than when the plan was made; make a new one" >&2
+hosts() {{ # the names in a host list
+    [ -n "$1" ] || return 0
+    names=$(scontrol show hostnames "$1") || {{ echo "scontrol cannot read $1" >&2; return 1; }}
+    printf '%s\\n' "$names" | sort
+}}
+ask() {{ # a partition: which nodes it has now
+    shown=$(scontrol -o show partition "$1") || shown=
+    case $shown in
+        PartitionName=*) ;;
+        *) echo "scontrol does not show partition $1" >&2; exit 1 ;;
+    esac
+    nodes=$(printf '%s\\n' "$shown" | tr ' ' '\\n' | sed -n 's/^Nodes=//p')
+    if [ "$nodes" = "(null)" ]; then nodes=; fi
+    now=$(hosts "$nodes") || exit 1
+}}
+check() {{ # a partition, and its nodes before and after a step
+    [ -n "$apply" ] || return 0
+    ask "$1"
+    before=$(hosts "$2") || exit 1
+    after=$(hosts "$3") || exit 1
+    if [ "$now" != "$before" ] && [ "$now" != "$after" ]; then
+        echo "partition $1 has other nodes than planned; make a new plan" >&2
         exit 1
     fi
 }}
-reason() {{ # why a node is out of service; a node that is back may keep an old reason
-    scontrol -o show node "$1" | grep -E ' State=[^ ]*(DRAIN|DOWN|FAIL)' |
-        sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p'
+start() {{ # as check, of the first step; later ones check what they change
+    [ -n "$apply" ] || return 0
+    if [ "$first" -eq 1 ]; then check "$@"; else ask "$1"; fi
+}}
+put() {{ # as check, and gives it the nodes after
+    if [ -z "$apply" ]; then echo "scontrol update PartitionName=$1 Nodes=$3"; return 0; fi
+    check "$@"
+    if [ "$now" != "$after" ]; then scontrol update "PartitionName=$1" "Nodes=$3"; fi
+}}
+look() {{ # at a node: its state, and why it is out of service; one that is back may keep a reason
+    shown=$(scontrol -o show node "$1") || {{ echo "scontrol does not show node $1" >&2; exit 1; }}
+    state=$(printf '%s\\n' "$shown" | sed -n 's/ Reason=.*//; s/.* State=\\([^ ]*\\).*/\\1/p')
+    why=
+    case $state in *DRAIN*|*DOWN*|*FAIL*)
+        why=$(printf '%s\\n' "$shown" | sed -n 's/.* Reason=\\(.*\\) \\[[^]]*\\].*/\\1/p') ;;
+    esac
 }}
 empty() {{ # a node, and why: drains it, and waits until no job is left there
     if [ -z "$apply" ]; then
         echo "scontrol update NodeName=$1 State=DRAIN Reason='$2', and wait for its jobs"
         return 0
     fi
-    case $(reason "$1") in
+    look "$1"
+    case $why in
         ''|"capacity plan: "*) ;;
-        *) echo "$1 is drained for another reason: $(reason "$1")" >&2; exit 1 ;;
+        *) echo "$1 is drained for another reason: $why" >&2; exit 1 ;;
     esac
     scontrol update "NodeName=$1" State=DRAIN "Reason=$2"
-    while [ -n "$(squeue -h -w "$1" -o %i)" ]; do sleep 30; done
+    until jobs=$(squeue -h -w "$1" -o %i) && [ -z "$jobs" ]; do sleep 30; done
 }}
-open_again() {{ # a node, unless it was drained for another reason meanwhile
+open_again() {{ # a node, unless it failed or was drained for another reason meanwhile
     if [ -z "$apply" ]; then echo "scontrol update NodeName=$1 State=RESUME"; return 0; fi
-    case $(reason "$1") in
-        "capacity plan: "*) scontrol update "NodeName=$1" State=RESUME ;;
-        *) echo "$1 stays drained: $(reason "$1")" >&2 ;;
+    look "$1"
+    case $state:$why in
+        *DOWN*:*|*FAIL*:*) echo "$1 is not resumed, its state is $state: $why" >&2 ;;
+        *:"capacity plan: "*) scontrol update "NodeName=$1" State=RESUME ;;
+        *) echo "$1 stays drained: $why" >&2 ;;
     esac
 }}
 """
@@ -72,17 +114,22 @@ def steps_of(found: Assignment) -> list[Move]:
     beyond = {h.want.name: h.amount - h.want.need for h in found.before}
     amount = {h.want.name: h.want.amount for h in found.before}
     joins = [move for move in found.moves if not move.old]
-    leaves = [move for move in found.moves if move.old]
     for move in joins:
         beyond[move.new] += amount[move.new](move.node)
+    queues: dict[str, deque[tuple[int, Move]]] = {}
+    for number, move in enumerate(found.moves):
+        if move.old:
+            queues.setdefault(move.old, deque()).append((-number, move))
     steps = list(joins)
-    while leaves:
-        best = max(leaves, key=lambda move: (beyond[move.old], -leaves.index(move)))
-        leaves.remove(best)
-        beyond[best.old] -= amount[best.old](best.node)
-        if best.new:
-            beyond[best.new] += amount[best.new](best.node)
-        steps.append(best)
+    while queues:
+        old = max(queues, key=lambda name: (beyond[name], queues[name][0][0]))
+        _, move = queues[old].popleft()
+        if not queues[old]:
+            del queues[old]
+        beyond[old] -= amount[old](move.node)
+        if move.new:
+            beyond[move.new] += amount[move.new](move.node)
+        steps.append(move)
     return steps
 
 
@@ -102,17 +149,20 @@ class Listing:
     renamed: Callable[[str], str]
 
 
-def site_script(site: str, found: Assignment, listing: Listing) -> str:
-    """The script of one site, from the plan of all."""
-    steps = [move for move in steps_of(found) if move.node.site == site]
+def site_script(site: str, steps: Sequence[Move], listing: Listing) -> str:
+    """The script of one site with moves, from ``steps_of`` the plan."""
+    steps = [move for move in steps if move.node.site == site]
     text = _Text(listing)
     touched = text.touched(steps)
+    planned = {p: text.nodes(p) for p in touched}
+    body = text.step(1, steps[0])
+    start = [f"start {text.name(p)} {planned[p]} {text.nodes(p)}" for p in touched]
+    for number, move in enumerate(steps[1:], start=2):
+        body += ["", *text.step(number, move)]
     count = f"{len(steps)} node{'s' * (len(steps) != 1)} to move"
-    lines = [HEAD.format(site=_plain(site), count=count, name=shlex.quote(f"{site}.sh"))]
-    lines += [f"as_planned {text.name(p)} {text.nodes(p)}" for p in touched]
-    for number, move in enumerate(steps, start=1):
-        lines += ["", *text.step(number, move)]
-    lines += ["", "# In slurm.conf, or Slurm forgets it at its next start:"]
+    name = shlex.quote(f"{site}.sh")
+    lines = [HEAD.format(site=_plain(site), count=count, name=name, steps=len(steps))]
+    lines += [*start, "", *body, "", "# In slurm.conf, or Slurm forgets it at its next start:"]
     lines += [f"# PartitionName={text.name(p)} Nodes={text.nodes(p)}" for p in touched]
     return "\n".join(lines) + "\n"
 
@@ -137,24 +187,22 @@ class _Text:
 
     def step(self, number: int, move: Move) -> list[str]:
         """Empty a node, take it out of its partitions, put it into its new one, and open it."""
-        name, new = shlex.quote(move.node.name), move.new or "spare"
-        title = f"{number}. {move.node.name}: {move.old or 'spare'} -> {new}: {move.why}"
-        reason = shlex.quote(f"capacity plan: to {_plain(new)}")
-        inner = [f"empty {name} {reason}"]
-        for partition, own in self._now.items():
-            if move.node.name in own:
-                own.remove(move.node.name)
-                inner.append(self._update(partition))
+        node, new = move.node.name, move.new or "spare"
+        title = f"{node}: {move.old or 'spare'} -> {new}: {move.why}"
+        changed = [partition for partition, own in self._now.items() if node in own]
+        before = {partition: self.nodes(partition) for partition in (*changed, move.new)}
+        for partition in changed:
+            self._now[partition].remove(node)
         if move.new:
-            self._now.setdefault(move.new, []).append(move.node.name)
-            inner.append(self._update(move.new))
-        inner.append(f"open_again {name}")
-        begin = f'if [ "$first" -le {number} ]; then'
-        return [f"# {_plain(title)}", begin, *(f"    {line}" for line in inner), "fi"]
-
-    def _update(self, partition: str) -> str:
-        name, nodes = self.name(partition), self.nodes(partition)
-        return f"run scontrol update PartitionName={name} Nodes={nodes}"
+            self._now.setdefault(move.new, []).append(node)
+            changed.append(move.new)
+        lists = [f"{self.name(p)} {before[p]} {self.nodes(p)}" for p in changed]
+        inner = [f"check {own}" for own in lists]
+        inner.append(f"empty {shlex.quote(node)} {shlex.quote(f'capacity plan: to {_plain(new)}')}")
+        inner += [f"put {own}" for own in lists]
+        inner.append(f"open_again {shlex.quote(node)}")
+        begin = f"if step {number} {shlex.quote(_plain(title))}; then"
+        return [begin, *(f"    {line}" for line in inner), "fi"]
 
 
 def _plain(text: str) -> str:

@@ -90,8 +90,8 @@ def test_scripts_take_nodes_out_of_the_spare_partition(folder: Path) -> None:
     result = offline(folder, "--out", str(folder / "plan"))
     assert "nothing has been changed" in result.output
     text = (folder / "plan" / "alpine.sh").read_text()
-    assert "run scontrol update PartitionName=burst Nodes=''" in text
-    assert "run scontrol update PartitionName=train Nodes='r1n[0-1],r2n0'" in text
+    assert "put burst r2n0 ''" in text
+    assert "put train 'r1n[0-1]' 'r1n[0-1],r2n0'" in text
 
 
 def test_nodes_of_partitions_that_nobody_plans_are_not_taken(folder: Path) -> None:
@@ -115,7 +115,37 @@ def test_domains_name_racks_or_nodes(folder: Path) -> None:
         'domains: {power: {east: ["alpine:r1"], west: ["alpine:r2n[0-1]"]}}\n'
     )
     found = json.loads(offline(folder, "--json").output)
-    assert found["partitions"][0]["after"]["worst"] == "power alpine:west"
+    assert found["partitions"][0]["after"]["worst"] == "power west"
+
+
+def test_a_domain_of_nodes_at_two_sites_is_lost_as_one(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="tt")))
+    lustre = 'storage: {lustre1: ["alpine:r[1-2]", "basalt:r1"]}'
+    (folder / "wants.yaml").write_text(
+        f"partitions: {{train: {{gpus: 16, survives: [storage]}}}}\ndomains: {{{lustre}}}\n"
+    )
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    assert "train lacks 16 GPUs" in str(offline(folder, *basalt).exception)
+    text = (folder / "wants.yaml").read_text()
+    for kind in ("power", "rack"):
+        (folder / "wants.yaml").write_text(text.replace("storage", kind))
+        assert "train lacks 16 GPUs" in str(offline(folder, *basalt).exception)
+
+
+def test_switches_of_the_same_name_at_two_sites_are_two_racks(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="tt")))
+    (folder / "wants.yaml").write_text("partitions: {train: {gpus: 16, survives: [rack]}}")
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    found = json.loads(offline(folder, *basalt, "--json").output)
+    assert found["moves"] == []
+
+
+def test_a_rack_named_as_a_switch_with_other_nodes_is_refused(folder: Path) -> None:
+    text = 'partitions: {train: {gpus: 8}}\ndomains: {rack: {r1: ["alpine:r1n0"]}}'
+    assert wrong(folder, text) == (
+        "domains.rack.r1: alpine has a leaf switch of that name with other nodes, such as r1n1; "
+        "list them, or take another name"
+    )
 
 
 def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
@@ -143,7 +173,21 @@ def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
     )
     assert result.exception is None
     text = (folder / "plan" / "alpine.sh").read_text()
-    assert "run scontrol update PartitionName=gpu_train Nodes='n[0-1]'" in text
+    assert "put gpu_train n1 'n[0-1]'" in text
+
+
+def test_a_partition_gets_nodes_only_of_sites_that_have_it(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="bbe")))
+    basalt = ("--snapshot", str(folder / "basalt.json"))
+    (folder / "wants.yaml").write_text("partitions: {train: {gpus: 40}}\nspare: [burst]\n")
+    assert "all that it may have is 32" in str(offline(folder, *basalt).exception)
+    (folder / "wants.yaml").write_text(
+        "partitions: {train: {gpus: 40, sites: [alpine, basalt]}}\nspare: [burst]\n"
+    )
+    assert "basalt:r1n0: spare > train" in offline(folder, *basalt).output
+    assert wrong(folder, "partitions: {tain: {gpus: 8}}") == (
+        "partitions.tain: no site shows a node in it; if it exists without nodes, list its 'sites'"
+    )
 
 
 def test_mistakes_name_file_line_and_key(folder: Path) -> None:
@@ -169,6 +213,34 @@ def test_names_that_say_nothing_of_their_site_are_refused(folder: Path) -> None:
     assert wrong(folder, text) == "domains.power.east: expected SITE:NAMES, found 'r1'"
     text = 'partitions: {train: {gpus: 8}}\ndomains: {power: {e: ["a:r1"], w: ["a:r1"]}}'
     assert wrong(folder, text) == "domains.power: a:r1 is in e and w"
+
+
+def test_names_that_no_site_has_are_refused_with_line_and_key(folder: Path) -> None:
+    path = folder / "wants.yaml"
+    text = (
+        "partitions:\n  train:\n    gpus: 8\n    sites: [alpin]\n    gpu_types: {h10: 1}\n"
+        "    near: [lustre]\nspare: [emptied]\ndomains:\n  rack: {pod: ['alpine:r9']}\n"
+        "  power:\n    east: ['alpine:pod,r1', 'alpine:r[2-3]', 'basalt:r1']\n"
+        "  storage: {lustre1: ['alpine:r1n0']}\n"
+    )
+    assert wrong(folder, text).splitlines() == [
+        f"{path}:4: partitions.train.sites.0: no site alpin; did you mean alpine?",
+        f"{path}:6: partitions.train.near.0: no storage domain lustre; did you mean lustre1?",
+        f"{path}:5: partitions.train.gpu_types.h10: no node has it; did you mean h100?",
+        f"{path}:9: domains.rack.pod.0: alpine has no node or rack r9",
+        f"{path}:11: domains.power.east.1: alpine has no node or rack r3",
+        f"{path}:11: domains.power.east.2: no site basalt; one of alpine",
+    ]
+
+
+def test_of_a_site_that_is_left_out_nothing_is_known(folder: Path) -> None:
+    (folder / "basalt.json").write_text(json.dumps(snapshot("basalt", r1="t")))
+    (folder / "wants.yaml").write_text(
+        "partitions: {train: {gpus: 8, sites: [alpine, basalt], gpu_types: {h100: 1, a100: 1}}}\n"
+        "domains: {power: {east: ['basalt:r7']}}\n"
+    )
+    result = offline(folder, "--snapshot", str(folder / "basalt.json"), "--site", "alpine")
+    assert result.exception is None
 
 
 def test_a_node_in_two_planned_partitions_is_refused(folder: Path) -> None:

@@ -13,7 +13,7 @@ def rack(name: str, partitions: str, gpu_type: str = "h100", power: str = "") ->
             name=f"{name}-{number}",
             gpu_type=gpu_type,
             gpus=8,
-            rack=name,
+            rack=f"alpine:{name}",
             power=power,
             partition="" if letter in "-!" else letter,
             usable=letter != "!",

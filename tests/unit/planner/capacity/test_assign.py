@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
 from federator.planner.capacity.assign import Assignment, assign, checked
 from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want
+from federator.planner.capacity.program import AssignmentProgram, Rounded
 from tests.unit.planner.capacity.fleets import any_rack, rack
 
 
@@ -86,6 +88,27 @@ def test_nodes_near_the_data_are_taken() -> None:
     assert set(moved(found)) == {"r1-1", "r1-3"}
 
 
+def test_a_domain_that_spans_sites_is_lost_at_all_of_them() -> None:
+    nodes = [
+        CapacityNode(site=site, name=f"n{number}", gpus=8, storage="lustre1")
+        for site in ("alpine", "basalt")
+        for number in range(2)
+    ]
+    want = Want(name="a", size=16, survives=(FailureDomain.STORAGE,))
+    assert assign(nodes, [want]).short[0].alone == 16
+    apart = [replace(node, storage="") for node in nodes]
+    assert assign(apart, [want]).after[0].left == 16
+
+
+def test_a_plan_that_does_not_hold_is_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(program: AssignmentProgram) -> Rounded:
+        return Rounded(nodes=np.zeros(len(program.stays)), cost=0.0, bound=0.0)
+
+    monkeypatch.setattr(AssignmentProgram, "whole_plan", nothing)
+    with pytest.raises(FederatorError, match="leaves a 0 of 8 GPUs"):
+        assign(rack("r1", "-"), [Want(name="a", size=8)])
+
+
 def test_no_power_domain_holds_more_than_its_part() -> None:
     nodes = [*rack("r1", "aaaa", power="east"), *rack("r2", "----", power="west")]
     found = assign(nodes, [Want(name="a", size=32, spread={FailureDomain.POWER: 0.5})])
@@ -93,7 +116,7 @@ def test_no_power_domain_holds_more_than_its_part() -> None:
     homes |= {move.node.name: move.new for move in found.moves}
     assert sum(homes[f"r1-{i}"] == "a" for i in range(4)) == 2
     assert sum(homes[f"r2-{i}"] == "a" for i in range(4)) == 2
-    assert found.moves[0].why == "a is too much in power alpine:east"
+    assert found.moves[0].why == "a is too much in power east"
 
 
 def test_a_buffer_for_single_failures_is_beside_the_size() -> None:
