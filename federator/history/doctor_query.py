@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -83,7 +84,8 @@ def queue(
         if len(ended) > most:
             return None
         rows = (_decode(packed) for (packed,) in connection.execute(select(schema.live.c.row)))
-        return [*ended, *_waits(rows)]
+        waits = list(islice(_waits(rows), most - len(ended) + 1))
+    return [*ended, *waits] if len(ended) + len(waits) <= most else None
 
 
 def _waits(rows: Iterable[AccountingRow]) -> Iterator[QueuedWorkload]:

@@ -87,16 +87,19 @@ def idle(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None
 
 
 def over_memory(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
-    """Much more memory than any of the family has used."""
+    """Much more memory than any of the family has used on its one node.
+
+    Of several nodes only the sum is known, and one of them may use most of it.
+    """
     seen = [
         each
         for each in _steady(ended, bounds)
-        if each.used_mem_mib is not None and each.mem_mib > 0
+        if each.used_mem_mib is not None and each.mem_mib > 0 and each.nodes == 1
     ]
     if len(seen) < bounds.few_jobs:
         return None
-    most = max((each.used_mem_mib or 0.0) / each.nodes for each in seen)
-    given = seen[-1].mem_mib / seen[-1].nodes
+    most = max(each.used_mem_mib or 0.0 for each in seen)
+    given = seen[-1].mem_mib
     needed = most * bounds.spare
     if needed >= bounds.little_frac * given or given - needed < bounds.least_mem_mib:
         return None
@@ -110,12 +113,16 @@ def over_memory(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis
 
 
 def over_cpus(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
-    """Many more CPUs than any of the family has used."""
-    seen = [each for each in _steady(ended, bounds) if each.cpu_s is not None and each.cpus > 0]
+    """Many more CPUs than any of the family has used on its one node; see ``over_memory``."""
+    seen = [
+        each
+        for each in _steady(ended, bounds)
+        if each.cpu_s is not None and each.cpus > 0 and each.nodes == 1
+    ]
     if len(seen) < bounds.few_jobs:
         return None
-    most = max((each.cpu_s or 0.0) / each.ran_s / each.nodes for each in seen)
-    given = seen[-1].cpus / seen[-1].nodes
+    most = max((each.cpu_s or 0.0) / each.ran_s for each in seen)
+    given = float(seen[-1].cpus)
     needed = max(1, ceil(most * bounds.spare))
     if needed >= bounds.little_frac * given or given - needed < bounds.least_cpus:
         return None
@@ -174,7 +181,8 @@ def checkpoints(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis
     the interval is too long rather than too short, and the finding holds all the more.
     """
     struck = [each for each in ended if each.state in _INTERRUPTED]
-    lost = [each.ended_at_s - max(each.started_at_s, each.saved_at_s) for each in struck]
+    # A site's clock may be ahead of the one that the end is by.
+    lost = [max(0.0, e.ended_at_s - max(e.started_at_s, e.saved_at_s)) for e in struck]
     gpu_h = sum(each.gpus * s for each, s in zip(struck, lost, strict=True)) / 3600
     if len(struck) < bounds.interruptions or gpu_h < bounds.lost_gpu_h:
         return None

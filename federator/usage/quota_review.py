@@ -110,7 +110,10 @@ def review(
     """
     if not use.days:
         return []
-    found: list[Diagnosis | None] = [over_commitment(use, quotas, bounds), fall(use, bounds)]
+    found: list[Diagnosis | None] = [
+        over_commitment(use, quotas, queue, bounds),
+        fall(use, bounds),
+    ]
     for quota in quotas:
         found += [unused(use, quota, bounds), too_small(use, quota, queue, bounds)]
     for tenant in sorted({*use.held, *(each.tenant for each in queue)}):
@@ -182,9 +185,11 @@ def hoarding(
     held, busy, watched = (sum(t.get(tenant, ())[-n:]) for t in (use.held, use.busy, use.watched))
     if held < n * bounds.least_gpus or watched < bounds.watched_frac * held:
         return None
+    if busy >= bounds.unused_frac * watched:
+        return None
     others = [each for each in queue if each.tenant != tenant and each.gpus]
     long = _long_waits(use, others, n, bounds)
-    if busy >= bounds.unused_frac * watched or long < bounds.long_waits:
+    if long < bounds.long_waits:
         return None
     evidence = {
         "held_gpus": held / n,
@@ -196,11 +201,15 @@ def hoarding(
     return _finding("hoarding", tenant, (1 - busy / watched) * held * 24, evidence)
 
 
-def over_commitment(use: DailyUse, quotas: Sequence[Quota], bounds: Thresholds) -> Diagnosis | None:
+def over_commitment(
+    use: DailyUse, quotas: Sequence[Quota], queue: Iterable[QueuedWorkload], bounds: Thresholds
+) -> Diagnosis | None:
     """How much more could be promised than there is, by what of all quotas is used at once.
 
     The factor is all quotas through the use that 19 of 20 days stay below, taken as normal; the
-    interval is that of this bound. What is advised is its lower end.
+    interval is that of this bound. What is advised is its lower end, and no more in all than the
+    most through the fleet. A fleet that is full, or where work waits, is not under-used: use is
+    then what there is, and says nothing of demand.
     """
     promised = sum(quota.gpus for quota in quotas)
     daily = [
@@ -212,7 +221,12 @@ def over_commitment(use: DailyUse, quotas: Sequence[Quota], bounds: Thresholds) 
     spread = stdev(daily)
     top = fmean(daily) + _Z95 * spread
     error = _Z_BOTH * spread * sqrt(1 / len(daily) + _Z95**2 / (2 * (len(daily) - 1)))
-    if top <= 0 or promised / (top + error) < bounds.commit_low:
+    supply = fmean(use.supply)
+    advised = min(bounds.commit_high * supply / promised, promised / (top + error or 1.0))
+    if top <= 0 or advised < bounds.commit_low or top + error >= bounds.full_frac * supply:
+        return None
+    waited = _long_waits(use, (each for each in queue if each.gpus), len(daily), bounds)
+    if waited >= bounds.long_waits:
         return None
     evidence = {
         "promised_gpus": promised,
@@ -221,7 +235,8 @@ def over_commitment(use: DailyUse, quotas: Sequence[Quota], bounds: Thresholds) 
         "factor": promised / top,
         "factor_low": promised / (top + error),
         "factor_high": promised / max(top - error, 1e-9) if top > error else promised / top,
-        "advised_factor": min(bounds.commit_high, promised / (top + error)),
+        "advised_factor": min(bounds.commit_high, advised),
+        "supply_gpus": supply,
         "known_days": float(len(daily)),
     }
     return _finding("over-commit", "", 0.0, evidence)

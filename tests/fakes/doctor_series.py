@@ -143,7 +143,14 @@ def _saving_well(rng: random.Random) -> list[dict[str, Any]]:
 
 def _asking_memory(rng: random.Random) -> list[dict[str, Any]]:
     most = rng.uniform(0.02, 0.45)
-    return [{"memory_frac": most * rng.uniform(0.85, 1.0)} for _ in _some(rng)]
+    return [{"nodes": 1, "memory_frac": most * rng.uniform(0.85, 1.0)} for _ in _some(rng)]
+
+
+def _on_one_of_its_nodes(rng: random.Random) -> list[dict[str, Any]]:
+    """Of several nodes one needs all its memory and CPUs; what is known is the sum over nodes."""
+    nodes = rng.choice((2, 4, 8))
+    part = {"nodes": nodes, "memory_frac": 1.1 / nodes, "cpu_frac": 1.1 / nodes}
+    return [dict(part) for _ in _some(rng)]
 
 
 def _one_large_input(rng: random.Random) -> list[dict[str, Any]]:
@@ -160,7 +167,7 @@ def _one_large_input(rng: random.Random) -> list[dict[str, Any]]:
 
 def _asking_cpus(rng: random.Random) -> list[dict[str, Any]]:
     most = rng.uniform(0.02, 0.45)
-    return [{"cpu_frac": most * rng.uniform(0.85, 1.0)} for _ in _some(rng)]
+    return [{"nodes": 1, "cpu_frac": most * rng.uniform(0.85, 1.0)} for _ in _some(rng)]
 
 
 def _zombie(rng: random.Random) -> list[dict[str, Any]]:
@@ -193,6 +200,7 @@ HEALTHY: Final[tuple[Make, ...]] = (
     _tight,
     _saving_well,
     _one_large_input,
+    _on_one_of_its_nodes,
     _at_its_end,
 )
 

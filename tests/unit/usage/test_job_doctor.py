@@ -83,12 +83,25 @@ def test_what_anybody_of_a_family_has_used_is_not_called_too_much() -> None:
 
 
 def test_what_would_do_is_a_quarter_more_than_was_used_on_a_node() -> None:
-    records = [
-        attempt(k, nodes=2, used_mem_mib=8_000.0, cpu_s=4 * HOUR_S * 16) for k in range(1, 4)
-    ]
+    records = [attempt(k, used_mem_mib=4_000.0, cpu_s=4 * HOUR_S * 8) for k in range(1, 4)]
     memory, cpus = found(*records)
     assert memory.evidence["would_do_node_mib"] == 5 * 1024
-    assert (cpus.evidence["given_node_cpus"], cpus.evidence["would_do_node_cpus"]) == (32, 10)
+    assert (cpus.evidence["given_node_cpus"], cpus.evidence["would_do_node_cpus"]) == (64, 10)
+
+
+def test_of_several_nodes_nobody_knows_which_used_what() -> None:
+    """One node of four may have used most of the sum: less for each would be too little for it."""
+    assert kinds(*(attempt(k, nodes=4, used_mem_mib=4_000.0, cpu_s=HOUR_S) for k in range(9))) == []
+
+
+def test_a_save_that_is_later_than_the_end_hides_no_loss() -> None:
+    struck = [
+        attempt(k, state="NODE_FAIL", gpus=64, saved_at_s=attempt(k).started_at_s + 60, save_s=1.0)
+        for k in range(1, 9)
+    ]
+    assert kinds(*struck) == ["checkpoint"]
+    ahead = attempt(9, state="NODE_FAIL", gpus=64, saved_at_s=T0_S + 1e6, save_s=1.0)
+    assert kinds(*struck, ahead) == ["checkpoint"]
 
 
 def test_a_family_that_fails_is_found_until_it_succeeds_again() -> None:

@@ -89,12 +89,26 @@ def test_a_tenant_hoards_only_what_others_wait_for_and_nodes_have_watched() -> N
 
 def test_how_much_may_be_promised_is_told_with_an_interval() -> None:
     rng = random.Random(1)
-    use = days_of(*[rng.gauss(60, 5) for _ in range(28)])
+    use = days_of(*[rng.gauss(60, 5) for _ in range(28)], supply=100.0)
     seen = found(use, quota(100))["over-commit"].evidence
     assert 1.2 <= seen["factor_low"] < seen["factor"] < seen["factor_high"]
     assert seen["advised_factor"] == min(1.5, seen["factor_low"])
-    assert "over-commit" not in found(days_of(*[rng.gauss(90, 5) for _ in range(28)]), quota(100))
-    assert "over-commit" not in found(days_of(*[60.0] * 13), quota(100)), "13 days are too few"
+    busy = days_of(*[rng.gauss(90, 5) for _ in range(28)], supply=100.0)
+    assert "over-commit" not in found(busy, quota(100))
+    few = days_of(*[60.0] * 13, supply=100.0)
+    assert "over-commit" not in found(few, quota(100)), "13 days are too few"
+
+
+def test_no_more_is_promised_where_the_fleet_bounds_what_is_used() -> None:
+    days = [60.0] * 28
+    assert "over-commit" in found(days_of(*days, supply=100.0), quota(100))
+    assert "over-commit" not in found(days_of(*days, supply=62.0), quota(100)), "it is full"
+    assert "over-commit" not in found(days_of(*days), quota(100)), "the supply is not known"
+    use = days_of(*days, supply=100.0)
+    waits = [QueuedWorkload("b", 8, use.end_s - 2 * DAY_S, 0.0) for _ in range(10)]
+    assert "over-commit" not in found(use, quota(100), queue=waits), "work waits"
+    twice = found(days_of(*[40.0] * 28, supply=60.0), quota(100))
+    assert "over-commit" not in twice, "as much is promised as may be"
 
 
 def test_a_surge_is_three_times_the_week_before() -> None:
