@@ -22,7 +22,7 @@ SITES = tuple(site.name for site in layout.SITES)
 SHOW = "env | grep -E '^(SLURM_SPANK_)?FED_' | sort"
 BOTH = f"""#!/bin/sh
 #SBATCH -N8 -c33 --gres=gpu:2 --time=2
-#SBATCH --fed-tp=02 --fed-pp=2 --fed-dataset=imagenet/v2,wiki.en --fed-elastic=4-8
+#SBATCH --fed-tp=02 --fed-pp=2 --fed-dataset=imagenet/v2,wiki.en --fed-elastic=4-8:2
 #SBATCH --fed-project=grant-42 --fed-continue --fed-priority=7
 #SBATCH --fed-gpu-types=a100,h100 --fed-gpu-mem=40G --fed-nvlink
 {SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT|TICKET|DATASET_)'
@@ -32,7 +32,7 @@ sleep 5
 TOLD = [
     "FED_CONTINUE=1",
     "FED_DATASET=imagenet/v2,wiki.en",
-    "FED_ELASTIC=4-8",
+    "FED_ELASTIC=4-8:2",
     "FED_PP=2",
     "FED_PROJECT=grant-42",
     "FED_TP=2",
@@ -143,7 +143,7 @@ def test_prolog_of_each_component_is_told_what_was_said_of_it(testbed: object) -
 def test_a_wrong_value_is_refused_with_what_would_do(testbed: object) -> None:
     cases = {
         "sbatch --fed-tp=0 --wrap true": 'Invalid --fed-tp value "0", must be between 1 and 4096',
-        "srun --fed-elastic=8-2 true": 'Invalid --fed-elastic value "8-2", must be MIN-MAX nodes',
+        "srun --fed-elastic=8-2 true": 'Invalid --fed-elastic value "8-2", must be MIN-MAX or',
         "salloc --fed-project='a b' true": 'Invalid --fed-project value "a b", must be a name of',
     }
     script = script_of("#SBATCH --fed-dataset=../a", "true")
@@ -280,10 +280,10 @@ def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
     assert (row["project"], row["datasets"], row["elastic"]) == (
         "grant-42",
         ["imagenet/v2", "wiki.en"],
-        {"least": 4, "most": 8},
+        {"least": 4, "most": 8, "step": 2, "asked": 8},
     )
     told = federation.run("federator", "explain", str(ids[0])).stdout
-    assert "project grant-42; data sets imagenet/v2, wiki.en; can run on 4-8 nodes" in told
+    assert "project grant-42; data sets imagenet/v2, wiki.en; can run on 4-8:2 nodes" in told
     for id_ in ids:
         federation.await_state(id_, "RUNNING")
     go()
