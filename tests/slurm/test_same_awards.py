@@ -36,7 +36,7 @@ SHAPES = (
 )
 # Jobs last beyond the last submission, on a slow machine too: what of an end and a submission came
 # first, that were on their way together, is not in the log.
-LASTING = "#!/bin/sh\nsleep 60\n"
+LASTING = "#!/bin/sh\nsleep 110\n"
 EVERY_S = 2.0  # a submission; every site has been swept meanwhile
 
 
