@@ -28,9 +28,13 @@ PICTURE = Path(__file__).parents[1] / "docs" / "top.svg"
 def _site(name: str, alloc: int, *, up: bool = True) -> SiteRow:
     nodes = alloc // 8
     gpus = PartitionSummary(
-        partition="gpu", gpu_type="a100", nodes_idle=16 - nodes, nodes_allocated=nodes,
-        gpus=128, gpus_alloc=alloc,
-    )  # fmt: skip
+        partition="gpu",
+        gpu_type="a100",
+        nodes_idle=16 - nodes,
+        nodes_allocated=nodes,
+        gpus=128,
+        gpus_alloc=alloc,
+    )
     partitions = (gpus,) if up else ()
     return SiteRow(name=name, region="west", up=up, slurm_version="24.11.5", partitions=partitions)
 
@@ -39,13 +43,23 @@ def _job(k: int) -> QueueRow:
     users = (("ada", "nlp"), ("bob", "vision"), ("eve", "speech"))
     (user, tenant), runs = users[k % 3], k < 9
     return QueueRow(
-        id=1_722_470_400_001 + k, name=("train", "tune", "eval")[k % 3], user=user, tenant=tenant,
-        priority=3, state="RUNNING" if runs else "PENDING", attempt=1,
-        submitted_at_s=NOW_S - 7200.0 + 60.0 * k, started_at_s=NOW_S - 7000.0 if runs else 0.0,
-        nodes=4, gpus=32, time_limit_s=14_400.0, site=("alpine", "birch")[k % 2] if runs else "",
-        site_job_id=4100 + k if runs else 0, node_names=(f"g{k:02}",) if runs else (),
+        id=1_722_470_400_001 + k,
+        name=("train", "tune", "eval")[k % 3],
+        user=user,
+        tenant=tenant,
+        priority=3,
+        state="RUNNING" if runs else "PENDING",
+        attempt=1,
+        submitted_at_s=NOW_S - 7200.0 + 60.0 * k,
+        started_at_s=NOW_S - 7000.0 if runs else 0.0,
+        nodes=4,
+        gpus=32,
+        time_limit_s=14_400.0,
+        site=("alpine", "birch")[k % 2] if runs else "",
+        site_job_id=4100 + k if runs else 0,
+        node_names=(f"g{k:02}",) if runs else (),
         reason=None if runs else Reason(code=ReasonCode.RESOURCES),
-    )  # fmt: skip
+    )
 
 
 JOBS = tuple(_job(k) for k in range(40))
@@ -60,15 +74,33 @@ def answer(call: Call) -> object:
         return QueueReply(rows=JOBS, now_s=NOW_S)
     wait = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURCES),))
     start = StartEstimate(
-        made_at_s=NOW_S, earliest_s=NOW_S + 900.0, likely_s=NOW_S + 1800.0,
-        latest_s=NOW_S + 4500.0, frac=0.9, hit_frac=0.91, latest=500, judged=2000,
-    )  # fmt: skip
+        made_at_s=NOW_S,
+        earliest_s=NOW_S + 900.0,
+        likely_s=NOW_S + 1800.0,
+        latest_s=NOW_S + 4500.0,
+        frac=0.9,
+        hit_frac=0.91,
+        latest=500,
+        judged=2000,
+    )
     rank = QueueRank(
-        policy="mast", ranked_at_s=NOW_S, priority=3, tenant_priority=3, within_quota=True,
-        credit=1.4, position=2, of=31, waited_s=6600.0, age_term=0.6, fair_share_term=0.8,
-    )  # fmt: skip
-    rows = [structs.replace(job, rank=rank, start=start, refusals={"alpine": wait, "birch": wait})
-            for job in JOBS if str(job.id) in ids]  # fmt: skip
+        policy="mast",
+        ranked_at_s=NOW_S,
+        priority=3,
+        tenant_priority=3,
+        within_quota=True,
+        credit=1.4,
+        position=2,
+        of=31,
+        waited_s=6600.0,
+        age_term=0.6,
+        fair_share_term=0.8,
+    )
+    rows = [
+        structs.replace(job, rank=rank, start=start, refusals={"alpine": wait, "birch": wait})
+        for job in JOBS
+        if str(job.id) in ids
+    ]
     return QueueReply(rows=tuple(rows), now_s=NOW_S)
 
 

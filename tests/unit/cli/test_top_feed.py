@@ -22,9 +22,17 @@ QUEUE = brief((), (), ())
 
 def row(id_: int, state: str = "PENDING", **fields: object) -> QueueRow:
     known: dict[str, object] = {
-        "id": id_, "name": f"train{id_}", "user": "ada", "tenant": "nlp", "priority": 3,
-        "state": state, "attempt": 1, "submitted_at_s": 900.0, "gpus": 8, "nodes": 1,
-    }  # fmt: skip
+        "id": id_,
+        "name": f"train{id_}",
+        "user": "ada",
+        "tenant": "nlp",
+        "priority": 3,
+        "state": state,
+        "attempt": 1,
+        "submitted_at_s": 900.0,
+        "gpus": 8,
+        "nodes": 1,
+    }
     return QueueRow(**known | fields)  # type: ignore[arg-type]
 
 

@@ -49,13 +49,19 @@ def test_it_stands_beside_a_log_that_is_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b"\xff\xfe", b'{"schema": 2, "calibration": {}}', b" " * (MOST_BYTES + 1),
-     b'{"schema": 1, "calibration": {"parts": [["all", "wide", 0, 1]]}}',
-     b'{"schema": 1, "calibration": {"judged": -30}}',
-     b'{"schema": 1, "calibration": {"parts": [["all", 0, 0, -1]], "judged": 30}}',
-     b'{"schema": 1, "calibration": {"parts": [["all", null, 0, 1]], "judged": 30}}'],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"schema": 2, "calibration": {}}',
+        b" " * (MOST_BYTES + 1),
+        b'{"schema": 1, "calibration": {"parts": [["all", "wide", 0, 1]]}}',
+        b'{"schema": 1, "calibration": {"judged": -30}}',
+        b'{"schema": 1, "calibration": {"parts": [["all", 0, 0, -1]], "judged": 30}}',
+        b'{"schema": 1, "calibration": {"parts": [["all", null, 0, 1]], "judged": 30}}',
+    ],
     ids=["empty", "torn", "binary", "newer", "large", "other", "owed", "part owed", "no number"],
-)  # fmt: skip
+)
 def test_a_spoilt_file_means_to_start_anew(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "starts.json"
     path.write_bytes(text)
