@@ -107,8 +107,13 @@ def test_what_a_node_has_is_read_in_full(scene: Scene) -> None:
 
 
 def test_allocations_of_all_jobs_show_on_the_nodes(scene: Scene) -> None:
-    assert (scene.node("g1").gpus_alloc, scene.node("g1").cpus_alloc) == (8, 32)
-    assert scene.node("g1").state is NodeState.MIXED
+    g1 = scene.node("g1")
+    # A job that named no node is now and then put beside the gang, and still leaves at its end.
+    there = [(job.state, job.nodes[g1.name]) for job in scene.busy.jobs if g1.name in job.nodes]
+    staying = sum(share.cpus for state, share in there if not state.ended)
+    assert 32 <= staying <= g1.cpus_alloc <= sum(share.cpus for _, share in there)
+    assert g1.gpus_alloc == 8
+    assert g1.state is NodeState.MIXED
     assert scene.node("g3").gpus_alloc == 1 + 2 + 1 + 1
     assert scene.node("g4").gpus_alloc == 4
 

@@ -283,7 +283,8 @@ def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
         {"least": 4, "most": 8, "step": 2, "asked": 8},
     )
     told = federation.run("federator", "explain", str(ids[0])).stdout
-    assert "project grant-42; data sets imagenet/v2, wiki.en; can run on 4-8:2 nodes" in told
+    assert "project grant-42; data sets imagenet/v2, wiki.en" in told
+    assert "can run on 4-8:2 nodes; asked for 8" in told
     for id_ in ids:
         federation.await_state(id_, "RUNNING")
     go()

@@ -15,28 +15,32 @@ SITES = tuple(site.name for site in layout.SITES)
 QUICK = "#!/bin/sh\ntrue\n"
 WAITS = f"#!/bin/sh\n{until()}"
 GPUS = {"alpine": "a100", "boreal": "a100", "cedar": "h100"}
-RESERVED = "fed-wishes"
 QUIET = ("-o", "/dev/null", "-t", "5")
 
 
 @pytest.fixture
-def reserved(testbed: object) -> Iterator[None]:
-    """At each site a reservation of node g8 for vision1."""
+def reserved(testbed: object, request: pytest.FixtureRequest) -> Iterator[str]:
+    """At each site a reservation of node g8 for vision1; its name, another for each test.
+
+    An agent hears of reservations some seconds late: one of the same name as that of the test
+    before would be known at first, and then be gone.
+    """
+    name = f"fed-wishes-{request.node.callspec.params['site']}"
     for site in SITES:
         at(
             site,
             "scontrol",
             "create",
             "reservation",
-            f"reservationname={RESERVED}",
+            f"reservationname={name}",
             "users=vision1",
             "starttime=now",
             "duration=60",
             f"nodes={site}-g8",
         )
-    yield
+    yield name
     for site in SITES:
-        at(site, "scontrol", "delete", f"reservationname={RESERVED}")
+        at(site, "scontrol", "delete", f"reservationname={name}")
 
 
 def ran(running: Running, *options: str) -> Row:
@@ -139,9 +143,9 @@ def reasons(running: Running, id_: int, site: str) -> str:
 
 @pytest.mark.parametrize("site", SITES)
 def test_jobs_run_in_the_reservation_that_they_name(
-    federation: Running, reserved: None, site: str
+    federation: Running, reserved: str, site: str
 ) -> None:
-    wanted = f"--reservation={site}:{RESERVED}"
+    wanted = f"--reservation={site}:{reserved}"
 
     def known() -> bool:
         done = federation.run("fsbatch", "--uid=vision1", "--test-only", wanted, stdin=QUICK)
@@ -151,7 +155,7 @@ def test_jobs_run_in_the_reservation_that_they_name(
     row = ran(federation, wanted, "--gres=gpu:1")
     assert (row["site"], row["node_names"]) == (site, [f"{site}-g8"])
     job = slurm_job(site, row["site_job_id"])
-    assert job["Reservation"] == RESERVED
+    assert job["Reservation"] == reserved
     denied = refused(federation, wanted, user="nlp1")
     assert "Access denied to requested reservation" in denied
     row = ran(federation, "-x", f"{others(site)},{site}-g[1-6],{site}-c[1-2]")

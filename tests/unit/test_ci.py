@@ -11,6 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 SLURM = "tests/slurm/test_gate.py::test_a"
+CONTRACT = "tests/contract/test_slurm_client.py::test_a"
 
 
 def ci(folder: Path, failed: list[str] | None, statuses: tuple[int, ...]) -> tuple[int, list[str]]:
@@ -35,13 +36,14 @@ def ci(folder: Path, failed: list[str] | None, statuses: tuple[int, ...]) -> tup
 
 
 @pytest.mark.parametrize("second", [0, 1])
+@pytest.mark.parametrize("failed", [SLURM, f"{CONTRACT}[live-boreal]"])
 def test_a_real_slurm_test_that_failed_is_run_again_alone_and_that_decides(
-    tmp_path: Path, second: int
+    tmp_path: Path, failed: str, second: int
 ) -> None:
-    status, asked = ci(tmp_path, [SLURM], (1, second))
+    status, asked = ci(tmp_path, [failed], (1, second))
     assert status == second
     assert len(asked) == 2
-    assert asked[1].startswith(f"slurm {SLURM} -n0")
+    assert asked[1].startswith(f"slurm {failed} -n0")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,8 @@ def test_a_real_slurm_test_that_failed_is_run_again_alone_and_that_decides(
         None,  # lint or types
         ["tests/unit/test_docs.py::test_a"],
         [SLURM, "tests/property/test_fault_histories.py::test_a"],
-        [f"{SLURM}[{number}]" for number in range(4)],
+        [f"{CONTRACT}[recorded-boreal]"],
+        [f"{SLURM}[{number}]" for number in range(9)],
     ],
 )
 def test_any_other_failure_is_final(tmp_path: Path, failed: list[str] | None) -> None:
