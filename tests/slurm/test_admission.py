@@ -15,7 +15,7 @@ import pytest
 
 from federator.testbed import layout
 from federator.testbed.layout import SPOOL_DIR
-from tests.slurm.federation import Running, at, slurm_job, until, within
+from tests.slurm.federation import LONG_S, Running, at, slurm_job, until, within
 from tests.slurm.gate import Gate
 
 pytestmark = pytest.mark.slurm
@@ -85,7 +85,7 @@ def test_an_attempt_that_is_cancelled_before_sbatch_leaves_no_lease(
     federation: Running, gate: Gate
 ) -> None:
     """What sbatch makes of it all the same is ended."""
-    ids = one_at_each_site(federation, gate, "#!/bin/sh\nsleep 60\n")
+    ids = one_at_each_site(federation, gate, f"#!/bin/sh\nsleep {LONG_S}\n")
 
     def check(site: str) -> None:
         federation.run("fscancel", str(ids[site]))

@@ -117,7 +117,7 @@ def test_plans_made_from_a_live_snapshot_are_what_slurm_would_start(
 def test_a_snapshot_shows_racks_spine_gpus_and_when_what_runs_will_have_ended(
     fleet: Running,
 ) -> None:
-    ours = fleet.submit(traced(60), "-N1", "--gres=gpu:h100:2", "-t5")
+    ours = fleet.submit(traced(290), "-N1", "--gres=gpu:h100:2", "-t5")
     fleet.await_state(ours, "RUNNING")
     occupy("cedar", "--nodelist=cedar-g7", "--gres=gpu:8", "-t10")
 
