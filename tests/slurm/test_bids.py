@@ -151,7 +151,7 @@ def test_a_blocked_gang_gets_its_room_and_only_shorter_jobs_run_there_before(
     within(60, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
     gang = fleet.submit(traced(1), "-N8", "--gres=gpu:h100:8", "-t1")
     within(60, lambda: fleet.row(gang)["refusals"])
-    long = fleet.submit(traced(300), "-N1", "--gres=gpu:h100:8", "-t30")
+    long = fleet.submit(traced(1700), "-N1", "--gres=gpu:h100:8", "-t30")
     short = fleet.submit(traced(1), "-N1", "--gres=gpu:h100:1", "-t2")
     within(20, lambda: "could start in" in fleet.run("fsqueue", "--why", str(gang)).stdout)
     (row,) = fleet.await_end(short)
