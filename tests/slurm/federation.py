@@ -59,6 +59,7 @@ done; true
 """
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
 _ENVIRONMENT = threading.Lock()
+LONG_S = 3600  # of work that a test ends itself, however slow the machine is
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
 
 
@@ -394,8 +395,8 @@ def close_again(site: str) -> None:
     at(site, "sh", "-c", f"[ ! -e {RULES}.aside ] || mv {RULES}.aside {RULES}")
 
 
-def fill(site: str, seconds: int = 300) -> None:
-    """Local users take every GPU node of a site."""
+def fill(site: str) -> None:
+    """Local users take every GPU node of a site, until their job is cancelled."""
     nodes = layout.GPU_NODES.count
     at(
         site,
@@ -405,7 +406,7 @@ def fill(site: str, seconds: int = 300) -> None:
         "--gres=gpu:8",
         "--exclusive",
         "--output=/dev/null",
-        f"--wrap=sleep {seconds}",
+        f"--wrap=sleep {LONG_S}",
         user=layout.LOCAL_USER,
     )
     running = ("squeue", "--noheader", "--states=R", "--partition=local")

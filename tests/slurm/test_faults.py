@@ -152,8 +152,10 @@ def test_agent_cut_off_inside_sbatch_leaves_its_site_within_reach(
 
 
 @pytest.mark.parametrize("cut", ["pause", "network"])
-def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> None:
-    id_ = alone.submit("#!/bin/sh\nsleep 12\n", "--gres=gpu:h100:2")
+def test_unreachable_site_does_not_stop_the_others(
+    alone: Running, go: Callable[..., None], cut: str
+) -> None:
+    id_ = alone.submit(f"#!/bin/sh\n{until()}", "--gres=gpu:h100:2")
     alone.await_state(id_, "RUNNING")
     cedar = site("cedar").container
     lost, found = {
@@ -173,6 +175,7 @@ def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> 
         assert "unknown for" in alone.run("fsqueue").stdout
     finally:
         subprocess.run(["docker", *found], check=True)
+    go("cedar")
     (row,) = alone.await_end(id_, timeout_s=120)
     assert row["state"] == "COMPLETED"
     assert row["attempt"] == 1

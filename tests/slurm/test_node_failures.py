@@ -16,6 +16,7 @@ from federator.testbed import layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
+    LONG_S,
     STARTS,
     Running,
     at,
@@ -34,7 +35,7 @@ LEASE_S = 120.0  # what is found when it has run out, is not found at once
 
 RUNS_UNTIL_IT_FAILS = (
     f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
-    'if [ "$FED_ATTEMPT" = 1 ]; then sleep 300; fi\nsleep 3\n'
+    f'if [ "$FED_ATTEMPT" = 1 ]; then sleep {LONG_S}; fi\nsleep 3\n'
 )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from federator.sim.trace import ReplayOptions
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running
+from tests.slurm.federation import SOON_S, Running, until, within
 
 pytestmark = pytest.mark.slurm
 SHAPES = (
@@ -34,10 +35,7 @@ SHAPES = (
     ("--gres=gpu:8", "--nodes=4"),
     ("--gres=gpu:2", "--nodes=1", "--cpus-per-task=4"),
 )
-# Jobs last beyond the last submission, on a slow machine too: what of an end and a submission came
-# first, that were on their way together, is not in the log.
-LASTING = "#!/bin/sh\nsleep 110\n"
-EVERY_S = 2.0  # a submission; every site has been swept meanwhile
+EVERY_S = 2.0  # a submission, or an end; every site has been swept meanwhile
 
 
 @pytest.fixture
@@ -54,15 +52,36 @@ def empty_site(running: Running, name: str) -> SimulatedSite:
     return SimulatedSite(name=SiteName(name), nodes=snapshot.nodes, switches=snapshot.switches)
 
 
-def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running) -> None:
+def none_is_at_work(running: Running, ids: list[int]) -> bool:
+    return {row["state"] for row in running.rows(*ids)} <= {"PENDING", "COMPLETED"}
+
+
+def end_one_after_the_other(running: Running, go: Callable[..., None], ids: list[int]) -> None:
+    """Each when what the end before has led to is over: a job that starts late ends at once."""
+    for k in range(len(ids)):
+        go(word=f"end-{k}")
+        for _ in range(2):  # what waited may start now
+            within(90, partial(none_is_at_work, running, ids[: k + 1]), SOON_S)
+            time.sleep(EVERY_S / 2)
+
+
+def test_the_simulator_gives_the_same_awards_for_the_daemons_log(
+    fleet: Running, go: Callable[..., None]
+) -> None:
+    """No job ends before the last is submitted, and no two end together.
+
+    What of an end and a submission came first, that were on their way together, is not in the log.
+    """
     config = load_config(fleet.config)
     sites = tuple(empty_site(fleet, name) for name in config.sites)
     ids = []
     for k in range(18):
         began_s = time.monotonic()
-        ids.append(fleet.submit(LASTING, "--time=5", *SHAPES[k % len(SHAPES)]))
+        script = f"#!/bin/sh\n{until(f'end-{k}')}"
+        ids.append(fleet.submit(script, "--time=20", *SHAPES[k % len(SHAPES)]))
         time.sleep(max(EVERY_S / 2, EVERY_S - (time.monotonic() - began_s)))
-    fleet.await_end(*ids, timeout_s=480)
+    end_one_after_the_other(fleet, go, ids)
+    fleet.await_end(*ids)
     fleet.stop()
     with closing(SqliteStore(fleet.folder / "queue.db")) as store:
         events = [decode_event(record) for record in store.records()]
