@@ -202,7 +202,7 @@ class Term:
             for task in beside:
                 task.cancel()
             if self._leadership.holds:  # else the next leader's knowledge may be there already
-                self._starts.save()
+                self._starts.learned.save()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]
