@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from federator.daemon.shadow_filter import is_order
+from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
@@ -119,8 +119,8 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
-        self._dropped: set[str] = set()  # kinds of orders that were logged
-        self.questions = SiteQuestions(site, self.send, self._refuses)
+        self._filter = ShadowFilter(site, shadow=welcome.mode is SiteMode.SHADOW)
+        self.questions = SiteQuestions(site, self.send, self._filter.refuses)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
         self._about: set[AttemptId] = set()  # it was asked about these, and has not told
@@ -163,10 +163,7 @@ class SiteLink:
     @property
     def shadow(self) -> bool:
         """Whether the site is in shadow mode: orders to it are dropped."""
-        return self._welcome.mode is SiteMode.SHADOW
-
-    def _refuses(self, message: Message) -> bool:
-        return self.shadow and is_order(message)
+        return self._filter.shadow
 
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
@@ -185,22 +182,13 @@ class SiteLink:
         Raises:
             InvalidRequest: no frame holds it.
         """
-        if self._out is not None and self._passes(message):
+        if self._out is not None and self._filter.passes(message):
             self._out.put(frame(message))
 
     def send_frame(self, message: Message, data: bytes) -> None:
         """As ``send``, of a message whose frame is there already."""
-        if self._out is not None and self._passes(message):
+        if self._out is not None and self._filter.passes(message):
             self._out.put(data)
-
-    def _passes(self, message: Message) -> bool:
-        if not self._refuses(message):
-            return True
-        kind = type(message).__name__
-        if kind not in self._dropped:
-            self._dropped.add(kind)
-            log.info("shadow_order_dropped", site=self.site, order=kind)
-        return False
 
     def flush(self) -> None:
         """Have all that was sent leave now."""

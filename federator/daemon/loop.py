@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import heapq
 from collections.abc import Sequence
 from math import inf
 from typing import Final
@@ -21,13 +19,13 @@ from federator.daemon.data_mover import DataMover
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
+from federator.daemon.inbox import Inbox
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
-from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.reload import (
     AskedReload,
     ReloadQueue,
@@ -52,7 +50,6 @@ from federator.sched.passes.federation import Federation
 from federator.store.base import Store
 from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
 
-BATCH: Final = 256  # observations that share one commit
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
@@ -86,14 +83,12 @@ class Term:
         self._leadership = leadership
         self._turn_began_s = inf  # between turns there is none
         self._federation = federation
-        self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
-        self._wakes: list[float] = []
         self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
+        self.inbox = Inbox(self.clock)
         self._links = SiteLinks(self._link)
-        self.reloads = ReloadQueue(lambda: self._inbox.put_nowait(Tick()))
+        self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False
-        self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = self._mover_wake_s = 0.0
         history, links, ledger = edges.history, self._links.by_site, federation.ledger
@@ -105,7 +100,7 @@ class Term:
         self._measuring = _measuring_of(history, self._links, edges, own) if history else None
         self._metrics = self._new_metrics()
         self._effects = Effects(
-            own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
+            own.now.federation, links, self._api.reply, self.inbox.wake, shared_folders(own.now)
         )
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
@@ -125,7 +120,7 @@ class Term:
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
-        taken, leads = self._inbox.put_nowait, lambda: self._leadership.holds
+        taken, leads = self.inbox.put, lambda: self._leadership.holds
         api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
@@ -159,7 +154,7 @@ class Term:
     def stop(self) -> None:
         """End ``run`` after the turn it is in; what that turn records is committed."""
         self._stopping = True
-        self._inbox.put_nowait(Tick())
+        self.inbox.put(Tick())
 
     async def run(self, epoch: int, supervisor: Supervisor) -> None:
         """Serve until ``stop``.
@@ -207,7 +202,7 @@ class Term:
             for task in beside:
                 task.cancel()
             if self._leadership.holds:  # else the next leader's knowledge may be there already
-                self._starts.save()
+                self._starts.learned.save()
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]
@@ -231,7 +226,7 @@ class Term:
             name,
             self._edges.transport_of(site),
             welcome,
-            self._inbox.put_nowait,
+            self.inbox.put,
             self._api,
             lambda answer: self._answered(name, answer),
         )
@@ -241,19 +236,18 @@ class Term:
             self._tidying.taken(name, answer, self.clock())
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
-                self._inbox.put_nowait(seen)
+                self.inbox.put(seen)
         elif self._measuring is not None:
             self._measuring.take(name, answer)
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out, send at once."""
-        observations = await self._gather()
+        observations = await self.inbox.gather()
         began_s = self._turn_began_s = asyncio.get_running_loop().time()
         self._metrics.counts.turn_begins(began_s)
         now_s = self.clock()
         commands = self._decided(observations, now_s)
-        woke = any(isinstance(o, Tick) for o in observations)
-        self._pace.turn_took(now_s, self.clock(), woke=woke)
+        self.inbox.decided(observations, now_s)
         await self._carry_out(commands)
         self._tell_admission(now_s)
         self._end_unheard(now_s)
@@ -271,7 +265,7 @@ class Term:
             self._links.by_site[site_name].send(order)
         if self._mover_wake_s <= now_s and (next_s := self._mover.next_s()) > now_s:
             self._mover_wake_s = next_s
-            self._wake(next_s)
+            self.inbox.wake(next_s)
 
     def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         commands: list[Command] = []
@@ -291,8 +285,7 @@ class Term:
         now_s = self.clock()
         # What has come of the present channels counts, and nothing of them that comes later. So
         # from here to the last change nothing is awaited.
-        come = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
-        commands = self._decided(come, now_s)
+        commands = self._decided(self.inbox.take_all(), now_s)
         try:
             found = self._own.changes_to(config, self._federation.ledger)
         except ConfigError as error:
@@ -343,9 +336,9 @@ class Term:
         found = self._api.sessions.unheard(now_s)
         for cancel in found.cancels:
             log.info("session_unheard", workloads=list(cancel.ids), user=cancel.by)
-            self._inbox.put_nowait(cancel)
+            self.inbox.put(cancel)
         if found.look_at_s:
-            self._wake(found.look_at_s)
+            self.inbox.wake(found.look_at_s)
 
     def _tell_admission(self, now_s: float) -> None:
         news = self._admission.due(now_s)
@@ -353,25 +346,7 @@ class Term:
             self._links.send_admission(news)
         elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
             self._admission_wake_s = self._admission.next_s
-            self._wake(self._admission_wake_s)
-
-    async def _gather(self) -> Sequence[Observation]:
-        """Wait for an observation or the next wake; then take what else is there."""
-        wake_s = max(self._wakes[0], self._pace.rests_until_s) if self._wakes else inf
-        pause_s = max(0.0, wake_s - self.clock()) if wake_s < inf else None
-        found: list[Observation] = []
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                found.append(await self._inbox.get())
-        # One commit for all that waits; bounded, so that no reply waits for a long turn.
-        while not self._inbox.empty() and len(found) < BATCH:
-            found.append(self._inbox.get_nowait())
-        now_s = self.clock()
-        if wake_s <= now_s:
-            while self._wakes and self._wakes[0] <= now_s:
-                heapq.heappop(self._wakes)
-            found.append(Tick())
-        return found
+            self.inbox.wake(self._admission_wake_s)
 
     async def _carry_out(self, commands: Sequence[Command]) -> None:
         """Make records durable, then do the rest; each only as the leader.
@@ -397,9 +372,6 @@ class Term:
             self._transitions.write(events)
             self._tidying.note(events)
             self._api.sessions.note(events)
-
-    def _wake(self, at_s: float) -> None:
-        heapq.heappush(self._wakes, at_s)
 
 
 def _measuring_of(

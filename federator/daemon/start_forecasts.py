@@ -16,17 +16,16 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from federator.daemon.starts_file import NOWHERE, StartsFile
+from federator.daemon.starts_file import NOWHERE, LearnedStarts, StartsFile
 from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.starts.calibration import COVERAGE, SavedCalibration
+from federator.sched.starts.calibration import COVERAGE
 from federator.sched.starts.estimates import StartEstimates
 from federator.sched.starts.plays import Plays
 from federator.wire.status_rows import StartsRow
 
 EVERY_S: Final = 10.0  # between two looks at the least
-SAVE_S: Final = 60.0  # between two writings of what was learned at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
 REST: Final = 20.0
 MOST_TRIALS: Final = 8  # that wait for their plays; so of changes
@@ -70,6 +69,7 @@ class StartForecasts:
 
     Attributes:
         estimates: made so far.
+        learned: what of them is kept.
     """
 
     def __init__(
@@ -83,9 +83,7 @@ class StartForecasts:
         self._federation, self._clock, self._elapsed = federation, clock, elapsed
         self._between_turns = between_turns
         self.estimates = StartEstimates(federation)
-        self.estimates.calibration.restore(kept.read())
-        self._kept, self._saved = kept, self.estimates.calibration.judged
-        self._save_at_s = 0.0  # as ``elapsed``
+        self.learned = LearnedStarts(self.estimates.calibration, kept)
         self._trials, self._changes = _Line(), _Line()
         self._with_changes: set[str] = set()  # users who wait for theirs
         self._asked = asyncio.Event()
@@ -155,20 +153,6 @@ class StartForecasts:
         await self._try_out_some()
         await self._renew()
 
-    def save(self) -> None:
-        """Keep what was learned since the last time, for the next term."""
-        saved = self._unsaved()
-        if saved is not None:
-            self._kept.write(saved)
-
-    def _unsaved(self) -> SavedCalibration | None:
-        """What is to be kept; None: nothing was learned since the last time."""
-        known = self.estimates.calibration
-        if known.judged == self._saved:
-            return None
-        self._saved = known.judged
-        return known.saved()
-
     async def _rest(self) -> None:
         """Until it is time to look, to try one out, or to tell one that it takes too long."""
         until_s = self._look_at_s
@@ -185,9 +169,8 @@ class StartForecasts:
         now_s, began_s = self._clock(), self._elapsed()
         try:
             lacks = self.estimates.look(now_s)
-            if began_s >= self._save_at_s:
-                self._save_at_s = began_s + SAVE_S
-                await self._save_beside()
+            if await self.learned.save_beside(began_s):
+                await self._gap()
             waits = bool(self._federation.ledger.backlog)
             if lacks or (waits and now_s - self._played_at_s >= KEEP_S):
                 plays = self.estimates.begin(now_s)
@@ -198,13 +181,6 @@ class StartForecasts:
         finally:
             took_s = self._elapsed() - began_s
             self._look_at_s = began_s + took_s + max(EVERY_S, REST * took_s)
-
-    async def _save_beside(self) -> None:
-        """As ``save``, in a thread: ten thousand classes and a slow disk hold up no turn."""
-        saved = self._unsaved()
-        if saved is not None:
-            await asyncio.to_thread(self._kept.write, saved)
-            await self._gap()
 
     async def _try_out_some(self) -> None:
         await self._try_out_those(self._trials)

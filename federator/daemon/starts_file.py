@@ -6,6 +6,7 @@ learning starts anew.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from threading import Lock
@@ -15,10 +16,11 @@ import msgspec
 import structlog
 
 from federator.history.url import SQLITE
-from federator.sched.starts.calibration import SavedCalibration
+from federator.sched.starts.calibration import Calibration, SavedCalibration
 
 SCHEMA: Final = 1
 MOST_BYTES: Final = 4 * 2**20
+SAVE_S: Final = 60.0  # between two writings beside turns at the least
 
 log = structlog.get_logger()
 
@@ -91,6 +93,47 @@ class StartsFile:
 
 
 NOWHERE: Final = StartsFile(None)
+
+
+class LearnedStarts:
+    """What one term learns, and writes to the file where that is more than it holds.
+
+    Args:
+        learned: is given what the file holds, and grows.
+        file: where it is kept.
+    """
+
+    def __init__(self, learned: Calibration, file: StartsFile) -> None:
+        learned.restore(file.read())
+        self._learned, self._file = learned, file
+        self._judged = learned.judged  # of the latest that was to be written
+        self._save_at_s = 0.0  # as ``elapsed_s`` of ``save_beside``
+
+    def save(self) -> None:
+        """Keep what was learned since the last time, for the next term."""
+        unsaved = self._unsaved()
+        if unsaved is not None:
+            self._file.write(unsaved)
+
+    async def save_beside(self, elapsed_s: float) -> bool:
+        """As ``save``, now and then, in a thread; tell whether time was given to others.
+
+        Ten thousand classes and a slow disk hold up no turn.
+        """
+        if elapsed_s < self._save_at_s:
+            return False
+        self._save_at_s = elapsed_s + SAVE_S
+        unsaved = self._unsaved()
+        if unsaved is None:
+            return False
+        await asyncio.to_thread(self._file.write, unsaved)
+        return True
+
+    def _unsaved(self) -> SavedCalibration | None:
+        if self._learned.judged == self._judged:
+            return None
+        self._judged = self._learned.judged
+        return self._learned.saved()
 
 
 def starts_file(store_url: str) -> StartsFile:

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from federator.config import load_config
 from federator.daemon.daemon import Daemon
 from federator.daemon.edges import DaemonEdges
-from federator.daemon.start_forecasts import SAVE_S, StartForecasts
-from federator.daemon.starts_file import MOST_BYTES, NOWHERE, StartsFile, starts_file
+from federator.daemon.start_forecasts import StartForecasts
+from federator.daemon.starts_file import MOST_BYTES, NOWHERE, SAVE_S, StartsFile, starts_file
 from federator.sched.starts.calibration import SavedCalibration, Wait
 from federator.store.memory import MemoryStore
 from tests.fakes.build import rack
@@ -70,7 +70,7 @@ def test_a_spoilt_file_means_to_start_anew(tmp_path: Path, text: bytes) -> None:
     assert starts.row().judged == 0
     assert [line["event"] for line in logged] == ["starts_file_unread"]
     starts.estimates.calibration.judge(GIVEN, (), 50.0)
-    starts.save()
+    starts.learned.save()
     assert StartsFile(path).read().judged == 1
 
 
@@ -116,7 +116,7 @@ def test_a_look_writes_in_a_thread_and_the_end_of_a_term_does_not(
     starts.estimates.calibration.judge(GIVEN, (), 50.0)
     asyncio.run(starts.look())
     starts.estimates.calibration.judge(GIVEN, (), 50.0)
-    starts.save()
+    starts.learned.save()
     beside, own = threads
     assert beside != own == threading.get_ident()
 

@@ -117,7 +117,7 @@ def test_a_daemon_whose_turn_hangs_does_not_say_that_it_is_alive(
         running = asyncio.create_task(daemon.run())
         await asyncio.sleep(1.0)
         assert daemon.term is not None
-        daemon.term._inbox.put_nowait(Tick())
+        daemon.term.inbox.put(Tick())
         await asyncio.sleep(120.0)
         said = manager.heard()
         mended.set()
