@@ -109,7 +109,7 @@ class Effects:
                 log.info(command.event, **command.fields)
             case AskAbout():
                 if command.site in self._links:
-                    self._links[command.site].ask_about(command.attempts)
+                    self._links[command.site].recall.ask(command.attempts)
             case SendTo() | LaunchAt() | PreemptAt() if command.site not in self._links:
                 pass  # a reload has taken it out
             case SendTo() | LaunchAt() | PreemptAt():

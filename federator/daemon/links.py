@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
@@ -13,22 +12,20 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from federator.daemon.attempt_recall import AttemptRecall
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
-    AttemptsShown,
     Observation,
-    Remembered,
     SiteDown,
     SiteSent,
     SiteUp,
 )
 from federator.model.site_message import Report, SiteNews
 from federator.model.site_mode import SiteMode
-from federator.model.submission import pack_submission
 from federator.model.tagged import Message
-from federator.model.workload import AttemptId, SiteName
+from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
@@ -41,9 +38,7 @@ from federator.wire.agent_protocol import (
     NodesTaken,
     Ping,
     Pong,
-    RecoverAsk,
     RecoverDone,
-    RememberedAttempt,
     SignalDone,
     SnapshotTaken,
     Tidied,
@@ -120,10 +115,11 @@ class SiteLink:
         self._reported = False
         self._stopping = False
         self._filter = ShadowFilter(site, shadow=welcome.mode is SiteMode.SHADOW)
+        # ``stop`` replaces ``_observe``.
+        self.recall = AttemptRecall(site, self.send, lambda shown: self._observe(shown))  # noqa: PLW0108
         self.questions = SiteQuestions(site, self.send, self._filter.refuses)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
-        self._about: set[AttemptId] = set()  # it was asked about these, and has not told
         self.admission: Admission | None = None
         """What its admission rules are told when it comes up."""
 
@@ -269,7 +265,7 @@ class SiteLink:
             case SnapshotTaken() | VerifyDone() | NodesTaken() | SignalDone():
                 self.questions.take(message)
             case RecoverDone():
-                self._shown(message)
+                self.recall.take(message)
             case Tidied() | UsageTaken() | CopyStatus():
                 self._answered(message)
             case Trouble():
@@ -291,19 +287,6 @@ class SiteLink:
         """Tell what the site's admission rules need to know, now and whenever it comes up."""
         self.admission = admission
         self.send(admission)
-
-    def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
-        """Have the site tell what it knows of these; if the channel breaks it is asked again."""
-        self._about.update(attempts)
-        self.send(RecoverAsk(ask_id=0, attempts=attempts))
-
-    def _shown(self, done: RecoverDone) -> None:
-        if done.detail:
-            log.warning("attempts_not_told", site=self.site, detail=done.detail)
-        attempts = tuple(remembered(kept) for kept in done.kept if kept.attempt in self._about)
-        self._about.difference_update(kept.attempt for kept in done.kept)
-        if attempts:
-            self._observe(AttemptsShown(site=self.site, attempts=attempts))
 
     def _answer(self, channel: Channel | None, call_id: int, reply: Reply) -> None:
         """Answer a call where it came from: the next agent counts its calls from one again.
@@ -383,29 +366,3 @@ def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
     is_ours = hello.federation in ("", welcome.federation)
     is_ours = is_ours and hello.log_began in (0, welcome.log_began)
     return hello.last_epoch if is_ours else 0
-
-
-def remembered(kept: RememberedAttempt) -> Remembered:
-    """Put what a site remembers into the words of the core."""
-    order, origin = kept.order, kept.order.origin if kept.order is not None else None
-    found = Remembered(
-        attempt=kept.attempt,
-        user=kept.user,
-        site_job_id=kept.site_job_id,
-        void=kept.void,
-        withdrawn=kept.withdrawn,
-        cancelled=kept.cancelled,
-        report=kept.report,
-        unnotified=kept.unnotified,
-    )
-    if order is None or origin is None:
-        return found
-    return replace(
-        found,
-        workload=replace(origin.workload, submission=pack_submission(order.submission)),
-        jobs=order.jobs,
-        key=origin.key,
-        priority=origin.priority,
-        within_quota=origin.within_quota,
-        credit=origin.credit,
-    )

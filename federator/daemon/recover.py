@@ -16,7 +16,8 @@ import msgspec
 
 from federator.agent.journal import Served
 from federator.config import FederationConfig, SiteConfig
-from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
+from federator.daemon.attempt_recall import remembered
+from federator.daemon.links import GREETING_S, PING_S, check_hello
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event

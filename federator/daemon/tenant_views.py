@@ -130,8 +130,8 @@ def _capacity(federation: Federation, tenancy: Tenancy) -> Sequence[int]:
     gpus = cpus = 0
     types: dict[str, int] = {}
     for site in federation.sites.values():
-        room = site.empty if site.ready else None
-        for free in room.nodes if room is not None else ():
+        empty = site.empty if site.ready else None
+        for free in empty.room.nodes if empty is not None else ():
             node = free.node
             gpus, cpus = gpus + node.gpus, cpus + node.cpus
             types[node.gpu_type] = types.get(node.gpu_type, 0) + node.gpus

@@ -14,11 +14,12 @@ from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.distinct_nodes import too_few_nodes
+from federator.sched.bid.empty_site import capacity_of
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import fits_somewhere
 from federator.sched.bid.reservation import endings_of, reserve
 from federator.sched.bid.running_jobs import Occupants
-from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
+from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import never_fits, place_all
 from federator.sched.passes.bid_validation import plan_contradiction
 from federator.sim.site_state import shares_of

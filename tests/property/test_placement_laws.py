@@ -13,13 +13,14 @@ from federator.model.gres import counted
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.empty_site import capacity_of
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import rack_key
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, NodesOfKind
 from federator.sched.bid.node_selection import share_per_node
 from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.score import locality_cost
-from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
+from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import never_fits, place_all
 from tests.fakes.build import attempt, bid_request
 

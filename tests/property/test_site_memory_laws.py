@@ -46,7 +46,7 @@ class Forgetful(SiteScheduler):
 
     def __init__(self) -> None:
         super().__init__(("gpu",))
-        self._memory = NoMemory(self._never_fits)
+        self._memory = NoMemory(lambda jobs: self._empty.never_fits(jobs, self.partitions))
 
     def bid(
         self,

@@ -14,7 +14,7 @@ from federator.model.gres import covers, plus, positive
 from federator.model.license import SiteLicense, free, left_of, totals
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
-from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import (
     Capacity,
     GpuModel,
@@ -27,50 +27,19 @@ from federator.model.site import (
 )
 from federator.model.site_message import SiteAnswer, SiteClaim
 from federator.model.window import SiteWindow
-from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.closed_windows import ClosedWindows
+from federator.sched.bid.empty_site import EmptySite, capacity_of
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
-from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.holds import Holds
 from federator.sched.bid.known_terms import KnownTerms
 from federator.sched.bid.reservation import Ending, KnownEndings, endings_of
 from federator.sched.bid.running_jobs import Occupants
-from federator.sched.bid.workload_plan import anywhere, never_fits, no_such_qos
-
-
-def capacity_of(
-    nodes: Iterable[Node],
-    licenses: Iterable[SiteLicense] = (),
-    qos: Collection[str] | None = None,
-) -> Capacity:
-    """The site as if every node were up, well and idle, and every partition open."""
-    empty = (
-        replace(
-            n,
-            state=NodeState.IDLE,
-            cpus_alloc=0,
-            mem_mib_alloc=0,
-            gpus_alloc=0,
-            gres_alloc=(),
-            partitions=n.partitions + n.closed_partitions,
-            closed_partitions=(),
-            drain_reason="",
-            drained_by="",
-            drained_at_s=0.0,
-            reserved=False,
-            features=tuple(name for name in n.features if name != SINGLE_NODE),
-        )
-        for n in nodes
-    )
-    return Capacity(
-        nodes=tuple(empty),
-        licenses=totals(licenses),
-        qos=None if qos is None else tuple(sorted(qos)),
-    )
 
 
 def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
@@ -102,8 +71,8 @@ class SiteScheduler:
         self.mix = RequestMix() if mix is None else mix
         self._fabric = Fabric()
         self._room = FreeCapacity(())  # what is free now, less the holds; kept from sweep to sweep
-        self._empty = FreeCapacity(())  # of ``capacity``
-        self._memory = AnswerMemory(self._never_fits)
+        self._empty = EmptySite(self.capacity)
+        self._memory = AnswerMemory(lambda jobs: self._empty.never_fits(jobs, self.partitions))
         self._mix_epoch = 0  # for which it holds
         self._holds = Holds()
         self._occupants = Occupants(self._room)
@@ -387,17 +356,13 @@ class SiteScheduler:
         held = self._holds.endings()
         return endings_of(self._room, self._occupants, self._local, held, predicted)
 
-    def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
-        refusal = no_such_qos(jobs, self.capacity.qos)
-        return refusal or never_fits(anywhere(jobs), self._empty, self.partitions)
-
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
         self._has_freed()
         capacity = capacity_of(self.nodes, self.licenses, self._qos)
         if capacity != self.capacity:
             self.capacity = capacity
-            self._empty = FreeCapacity(capacity.nodes, licenses=capacity.licenses)
+            self._empty = EmptySite(capacity)
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         order = {node.name: k for k, node in enumerate(self.nodes)}

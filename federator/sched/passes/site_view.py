@@ -14,9 +14,7 @@ from federator.model.site import Capacity
 from federator.model.site_message import SiteAnswer
 from federator.model.window import SiteWindow
 from federator.model.workload import Job, SiteName
-from federator.sched.bid.free_capacity import FreeCapacity
-from federator.sched.bid.workload_plan import never_fits as never_fits_empty
-from federator.sched.bid.workload_plan import no_such_qos
+from federator.sched.bid.empty_site import EmptySite
 
 MOST_GPUS: Final = 1024  # of a node that is believed
 MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
@@ -41,23 +39,19 @@ class SiteView:
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
-    empty: FreeCapacity | None = None  # all it could ever give; None until it has told
+    empty: EmptySite | None = None  # all it could ever give; None until it has told
     gpus: int = 0  # of ``empty``
     gpus_by_type: Counter[str] = field(default_factory=Counter)  # of those
     summary: tuple[PartitionSummary, ...] = ()
     windows: tuple[SiteWindow, ...] = ()  # in which nodes are not to be had
     knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
-    _capacity: Capacity | None = None
     _node_names: frozenset[str] = frozenset()
     _never: dict[tuple[Job, ...], Refusal | None] = field(default_factory=dict)
 
     def has(self, capacity: Capacity) -> None:
         """Take in what the site could give; it says so anew whenever it comes."""
-        if capacity != self._capacity:
-            self._capacity, self.empty = (
-                capacity,
-                FreeCapacity(capacity.nodes, licenses=capacity.licenses),
-            )
+        if capacity != self.capacity:
+            self.empty = EmptySite(capacity)
             self._node_names = frozenset(node.name for node in capacity.nodes)
             self.gpus_by_type = gpus_of(capacity)
             self.gpus = self.gpus_by_type.total()
@@ -66,11 +60,11 @@ class SiteView:
     @property
     def capacity(self) -> Capacity | None:
         """All that it could give, as it last told; None until it has."""
-        return self._capacity
+        return None if self.empty is None else self.empty.capacity
 
     def has_node(self, name: str) -> bool:
         """Tell whether a site has a node of this name, as far as it has said."""
-        return self._capacity is None or name in self._node_names
+        return self.empty is None or name in self._node_names
 
     def never_fits(self, jobs: Sequence[Job]) -> Refusal | None:
         """The reason why the jobs would not fit even the empty site; None when they may."""
@@ -80,9 +74,7 @@ class SiteView:
         if asked not in self._never:
             if len(self._never) >= MOST_KNOWN:
                 self._never.clear()
-            known = None if self._capacity is None else self._capacity.qos
-            refusal = no_such_qos(asked, known)
-            self._never[asked] = refusal or never_fits_empty(asked, self.empty, self.partitions)
+            self._never[asked] = self.empty.never_fits(asked, self.partitions)
         return self._never[asked]
 
     def answered(self, user: str, answer: SiteAnswer) -> bool:

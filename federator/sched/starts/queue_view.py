@@ -68,7 +68,7 @@ class _Places:
 
     def _add(self, site: SiteName, view: SiteView, drained: set[str]) -> None:
         of_type: dict[str, int] = {}
-        for free in view.empty.nodes if view.empty is not None else ():
+        for free in view.empty.room.nodes if view.empty is not None else ():
             node = free.node
             if not node.gpus or node.name in drained:
                 continue

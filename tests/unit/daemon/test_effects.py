@@ -10,6 +10,7 @@ from typing import Final, cast
 import pytest
 from msgspec import structs
 
+from federator.daemon.attempt_recall import AttemptRecall
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
 from federator.model.message import (
@@ -24,8 +25,8 @@ from federator.model.site import NodeShare, VictimTerms
 from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.tagged import Message
-from federator.model.workload import ArrayTask, AttemptId, Job, SiteName
-from federator.wire.agent_protocol import RecoverAsk, to_agent_decoder
+from federator.model.workload import ArrayTask, Job, SiteName
+from federator.wire.agent_protocol import to_agent_decoder
 from federator.wire.client_protocol import frame
 from tests.fakes.build import attempt, gang, plan_on, workload
 from tests.fakes.frames import TO_AGENT, as_then
@@ -120,15 +121,13 @@ class Link:
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
+        self.recall = AttemptRecall(SITE, self.send, lambda _shown: None)
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
 
     def send_frame(self, _message: Message, data: bytes) -> None:
         self.sent.append(to_agent_decoder.decode(data[4:]))
-
-    def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
-        self.send(RecoverAsk(ask_id=0, attempts=attempts))
 
 
 def sent_for(command: Command, shared: Mapping[SiteName, Path]) -> Message:

@@ -463,7 +463,7 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
 
         async def talk() -> None:
             await asyncio.sleep(1)
-            played.link.ask_about((asked,))
+            played.link.recall.ask((asked,))
             kept = tuple(
                 RememberedAttempt(attempt=attempt, user="ada", void=True)
                 for attempt in (asked, other)

@@ -10,10 +10,11 @@ from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid import site_scheduler, workload_plan
+from federator.sched.bid import empty_site, workload_plan
+from federator.sched.bid.empty_site import capacity_of
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of, summarise
+from federator.sched.bid.site_scheduler import SiteScheduler, summarise
 from federator.sched.bid.workload_plan import never_fits, orders_to_try, place_all
 from tests.fakes.build import attempt, bid_request, gang, plan_on, rack
 
@@ -296,7 +297,7 @@ def test_requests_that_ask_for_the_same_are_held_against_the_empty_site_once(
         asked.append(jobs[0].name)
         return never_fits(jobs, empty, partitions)
 
-    monkeypatch.setattr(site_scheduler, "never_fits", counted)
+    monkeypatch.setattr(empty_site, "never_fits", counted)
     scheduler = site(*rack("a", 1))
     assert bids(scheduler, gang(1), gang(2), gang(2), gang(1), gang(1)) == [True] + [False] * 4
     assert len(asked) == 2

@@ -6,7 +6,7 @@ from federator.model.message import AnswerRefused, AnswerSubmitted
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName
-from federator.sched.bid.free_capacity import FreeCapacity
+from federator.sched.bid.empty_site import EmptySite, capacity_of
 from federator.sched.passes.admission import never_runs
 from federator.sched.passes.site_view import SiteView
 from tests.fakes.build import draft, gang, rack
@@ -23,7 +23,7 @@ def limited(gpus: int) -> Tenancy:
 
 
 def four_nodes() -> dict[SiteName, SiteView]:
-    return {ALPINE: SiteView(partitions=("gpu",), empty=FreeCapacity(rack("a", 4)))}
+    return {ALPINE: SiteView(partitions=("gpu",), empty=EmptySite(capacity_of(rack("a", 4))))}
 
 
 def test_a_request_beyond_a_limit_of_the_chain_is_refused_for_good_by_the_federation_itself() -> (

@@ -18,7 +18,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site_message import Ask, BidsMade, Report, SiteAnswer
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.bid.site_scheduler import capacity_of
+from federator.sched.bid.empty_site import capacity_of
 from federator.sched.passes.asking_limit import ASKED_AT_FIRST, GROWTH
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.federation import Federation
