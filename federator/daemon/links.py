@@ -38,6 +38,7 @@ from federator.wire.agent_protocol import (
     CopyStatus,
     FromAgent,
     Hello,
+    LocalJobs,
     NodesTaken,
     Ping,
     Pong,
@@ -73,7 +74,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken | CopyStatus
+AskedAnswer = Tidied | UsageTaken | CopyStatus | LocalJobs
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -164,6 +165,11 @@ class SiteLink:
     def shadow(self) -> bool:
         """Whether the site is in shadow mode: orders to it are dropped."""
         return self._welcome.mode is SiteMode.SHADOW
+
+    @property
+    def watches(self) -> bool:
+        """Whether the agent is told to tell of the site's own jobs."""
+        return self._welcome.watches
 
     def _refuses(self, message: Message) -> bool:
         return self.shadow and is_order(message)
@@ -282,7 +288,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
-            case Tidied() | UsageTaken() | CopyStatus():
+            case Tidied() | UsageTaken() | CopyStatus() | LocalJobs():
                 self._answered(message)
             case Trouble():
                 if not self._troubled:

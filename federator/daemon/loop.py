@@ -23,6 +23,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
+from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
@@ -47,10 +48,17 @@ from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
+from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
+from federator.wire.agent_protocol import (
+    PROTOCOL_VERSION,
+    CopyStatus,
+    LocalJobs,
+    Tidied,
+    Welcome,
+)
 
 BATCH: Final = 256  # observations that share one commit
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
@@ -102,7 +110,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = _measuring_of(history, self._links, edges, own) if history else None
+        self._measuring, self._recorder = self._new_measuring(), self._new_recorder()
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self._wake, shared_folders(own.now)
@@ -110,6 +118,19 @@ class Term:
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
             federation.rounds.tells_decisions = True
+
+    def _new_measuring(self) -> Measuring | None:
+        history, own = self._edges.history, self._own
+        if history is None:
+            return None
+        links, elapsed = self._links.by_site, self._edges.monotonic
+        return Measuring(history, links, elapsed, lambda: shared_folders(own.now))
+
+    def _new_recorder(self) -> LocalRecorder | None:
+        history, sites = self._edges.history, self._federation.sites
+        if history is None:
+            return None
+        return LocalRecorder(history, self._links.by_site, sites, self.clock)
 
     def _new_metrics(self) -> TermMetrics:
         metrics = TermMetrics(
@@ -192,6 +213,8 @@ class Term:
         beside = [asyncio.create_task(self._starts.run())]
         if self._measuring is not None:
             beside.append(asyncio.create_task(self._measuring.run()))
+        if self._recorder is not None:
+            beside.append(asyncio.create_task(self._recorder.run()))
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
             beside.append(asyncio.create_task(notes.run()))
@@ -226,6 +249,7 @@ class Term:
             displaces=self._displaces,
             names=site.names.there,
             mode=site.mode,
+            watches=self._recorder is not None and site.mode is not SiteMode.ENFORCED,
         )
         return SiteLink(
             name,
@@ -242,6 +266,9 @@ class Term:
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self._inbox.put_nowait(seen)
+        elif isinstance(answer, LocalJobs):
+            if self._recorder is not None:
+                self._recorder.take(name, answer)
         elif self._measuring is not None:
             self._measuring.take(name, answer)
 
@@ -400,9 +427,3 @@ class Term:
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)
-
-
-def _measuring_of(
-    history: JobHistory, links: SiteLinks, edges: DaemonEdges, own: OwnConfig
-) -> Measuring:
-    return Measuring(history, links.by_site, edges.monotonic, lambda: shared_folders(own.now))
