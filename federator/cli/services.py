@@ -209,7 +209,9 @@ async def _serve(settings: AgentConfig) -> None:
     refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
-        slurm = open_driver(settings.site, welcome.partitions, welcome.names)
+        slurm = open_driver(
+            settings.site, welcome.partitions, welcome.names, watches=welcome.watches
+        )
         settings, driver = as_agreed(settings, slurm, welcome)
         service = Agent(
             settings,

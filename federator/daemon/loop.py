@@ -22,6 +22,7 @@ from federator.daemon.group_lookup import GroupLookup, UserGroups
 from federator.daemon.inbox import Inbox
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
+from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
@@ -41,14 +42,20 @@ from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError
-from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
+from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
+from federator.wire.agent_protocol import (
+    PROTOCOL_VERSION,
+    CopyStatus,
+    LocalJobs,
+    Tidied,
+    Welcome,
+)
 
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
@@ -97,7 +104,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = _measuring_of(history, self._links, edges, own) if history else None
+        self._measuring, self._recorder = self._new_measuring(), self._new_recorder()
         self._metrics = self._new_metrics()
         self._effects = Effects(
             own.now.federation, links, self._api.reply, self.inbox.wake, shared_folders(own.now)
@@ -105,6 +112,19 @@ class Term:
         if edges.audit is not None:
             self._effects.keep = edges.audit.keep
             federation.rounds.tells_decisions = True
+
+    def _new_measuring(self) -> Measuring | None:
+        history, own = self._edges.history, self._own
+        if history is None:
+            return None
+        links, elapsed = self._links.by_site, self._edges.monotonic
+        return Measuring(history, links, elapsed, lambda: shared_folders(own.now))
+
+    def _new_recorder(self) -> LocalRecorder | None:
+        history, sites = self._edges.history, self._federation.sites
+        if history is None:
+            return None
+        return LocalRecorder(history, self._links.by_site, sites, self.clock)
 
     def _new_metrics(self) -> TermMetrics:
         metrics = TermMetrics(
@@ -187,6 +207,8 @@ class Term:
         beside = [asyncio.create_task(self._starts.run())]
         if self._measuring is not None:
             beside.append(asyncio.create_task(self._measuring.run()))
+        if self._recorder is not None:
+            beside.append(asyncio.create_task(self._recorder.run()))
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
             beside.append(asyncio.create_task(notes.run()))
@@ -221,6 +243,7 @@ class Term:
             displaces=self._displaces,
             names=site.names.there,
             mode=site.mode,
+            watches=self._recorder is not None and site.mode is not SiteMode.ENFORCED,
         )
         return SiteLink(
             name,
@@ -237,6 +260,9 @@ class Term:
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self.inbox.put(seen)
+        elif isinstance(answer, LocalJobs):
+            if self._recorder is not None:
+                self._recorder.take(name, answer)
         elif self._measuring is not None:
             self._measuring.take(name, answer)
 
@@ -372,9 +398,3 @@ class Term:
             self._transitions.write(events)
             self._tidying.note(events)
             self._api.sessions.note(events)
-
-
-def _measuring_of(
-    history: JobHistory, links: SiteLinks, edges: DaemonEdges, own: OwnConfig
-) -> Measuring:
-    return Measuring(history, links.by_site, edges.monotonic, lambda: shared_folders(own.now))
