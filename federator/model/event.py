@@ -418,7 +418,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     eligible_at_s: float = 0.0
     waits_for: Dependency = NO_DEPENDENCY
     site_evicted_at_s: float = 0.0
-    grown_from: int = 0
+    good_nodes: int = 0
     most_nodes: int = 0
 
 

@@ -193,6 +193,8 @@ def _ending_of_leaver(
 ) -> WorkloadEvent:
     """As that of a victim; but at its time limit one that saved nothing has been cut off by it."""
     found = _ending_of_victim(ending, report)
+    if found is WorkloadEvent.FAILED and _has_grown_in_vain(entry, report, report.started_at_s):
+        return WorkloadEvent.PREEMPTED  # it may have been told too late to say why it left
     if not entry.workload.continues or found not in (
         WorkloadEvent.TIMED_OUT,
         WorkloadEvent.PREEMPTED,

@@ -52,7 +52,7 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
-from federator.sched.state.resizes import note_resize, was_too_large
+from federator.sched.state.resizes import note_worked, was_too_large
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.shrink import without
 from federator.sched.state.snapshot import restore
@@ -273,6 +273,7 @@ class Ledger:
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
         left_unasked(entry, event)
+        note_worked(entry, event)
         if event.happening is WorkloadEvent.ACCEPTED:
             entry.lease_from_s = event.at_s
         elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):
@@ -287,7 +288,6 @@ class Ledger:
             self._costs.evicted(entry, event)
         elif event.happening is WorkloadEvent.REQUEUE_ASKED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
-            note_resize(entry, event)
         elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)

@@ -1,4 +1,4 @@
-"""Takes down from which size an elastic workload grew, and which size has failed it.
+"""Takes down on how many nodes an elastic workload has worked, and which size has failed it.
 
 An attempt that is larger than the last one that worked may come to nothing: sbatch refuses it, its
 plan cannot start, or it fails before it has saved anything. Then it was the size; the workload goes
@@ -17,15 +17,30 @@ from federator.model.sizes import larger_sizes
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
 
+CHECKPOINTED: Final = 85  # the exit status "checkpointed, start me again"
+_LEFT: Final = frozenset(
+    {
+        WorkloadEvent.PREEMPTED,
+        WorkloadEvent.LIMIT_STRUCK,
+        WorkloadEvent.CHECKPOINTED,
+        WorkloadEvent.NODE_FAILED,
+        WorkloadEvent.SITE_PREEMPTED,
+    }
+)
 _OF_THE_SIZE: Final = (ReasonCode.SBATCH_REFUSED, ReasonCode.PLAN_REFUSED)
 
 
-def note_resize(entry: WorkloadRecord, event: Changed) -> None:
-    """It is told to leave, perhaps to come back larger than it is."""
-    reason = event.reason
-    if reason is not None and reason.code is ReasonCode.RESIZED:
-        nodes = len(entry.node_names)
-        entry.grown_from = nodes if reason.needed > nodes else 0
+def note_worked(entry: WorkloadRecord, event: Changed) -> None:
+    """An attempt is to be resized, or has left with what it saved: it worked at its size."""
+    if entry.workload.elastic is None:
+        return
+    code = event.reason.code if event.reason is not None else None
+    to_resize = event.happening is WorkloadEvent.REQUEUE_ASKED and code is ReasonCode.RESIZED
+    leave, started_s = event.leave, event.started_at_s or entry.started_at_s
+    saved_s = event.saved_at_s if leave is None else leave.saved_at_s
+    saved = saved_s > started_s > 0 or event.exit_code == CHECKPOINTED
+    if to_resize or (event.happening in _LEFT and saved):
+        entry.good_nodes = max(entry.good_nodes, len(entry.node_names))
 
 
 def was_too_large(entry: WorkloadRecord, event: Changed) -> bool:
@@ -45,13 +60,13 @@ def was_too_large(entry: WorkloadRecord, event: Changed) -> bool:
 
 
 def last_good(entry: WorkloadRecord, nodes: int) -> int:
-    """The size to go back to: the one it grew from, or else one of half as many nodes."""
-    if 0 < entry.grown_from < nodes:
-        return entry.grown_from
+    """The size to go back to: one on which it has worked, or else one of half as many nodes."""
+    if 0 < entry.good_nodes < nodes:
+        return entry.good_nodes
     least = entry.workload.jobs[0].nodes or 1
     return next((n for n in larger_sizes(entry.workload) if n <= nodes // 2), least)
 
 
 def is_on_trial(entry: WorkloadRecord) -> bool:
     """Tell whether an attempt has more nodes than any before it that is known to have worked."""
-    return 0 < entry.grown_from < len(entry.node_names)
+    return 0 < entry.good_nodes < len(entry.node_names)

@@ -49,7 +49,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     eligible_at_s: float = 0.0  # Unix time since when it could start; 0: since its submission
     waits_for: Dependency = NO_DEPENDENCY  # what is left of it
     site_evicted_at_s: float = 0.0  # when its site preempted it last, for reasons of its own
-    grown_from: int = 0  # nodes that it had when it was to become larger; 0: it was not
+    good_nodes: int = 0  # most that an elastic one is known to have worked on; 0: none is known
     most_nodes: int = 0  # of an elastic one that a larger size has failed; 0: none has
 
 
@@ -130,7 +130,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     eligible_at_s = _RareField[float]()
     waits_for = _RareField[Dependency]()
     site_evicted_at_s = _RareField[float]()
-    grown_from = _RareField[int]()
+    good_nodes = _RareField[int]()
     most_nodes = _RareField[int]()
 
     @property

@@ -103,7 +103,7 @@ def test_the_bound_is_in_the_log() -> None:
     until_it_runs(f, id_)
     fail(f, id_)
     kept = f.replayed().entries[id_]
-    assert (kept.grown_from, kept.most_nodes) == (2, 2)
+    assert (kept.good_nodes, kept.most_nodes) == (2, 2)
 
 
 def test_others_that_wait_are_not_concerned() -> None:
