@@ -23,6 +23,7 @@ from pydantic import (
 
 from federator.config_files import ssh_mistakes
 from federator.config_listen import MetricsConfig
+from federator.config_mail import MailConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -142,6 +143,7 @@ class FederationConfig(Strict):
     prices: PricesConfig = PricesConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     audit: AuditConfig = AuditConfig()
+    mail: MailConfig = MailConfig()
     roles: RolesConfig = RolesConfig()
     regions: dict[_RegionName, RegionConfig] = Field(default={})
     gpus: dict[_GpuName, GpuConfig] = Field(default={})

@@ -23,6 +23,7 @@ from federator.daemon.inbox import Inbox
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.local_recorder import LocalRecorder
+from federator.daemon.mail.desk import MailDesk
 from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
@@ -106,12 +107,18 @@ class Term:
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
         self._measuring, self._recorder = self._new_measuring(), self._new_recorder()
         self._metrics = self._new_metrics()
-        self._effects = Effects(
-            own.now.federation, links, self._api.reply, self.inbox.wake, shared_folders(own.now)
-        )
-        if edges.audit is not None:
-            self._effects.keep = edges.audit.keep
-            federation.rounds.tells_decisions = True
+        self._mail = MailDesk(own, ledger, edges.act)
+        self._effects = self._new_effects()
+
+    def _new_effects(self) -> Effects:
+        """Carries commands out; what is decided goes to the audit, if there is one."""
+        config, links, answer = self._own.now, self._links.by_site, self._api.reply
+        effects = Effects(config.federation, links, answer, self.inbox.wake, shared_folders(config))
+        effects.mails = self._mail.is_on
+        if self._edges.audit is not None:
+            effects.keep = self._edges.audit.keep
+            self._federation.rounds.tells_decisions = True
+        return effects
 
     def _new_measuring(self) -> Measuring | None:
         history, own = self._edges.history, self._own
@@ -204,7 +211,7 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        beside = [asyncio.create_task(self._starts.run())]
+        beside = [asyncio.create_task(each.run()) for each in (self._starts, self._mail)]
         if self._measuring is not None:
             beside.append(asyncio.create_task(self._measuring.run()))
         if self._recorder is not None:
@@ -340,6 +347,7 @@ class Term:
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
         self._mover.config = config
+        self._mail.reconfigure()
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)
         return commands
@@ -396,5 +404,6 @@ class Term:
         finally:
             # Behind the orders, so that sites are at work meanwhile.
             self._transitions.write(events)
+            self._mail.note(events, self.clock())
             self._tidying.note(events)
             self._api.sessions.note(events)

@@ -147,6 +147,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
+    mailed: bool = False  # the federation mails what befalls it, and so the site need not
 
 
 class SignalTo(Enum):
