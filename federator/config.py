@@ -42,6 +42,7 @@ from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_traces import TracesConfig
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
@@ -138,6 +139,7 @@ class FederationConfig(Strict):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     metrics: MetricsConfig = MetricsConfig()
+    traces: TracesConfig = TracesConfig()
     policy: PolicyConfig = PolicyConfig()
     web: WebConfig = WebConfig()
     prices: PricesConfig = PricesConfig()

@@ -42,6 +42,7 @@ from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
+from federator.daemon.workload_traces import WorkloadTraces
 from federator.errors import ConfigError
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
@@ -99,7 +100,7 @@ class Term:
         self._stopping = False
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = self._mover_wake_s = 0.0
-        history, links, ledger = edges.history, self._links.by_site, federation.ledger
+        history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
         self._transitions = TransitionLog(ledger)
@@ -147,8 +148,11 @@ class Term:
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
-        taken, leads = self.inbox.put, lambda: self._leadership.holds
-        api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
+        ledger, traces = self._federation.ledger, self._edges.traces
+        self._traces = WorkloadTraces(ledger, traces.tell, self.clock) if traces else None
+        taken = self.inbox.put if self._traces is None else self._taken
+        leads, history = lambda: self._leadership.holds, self._edges.history
+        api = Api(self._own.now, self._federation, taken, self.clock, leads, history)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         elapsed = asyncio.get_running_loop().time
@@ -163,6 +167,11 @@ class Term:
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note
         return api
+
+    def _taken(self, observation: Observation) -> None:
+        assert self._traces is not None
+        self._traces.arrived(observation)
+        self.inbox.put(observation)
 
     @property
     def federation(self) -> Federation:
@@ -304,7 +313,10 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             decided = self._federation.handle(observation, now_s)
-            self._metrics.counts.decided(observation, decided, self._federation.rounds.last_pass)
+            last = self._federation.rounds.last_pass
+            self._metrics.counts.decided(observation, decided, last)
+            if self._traces is not None:
+                self._traces.decided(observation, decided, last, now_s)
             commands += decided
         return commands
 
@@ -397,6 +409,8 @@ class Term:
             began_s = self._metrics.elapsed()
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
             self._metrics.counts.recorded(events, self._metrics.elapsed() - began_s)
+            if self._traces is not None:
+                self._traces.recorded(events)
         try:
             for command in commands:
                 self._leadership.check()
