@@ -129,15 +129,16 @@ def test_an_unknown_job_is_refused_as_sbatch_refuses_it(
 def test_a_dependent_may_run_at_another_site_than_the_job_it_waits_for(
     federation: Running, go: Callable[..., None]
 ) -> None:
-    site, other = SITES[0], SITES[1]
-    with federation.only_room_at(site):
-        first = shell(site, f"fsbatch --parsable --gres=gpu:1 --wrap='{LASTS}'")
-        federation.await_state(int(first), "RUNNING")
-    with federation.only_room_at(other):
-        second = shell(site, f"fsbatch --parsable --gres=gpu:1 -d afterok:{first} --wrap=true")
-        go(site)
-        (row,) = federation.await_end(int(second))
-    assert (row["state"], row["site"]) == ("COMPLETED", other)
+    """Only cedar has the GPUs of the first, and none of those of the second."""
+    ids = [int(shell(SITES[0], f"fsbatch --parsable --gres=gpu:h100:1 --wrap='{LASTS}'"))]
+    waits = f"fsbatch --parsable --gres=gpu:a100:1 -d afterok:{ids[0]} --wrap=true"
+    ids.append(int(shell(SITES[0], waits)))
+    federation.await_state(ids[0], "RUNNING")
+    assert federation.row(ids[1])["state"] == "INELIGIBLE"
+    go()
+    first, second = federation.await_end(*ids)
+    assert (first["state"], first["site"]) == ("COMPLETED", "cedar")
+    assert (second["state"], second["site"] in ("alpine", "boreal")) == ("COMPLETED", True)
 
 
 def await_words(look: Callable[[], str], wanted: str) -> None:

@@ -21,6 +21,7 @@ from tests.slurm.federation import (
     Running,
     at,
     federation_jobs,
+    killed_slurmd,
     starts,
     within,
 )
@@ -71,7 +72,7 @@ def restart_slurmd(site: str, node: str) -> None:
     Where a job may not be requeued, and has ended before slurmd tells of its prolog, 22.05 goes on
     telling: every 15 s, for ever, and each time the node is drained again.
     """
-    at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{node}.pid); slurmd -N {node}")
+    at(site, "sh", "-c", f"{killed_slurmd(node)}; slurmd -N {node}")
 
 
 def reconfigure(site: str) -> None:
@@ -101,7 +102,7 @@ def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running,
         assert (first["site"], first["attempt"]) == (site, 1)
         within(60, lambda: starts(id_))  # RUNNING is said before its prolog has ended
         *_, dies = first["node_names"]
-        at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{dies}.pid)")
+        at(site, "sh", "-c", killed_slurmd(dies))
         try:
             (row,) = federation.await_end(id_)
         finally:
