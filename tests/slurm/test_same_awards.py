@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,7 +23,7 @@ from federator.sim.trace import ReplayOptions
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running
+from tests.slurm.federation import Running, until
 
 pytestmark = pytest.mark.slurm
 SHAPES = (
@@ -34,10 +34,7 @@ SHAPES = (
     ("--gres=gpu:8", "--nodes=4"),
     ("--gres=gpu:2", "--nodes=1", "--cpus-per-task=4"),
 )
-# Jobs last beyond the last submission, on a slow machine too: what of an end and a submission came
-# first, that were on their way together, is not in the log.
-LASTING = "#!/bin/sh\nsleep 110\n"
-EVERY_S = 2.0  # a submission; every site has been swept meanwhile
+EVERY_S = 2.0  # a submission, or an end; every site has been swept meanwhile
 
 
 @pytest.fixture
@@ -54,15 +51,34 @@ def empty_site(running: Running, name: str) -> SimulatedSite:
     return SimulatedSite(name=SiteName(name), nodes=snapshot.nodes, switches=snapshot.switches)
 
 
-def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running) -> None:
+@contextmanager
+def at_least(seconds: float) -> Iterator[None]:
+    """What takes less time is waited for as long."""
+    began_s = time.monotonic()
+    yield
+    time.sleep(max(seconds / 2, seconds - (time.monotonic() - began_s)))
+
+
+def test_the_simulator_gives_the_same_awards_for_the_daemons_log(
+    fleet: Running, go: Callable[..., None]
+) -> None:
+    """Jobs end one by one, when all are submitted, each when it is told to.
+
+    What of two that were on their way together came first is not in the log.
+    """
     config = load_config(fleet.config)
     sites = tuple(empty_site(fleet, name) for name in config.sites)
     ids = []
     for k in range(18):
-        began_s = time.monotonic()
-        ids.append(fleet.submit(LASTING, "--time=5", *SHAPES[k % len(SHAPES)]))
-        time.sleep(max(EVERY_S / 2, EVERY_S - (time.monotonic() - began_s)))
-    fleet.await_end(*ids, timeout_s=480)
+        script = f"#!/bin/sh\n{until(f'end-{k}')}"
+        with at_least(EVERY_S):
+            ids.append(fleet.submit(script, "--time=30", *SHAPES[k % len(SHAPES)]))
+    for k, id_ in enumerate(ids):
+        row = fleet.await_state(id_, "RUNNING")
+        with at_least(EVERY_S):
+            go(row["site"], word=f"end-{k}")
+            (ended,) = fleet.await_end(id_)
+            assert ended["state"] == "COMPLETED"
     fleet.stop()
     with closing(SqliteStore(fleet.folder / "queue.db")) as store:
         events = [decode_event(record) for record in store.records()]
