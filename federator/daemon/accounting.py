@@ -6,14 +6,13 @@ nobody waits for its database but who asked.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from federator.daemon.history_answers import NO_HISTORY, HistoryAnswers, check_names
 from federator.daemon.queue_details import partitions_of
 from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
 from federator.daemon.views import find
@@ -37,15 +36,11 @@ from federator.wire.replies import Reply
 
 MAX_ROWS: Final = 2_000  # of the history, in one answer; there are more answers
 MAX_LIVE: Final = 5_000  # of the ledger
-MAX_NAMES: Final = 1_000  # of one kind, in one question
-NO_HISTORY: Final = "no history is kept; what ended long ago is not shown (history.url)"
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
 _ENDED: Final = tuple(state for state in WorkloadState if state in TERMINAL)
 _WAITS: Final = frozenset({WorkloadState.AWARDED, WorkloadState.LAUNCHING}) | (
     frozenset(_LIVE) - AT_SITE
 )
-
-log = structlog.get_logger()
 
 
 class _Known(NamedTuple):
@@ -77,7 +72,7 @@ class AccountingDesk:
     ) -> None:
         self._federation, self.sites = federation, frozenset[SiteName]()
         self._ledger, self._history, self._clock = ledger, history, clock
-        self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
+        self._answers = HistoryAnswers()
 
     def take(
         self,
@@ -100,16 +95,12 @@ class AccountingDesk:
             answer(self._reply(call, self._known(call, question, 0.0), HistoryPage([], None)))
             return
         known = self._known(call, question, self._history.at_s)
-        task = asyncio.get_running_loop().create_task(
-            self._with_history(self._history, call, question, known, answer)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        made = self._with_history(self._history, call, question, known)
+        self._answers.give(made, answer, call)
 
     def _question(self, call: AccountingCall, viewer: Viewer | None) -> HistoryQuestion:
         kinds = (call.ids, call.users, call.tenants, call.names, call.clusters, call.states)
-        if max(map(len, (*kinds, call.partitions, call.nodes))) > MAX_NAMES:
-            raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
+        check_names((*kinds, call.partitions, call.nodes))
         _node_set(call.nodes)  # refuses what is no list of nodes
         return HistoryQuestion(
             start_s=call.start_s,
@@ -176,8 +167,7 @@ class AccountingDesk:
         call: AccountingCall,
         question: HistoryQuestion,
         known: _Known,
-        answer: Callable[[Reply], None],
-    ) -> None:
+    ) -> Reply:
         try:
             page = await history.page(question, call.after, MAX_ROWS)
             reply = self._reply(call, known, page)
@@ -189,12 +179,9 @@ class AccountingDesk:
                     row.earlier = tuple(a for a in earlier if a.attempt != latest)
             if call.use:
                 await _add_use(history, reply.rows)
-            answer(reply)
         except HistoryError as error:
-            answer(self._without_history(call, question, error))
-        except Exception:  # a fault of ours must not leave the caller without an answer
-            log.exception("call_fault", call=type(call).__name__)
-            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+            return self._without_history(call, question, error)
+        return reply
 
     def _without_history(
         self, call: AccountingCall, question: HistoryQuestion, error: HistoryError

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
 from federator.config import FederationConfig
 from federator.config_tenants import gpu_quotas
-from federator.daemon.accounting import NO_HISTORY
-from federator.daemon.usage_desk import MAX_NAMES
-from federator.errors import HistoryError, InvalidRequest, NotAllowed
+from federator.daemon.history_answers import NO_HISTORY, HistoryAnswers, check_names
+from federator.errors import InvalidRequest
 from federator.history import doctor_answer
 from federator.history.service import JobHistory
 from federator.model.viewer import Viewer
-from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 from federator.wire.usage_messages import DoctorCall
-
-log = structlog.get_logger()
 
 
 class DoctorDesk:
@@ -33,7 +26,7 @@ class DoctorDesk:
 
     def __init__(self, config: FederationConfig, history: JobHistory | None) -> None:
         self._history = history
-        self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
+        self._answers = HistoryAnswers()
         self.reconfigure(config)
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -55,20 +48,10 @@ class DoctorDesk:
         """
         if self._history is None:
             raise InvalidRequest(NO_HISTORY)
-        if max(len(call.tenants), len(call.users)) > MAX_NAMES:
-            raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
-        made = self._answer(self._history, call, viewer, answer)
-        task = asyncio.get_running_loop().create_task(made)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        check_names((call.tenants, call.users))
+        self._answers.give(self._found(self._history, call, viewer), answer, call)
 
-    async def _answer(
-        self,
-        history: JobHistory,
-        call: DoctorCall,
-        viewer: Viewer | None,
-        answer: Callable[[Reply], None],
-    ) -> None:
+    async def _found(self, history: JobHistory, call: DoctorCall, viewer: Viewer | None) -> Reply:
         read = partial(
             doctor_answer.answer,
             call=call,
@@ -76,14 +59,4 @@ class DoctorDesk:
             federation=self._federation,
             quotas=self._quotas,
         )
-        try:
-            answer(await history.read(read))
-        except HistoryError as error:
-            answer(ErrorReply(message=str(error), kind=ErrorKind.UNAVAILABLE))
-        except NotAllowed as error:
-            answer(ErrorReply(message=str(error), kind=ErrorKind.DENIED))
-        except InvalidRequest as error:
-            answer(ErrorReply(message=str(error)))
-        except Exception:  # a fault of ours must not leave the caller without an answer
-            log.exception("call_fault", call=type(call).__name__)
-            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+        return await history.read(read)

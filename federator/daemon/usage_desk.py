@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import structlog
-
 from federator.config import FederationConfig
 from federator.config_tenants import gpu_quotas
-from federator.daemon.accounting import NO_HISTORY
-from federator.errors import HistoryError, InvalidRequest
+from federator.daemon.history_answers import NO_HISTORY, HistoryAnswers, check_names
+from federator.errors import InvalidRequest
 from federator.history.service import JobHistory
 from federator.history.usage_query import question_of
 from federator.model.viewer import Viewer
 from federator.usage.report import report
-from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 from federator.wire.usage_messages import UsageCall, UsageReply
 
 MAX_ROWS: Final = 5_000  # in one answer
 MAX_SUMS: Final = 50_000  # that a report is made of: a second's work of a reader
-MAX_NAMES: Final = 1_000  # of one kind, in one question
-
-log = structlog.get_logger()
 
 
 class UsageDesk:
@@ -38,7 +31,7 @@ class UsageDesk:
 
     def __init__(self, config: FederationConfig, history: JobHistory | None) -> None:
         self._history = history
-        self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
+        self._answers = HistoryAnswers()
         self.reconfigure(config)
 
     def reconfigure(self, config: FederationConfig) -> None:
@@ -59,40 +52,21 @@ class UsageDesk:
         """
         if self._history is None:
             raise InvalidRequest(NO_HISTORY)
-        if max(map(len, (call.by, call.tenants, call.users, call.sites))) > MAX_NAMES:
-            raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
-        task = asyncio.get_running_loop().create_task(
-            self._answer(self._history, call, viewer, answer)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        check_names((call.by, call.tenants, call.users, call.sites))
+        self._answers.give(self._reported(self._history, call, viewer), answer, call)
 
-    async def _answer(
-        self,
-        history: JobHistory,
-        call: UsageCall,
-        viewer: Viewer | None,
-        answer: Callable[[Reply], None],
-    ) -> None:
-        try:
-            whole = viewer is None
-            made = await history.usage(
-                question_of(call, viewer),
-                MAX_SUMS,
-                partial(
-                    report,
-                    by=call.by,
-                    prices=self._prices,
-                    quotas=self._quotas if whole else (),
-                    most=MAX_ROWS,
-                    shows_supply=whole,
-                ),
-            )
-            answer(UsageReply(report=made, federation=self._federation, is_whole=whole))
-        except HistoryError as error:
-            answer(ErrorReply(message=str(error), kind=ErrorKind.UNAVAILABLE))
-        except InvalidRequest as error:
-            answer(ErrorReply(message=str(error)))
-        except Exception:  # a fault of ours must not leave the caller without an answer
-            log.exception("call_fault", call=type(call).__name__)
-            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+    async def _reported(self, history: JobHistory, call: UsageCall, viewer: Viewer | None) -> Reply:
+        whole = viewer is None
+        made = await history.usage(
+            question_of(call, viewer),
+            MAX_SUMS,
+            partial(
+                report,
+                by=call.by,
+                prices=self._prices,
+                quotas=self._quotas if whole else (),
+                most=MAX_ROWS,
+                shows_supply=whole,
+            ),
+        )
+        return UsageReply(report=made, federation=self._federation, is_whole=whole)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, or_, select
 
 from federator.history import schema
 from federator.history.database import snapshot
@@ -97,13 +97,10 @@ def _waits(rows: Iterable[AccountingRow]) -> Iterator[QueuedWorkload]:
 
 
 def _ended(question: DoctorQuestion) -> Select[Any]:
-    joined = schema.attempts.outerjoin(
-        schema.measured, and_(_A.id == _M.id, _A.attempt == _M.attempt)
-    )
     use = [_M[name].label(f"use_{name}") for name in _USE]
     return (
         select(schema.attempts, *use)
-        .select_from(joined)
+        .select_from(schema.attempts_and_use)
         .where(*_wanted(question))
         .order_by(_A.ended_at_s.desc(), _A.id.desc())
     )

@@ -20,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
     func,
     inspect,
     select,
@@ -172,6 +173,10 @@ local_sites: Final = Table(
     Column("capacity", LargeBinary, nullable=False),
 )
 LOCAL: Final = (local_jobs, local_watch, local_sites)
+attempts_and_use: Final = attempts.outerjoin(
+    measured, and_(attempts.c.id == measured.c.id, attempts.c.attempt == measured.c.attempt)
+)
+"""Each attempt, beside what its site has told that it used, if it has."""
 _c = workloads.c
 INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
     Index("workloads_by_end", _c.over_at_s, _c.id),

@@ -147,13 +147,14 @@ def _sums_of(connection: Connection, ids: Collection[int]) -> Sums:
 
 def uses_of(connection: Connection, ids: Iterable[int]) -> dict[int, list[AttemptUse]]:
     """The counted attempts of these workloads, by workload."""
-    joined = schema.attempts.outerjoin(
-        schema.measured, and_(_A.id == _M.id, _A.attempt == _M.attempt)
-    )
     columns = [*schema.attempts.columns, *(_M[name] for name in _MEASURED)]
     found: dict[int, list[AttemptUse]] = {}
     for some in chunks(ids, _IDS_AT_ONCE):
-        query = select(*columns).select_from(joined).where(_A.id.in_(some), _A.counted == 1)
+        query = (
+            select(*columns)
+            .select_from(schema.attempts_and_use)
+            .where(_A.id.in_(some), _A.counted == 1)
+        )
         for row in connection.execute(query).mappings():
             found.setdefault(row["id"], []).append(_use(row))
     return found

@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from federator.cli.simulate import simulate
 from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.experiments.speedup import compared
 from federator.sim.importers.trace_csv import read_pools, read_trace
-from federator.sim.registry import BASELINES, trace_policy
-from federator.sim.trace import Trace, TracePolicy, TracePool
+from federator.sim.registry import BASELINES
+from federator.sim.trace import Timetable, Trace, TracePolicy, TracePool
 from tests.fakes.naive_replay import naive_place
 from tests.fakes.traces import replay
 
@@ -38,6 +39,17 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def venus() -> Trace:
     return read_trace(TRACE, read_pools(POOLS))
+
+
+@pytest.fixture(scope="module")
+def replayed(venus: Trace) -> Callable[[str], Timetable]:
+    """The month under a policy; each is replayed once, for all tests."""
+
+    @cache
+    def table(policy: str) -> Timetable:
+        return replay(venus, policy)
+
+    return table
 
 
 def plain_starts(
@@ -76,8 +88,10 @@ def plain_starts(
 
 
 @pytest.mark.parametrize("policy", ["pool-fifo", "pool-sjf", "pool-fifo-count", "pool-sjf-count"])
-def test_every_job_starts_when_plain_loops_say(venus: Trace, policy: str) -> None:
-    found = replay(venus, policy).start_s
+def test_every_job_starts_when_plain_loops_say(
+    venus: Trace, replayed: Callable[[str], Timetable], policy: str
+) -> None:
+    found = replayed(policy).start_s
     for pool, rows in zip(venus.pools, venus.by_pool(), strict=True):
         key = venus.duration_s.__getitem__ if policy.startswith("pool-sjf") else lambda _: 0
         starts = plain_starts(venus, rows, pool, key, not policy.endswith("count"))
@@ -108,13 +122,14 @@ def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [trace_policy("sia-vc"), SiaReplay(knowledge=Knowledge.PERFECT)],
+    ["sia-vc", SiaReplay(knowledge=Knowledge.PERFECT)],
     ids=["sia-vc", "sia, forecasts perfect"],
 )
 def test_whoever_knows_what_comes_slows_none_of_the_month(
-    venus: Trace, policy: TracePolicy
+    venus: Trace, replayed: Callable[[str], Timetable], policy: TracePolicy | str
 ) -> None:
-    alone, shared = replay(venus, "pool-fifo-count").start_s, replay(venus, policy).start_s
+    alone = replayed("pool-fifo-count").start_s
+    shared = (replayed(policy) if isinstance(policy, str) else replay(venus, policy)).start_s
     assert all(a <= b for a, b in zip(shared, alone, strict=True))
     earlier = sum(a < b for a, b in zip(shared, alone, strict=True))
     assert earlier > len(venus) / 4
@@ -127,23 +142,27 @@ def _rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_sharing_speeds_up_few_jobs_and_slows_down_fewer(venus: Trace) -> None:
+def test_sharing_speeds_up_few_jobs_and_slows_down_fewer(
+    venus: Trace, replayed: Callable[[str], Timetable]
+) -> None:
     """As in SIA's table of all pools of Helios: most jobs never wait, and few are slowed."""
     rows = range(len(venus))
-    base = replay(venus, "pool-fifo-count")
-    maxmin = compared(venus, base, replay(venus, "maxmin"), rows)
+    base = replayed("pool-fifo-count")
+    maxmin = compared(venus, base, replayed("maxmin"), rows)
     assert 3 < maxmin.geometric_mean < 5
     assert (maxmin.at(0.05), maxmin.at(0.5)) == (1, 1)
     assert maxmin.at(0.95) > 300
     assert 0.01 < maxmin.slowed_frac < 0.05
-    assert compared(venus, base, replay(venus, "sia-vc"), rows).slowed_s == []
+    assert compared(venus, base, replayed("sia-vc"), rows).slowed_s == []
 
 
-def test_what_sharing_is_worth_on_this_month(venus: Trace) -> None:
+def test_what_sharing_is_worth_on_this_month(
+    venus: Trace, replayed: Callable[[str], Timetable]
+) -> None:
     """The order that the papers find: sharing and shortest-first each wait less than FIFO."""
 
     def mean_wait_s(policy: str) -> float:
-        table = replay(venus, policy)
+        table = replayed(policy)
         total = sum(table.end_s) - sum(venus.submit_s) - sum(venus.duration_s)
         return total / len(venus)
 

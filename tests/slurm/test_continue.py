@@ -1,6 +1,7 @@
 """Time limits chained on real clusters: what a user's job sees of ``--fed-continue``.
 
-Slurm counts limits in whole minutes, so that one attempt lasts a minute less its grace.
+Slurm counts limits in whole minutes, so that one attempt lasts a minute less its grace: half of
+one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tests.slurm.guests import preemption, saver, steps_of
 
 pytestmark = pytest.mark.slurm
 
-GRACE_S = 15.0
-STEPS = 700  # of a tenth of a second at least: more than fit into one minute
+GRACE_S = 30.0
+STEPS = 320  # of a tenth of a second at least: more than fit into one attempt
 
 
 OPTIONS = ("-N1", "--gres=gpu:h100:1", "--time=1", "--fed-continue")

@@ -1,4 +1,4 @@
-"""Evictions on real clusters: by when guests have left, how many may go, and an owner's rights.
+"""Evictions on real clusters: how many guests may go, and an owner's rights.
 
 ``bio`` has no quota here, so whatever it runs may be evicted for ``vision`` and ``nlp``.
 """
@@ -13,10 +13,9 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import LONG_S, SOON_S, Row, Running, ended_at_s, until, within
+from tests.slurm.federation import LONG_S, SOON_S, Row, Running, until, within
 from tests.slurm.guests import (
     BUSY_S,
-    DEAF,
     GRACE_S,
     NODE,
     TENANTS,
@@ -32,40 +31,6 @@ pytestmark = pytest.mark.slurm
 
 STAYS = f"#!/bin/sh\nsleep {LONG_S}\n"
 ENDS = f"#!/bin/sh\n{until()}"  # when it is told to
-
-
-@pytest.fixture
-def evicting(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
-    yield from lasting(
-        Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0, preemption=preemption())
-    )
-
-
-def test_who_ignores_every_signal_is_gone_at_the_deadline(evicting: Running) -> None:
-    guests = fill(evicting, DEAF)
-    gang = evicting.submit(STAYS, *NODE)
-    _, waited_s = start_of(evicting, gang)
-    assert GRACE_S - 1 < waited_s < GRACE_S + BUSY_S
-    assert sum(row["state"] != "RUNNING" for row in evicting.rows(*guests)) == 1
-
-
-def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Running) -> None:
-    away_s = GRACE_S - 5
-    guests = fill(evicting, DEAF)
-    gang = evicting.submit(STAYS, *NODE)
-    (leaves, *_) = within(
-        60, lambda: [r for r in evicting.rows(*guests) if r["state"] == "PREEMPTING"]
-    )
-    began_s = time.time()
-    evicting.kill()
-    time.sleep(away_s)
-    evicting.start()
-    row, _ = start_of(evicting, gang)
-    # Its grace has not begun anew, when the daemon came back.
-    assert ended_at_s("cedar", leaves["site_job_id"]) - began_s < away_s + GRACE_S
-    gone = [r for r in evicting.rows(*guests) if r["state"] != "RUNNING"]
-    assert len(gone) == 1
-    assert len(row["node_names"]) == 1
 
 
 @pytest.fixture

@@ -45,6 +45,6 @@ def test_a_blocked_gang_is_shown_a_predicted_start_also_after_a_crash(forecastin
     forecasting.start()
     assert forecasting.row(gang)["state"] == "PENDING"
     within(20, lambda: PREDICTED in forecasting.run("fsqueue", "--why", str(gang)).stdout)
-    forecasting.await_end(holder, timeout_s=RUN_S + 60)
+    forecasting.run("fscancel", str(holder))
     forecasting.await_state(gang, "RUNNING")
     forecasting.cancel_all()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from federator.daemon import accounting
-from federator.daemon.accounting import NO_HISTORY, AccountingDesk
+from federator.daemon.accounting import AccountingDesk
+from federator.daemon.history_answers import NO_HISTORY
 from federator.errors import InvalidRequest
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion, is_wanted, page
