@@ -28,6 +28,7 @@ LONG: Final = (
     "reqtres,alloctres"
 )
 _UNITS: Final = "KMGTP"
+_ENDED_FROM_OUTSIDE: Final = ("CANCELLED", "TIMEOUT")
 _NO_ATTEMPT: Final = AccountingAttempt(attempt=0)
 
 
@@ -145,6 +146,17 @@ def state_text(line: AccountingLine) -> str:
     if state != "CANCELLED" or not by or not _is_latest(line):
         return state
     return f"CANCELLED by {_account(by)[0] or by}"
+
+
+def exit_of(line: AccountingLine) -> tuple[int, int]:
+    """Exit code and signal.
+
+    Accounts hear of a cancel or a time limit before the script has ended: sacct shows 0:0 of such a
+    job, and how the script ended of its step.
+    """
+    if not line.is_step and line.row.state in _ENDED_FROM_OUTSIDE and _is_latest(line):
+        return 0, 0
+    return line.attempt.exit_code, line.attempt.signal
 
 
 def _is_latest(line: AccountingLine) -> bool:
@@ -318,7 +330,7 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("ElapsedRaw", 10, lambda line: str(line.elapsed_s)),
     _column("Eligible", 19, lambda line: moment_text(line.row.eligible_at_s)),
     _column("End", 19, _end),
-    _column("ExitCode", 8, lambda line: f"{line.attempt.exit_code}:{line.attempt.signal}"),
+    _column("ExitCode", 8, lambda line: "{}:{}".format(*exit_of(line))),
     _column("Extra", 19),
     _column("FailedNode", 20),
     _column("Flags", 20),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from federator.cli.accounting_columns import AccountingLine, state_text
+from federator.cli.accounting_columns import AccountingLine, exit_of, state_text
 from federator.cli.node_lists import expanded
 from federator.cli.signal_names import signal_of
 from federator.cli.slurm_json import meta, number
@@ -51,8 +51,8 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
         },
         "association": _association(row, cluster),
         "cluster": cluster,
-        "exit_code": _exit_code(last),
-        "derived_exit_code": _exit_code(_NO_ATTEMPT),
+        "exit_code": _exit_code(*exit_of(line)),
+        "derived_exit_code": _exit_code(0, 0),
         "job_id": row.id,
         "kill_request_user": row.cancelled_by,
         "nodes": last.node_list or "None assigned",
@@ -130,7 +130,7 @@ def _step(row: AccountingRow, made: AccountingAttempt, now_s: float) -> dict[str
             "suspended": 0,
             **_cpu_times(made),
         },
-        "exit_code": _exit_code(made),
+        "exit_code": _exit_code(made.exit_code, made.signal),
         "nodes": {
             "count": made.nodes,
             "range": made.node_list,
@@ -154,12 +154,12 @@ def _node_names(text: str) -> list[str]:
         return []
 
 
-def _exit_code(made: AccountingAttempt) -> dict[str, object]:
-    status = "SIGNALED" if made.signal else "ERROR" if made.exit_code else "SUCCESS"
+def _exit_code(code: int, signal: int) -> dict[str, object]:
+    status = "SIGNALED" if signal else "ERROR" if code else "SUCCESS"
     return {
         "status": [status],
-        "return_code": number(made.exit_code),
-        "signal": {"id": number(made.signal or None), "name": signal_of(made.signal)},
+        "return_code": number(code),
+        "signal": {"id": number(signal or None), "name": signal_of(signal)},
     }
 
 

@@ -30,7 +30,7 @@ class DependencyKind(Enum):
     AFTER_OK = "afterok"  # all have completed
     AFTER_NOT_OK = "afternotok"  # all have ended, and one has not completed
     AFTER_CORR = "aftercorr"  # as afterok, of the task with the same index
-    SINGLETON = "singleton"  # no earlier job of its user and name lives, and none of them runs
+    SINGLETON = "singleton"  # no earlier job of its user and name lives, and no other runs
 
 
 TAKES_UNKNOWN: Final = frozenset({DependencyKind.AFTER, DependencyKind.AFTER_ANY})

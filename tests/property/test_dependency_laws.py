@@ -96,8 +96,10 @@ class Naive:
         """Whether it is met (True), never will be (False), or neither yet."""
         ledger = self.f.federation.ledger
         if condition.kind is K.SINGLETON:
-            known = (e for e in ledger.entries.values() if e is not entry)
-            alike = [e for e in known if e.workload.name == entry.workload.name]
+            own = entry.workload.array
+            own_tasks = ledger.array_tasks[own.array_id].values() if own is not None else ()
+            others = [e for e in ledger.entries.values() if e.workload.id not in own_tasks]
+            alike = [e for e in others if e.workload.name == entry.workload.name and e is not entry]
             earlier = [e for e in alike if e.workload.id < entry.workload.id]
             blocked = any(e.state not in TERMINAL for e in earlier)
             left_s = entry.eligible_at_s or inf  # those that came later did not stand in its way

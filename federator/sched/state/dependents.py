@@ -2,11 +2,13 @@
 
 A start or an end costs one look into a table where nobody waits for it. Of an array that somebody
 waits for as a whole the tasks are counted, so only the last one wakes. Of a user and name for which
-a singleton waits, the live workloads are kept in order, so only the next one is woken.
+a singleton waits, the live workloads are kept in order, so only the next one is woken. There an
+array is one job, as in slurmctld: its tasks do not wait for each other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,9 +35,14 @@ class _Tasks:
 class _Namesakes:
     """The live workloads of one user and name."""
 
-    live: dict[WorkloadId, None]  # by id
-    at_sites: int
+    live: dict[WorkloadId, WorkloadId]  # by id; the array of each, or itself
+    at_sites: Counter[WorkloadId]  # how many of each array, or job
     singletons: set[WorkloadId] = field(default_factory=set)  # of these, those that wait for it
+
+    def next_ones(self) -> WorkloadId | None:
+        """The oldest, or the array whose tasks are; None while any other is at a site."""
+        first = next(iter(self.live.values()), None)
+        return first if self.at_sites.keys() <= {first} else None
 
 
 class Dependents:
@@ -107,8 +114,8 @@ class Dependents:
         name = _name_of(entry)
         if name not in self._names:
             found = [e for e in self._entries.values() if _is_live(e) and _name_of(e) == name]
-            at_sites = sum(e.state in AT_SITE for e in found)
-            live = dict.fromkeys(sorted(e.workload.id for e in found))
+            at_sites = Counter(_array_of(e) for e in found if e.state in AT_SITE)
+            live = dict(sorted((e.workload.id, _array_of(e)) for e in found))
             self._names[name] = _Namesakes(live, at_sites)
         return self._names[name]
 
@@ -152,9 +159,8 @@ class Dependents:
         return any(_is_unstarted(entry) for entry in self.jobs_of(key))
 
     def is_its_turn(self, entry: WorkloadRecord) -> bool:
-        """Whether a singleton is the oldest live job of its name, and none of them is at a site."""
-        namesakes = self._namesakes(entry)
-        return not namesakes.at_sites and next(iter(namesakes.live), None) == entry.workload.id
+        """Whether a singleton is the oldest live job of its name, and no other is at a site."""
+        return self._namesakes(entry).next_ones() == _array_of(entry)
 
     # ---- what happens ----
 
@@ -167,9 +173,9 @@ class Dependents:
         if self._names and (namesakes := self._names.get(_name_of(entry))) is not None:
             id_ = entry.workload.id
             is_last = not namesakes.live or id_ > next(reversed(namesakes.live))
-            namesakes.live[id_] = None
+            namesakes.live[id_] = _array_of(entry)
             if not is_last:  # one that was adopted
-                namesakes.live = dict.fromkeys(sorted(namesakes.live))
+                namesakes.live = dict(sorted(namesakes.live.items()))
 
     def moved(self, entry: WorkloadRecord, before: WorkloadState) -> None:
         """A workload has changed its state, but has no other mark of the change yet."""
@@ -214,16 +220,31 @@ class Dependents:
     def _namesake_moved(
         self, namesakes: _Namesakes, entry: WorkloadRecord, before: WorkloadState
     ) -> None:
-        namesakes.at_sites += (entry.state in AT_SITE) - (before in AT_SITE)
+        own = _array_of(entry)
+        namesakes.at_sites[own] += (entry.state in AT_SITE) - (before in AT_SITE)
+        if not namesakes.at_sites[own]:
+            del namesakes.at_sites[own]
         if entry.state in TERMINAL:
             namesakes.live.pop(entry.workload.id, None)
         first = next(iter(namesakes.live), None)
-        if not namesakes.at_sites and first in namesakes.singletons and first is not None:
-            self._unsettled[first] = None
+        array = namesakes.next_ones()
+        if array is None or first not in namesakes.singletons:
+            return
+        for id_, its_array in namesakes.live.items():
+            if its_array != array:
+                break
+            if id_ in namesakes.singletons:
+                self._unsettled[id_] = None
 
 
 def _name_of(entry: WorkloadRecord) -> Name:
     return entry.workload.user, entry.workload.name
+
+
+def _array_of(entry: WorkloadRecord) -> WorkloadId:
+    """The array of a task, else the workload itself."""
+    array = entry.workload.array
+    return entry.workload.id if array is None else array.array_id
 
 
 def _is_live(entry: WorkloadRecord) -> bool:

@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.cli import accounting_columns, fsacct
@@ -460,3 +461,14 @@ def test_long_times_have_days() -> None:
         "1-01:01:01",
     ]
     assert accounting_columns.moment_text(0.0) == "Unknown"
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT"])
+def test_what_was_ended_from_outside_has_exit_code_0_and_its_attempt_its_own(
+    run: Run, state: str
+) -> None:
+    """As sacct of three generations (tests/data/sacct, tests/slurm/test_accounting.py)."""
+    ended = row(state=state, last=msgspec.structs.replace(MADE, state=state, signal=15))
+    assert run("-nP -o exitcode", ended).split() == ["0:0", "0:15"]
+    failed = row(state="FAILED", last=msgspec.structs.replace(MADE, state="FAILED", exit_code=3))
+    assert run("-nP -o exitcode", failed).split() == ["3:0", "3:0"]

@@ -224,13 +224,32 @@ def test_singletons_of_a_name_run_one_after_another() -> None:
         assert f.state(next_) is RUNNING
 
 
-def test_tasks_of_a_singleton_array_run_one_at_a_time() -> None:
+def test_to_singletons_an_array_is_one_job_whose_tasks_run_side_by_side() -> None:
+    """As in all three generations of Slurm (tests/slurm/test_random_dags.py)."""
     f = federation()
+    before = submit(f, name="s")
     array = submit(f, "singleton", tasks=3, name="s")
-    for k in range(3):
-        states = [f.state(WorkloadId(array + i)) for i in range(k, 3)]
-        assert states == [RUNNING, *[INELIGIBLE] * (2 - k)]
-        end(f, array + k)
+    after = submit(f, "singleton", name="s")
+    tasks = [WorkloadId(array + k) for k in range(3)]
+    assert {f.state(id_) for id_ in (*tasks, after)} == {INELIGIBLE}
+    end(f, before)
+    assert {f.state(task) for task in tasks} == {RUNNING}
+    for task in tasks:
+        assert f.state(after) is INELIGIBLE
+        end(f, task)
+    assert f.state(after) is RUNNING
+
+
+def test_a_later_job_that_runs_keeps_all_tasks_of_a_singleton_array_waiting() -> None:
+    f = federation()
+    held = f.submit(draft(name="s", hold=Hold.USER))
+    array = submit(f, "singleton", tasks=2, name="s")
+    later = submit(f, name="s")
+    f.cancel(held)
+    f.run_for(1.0)
+    assert {f.state(WorkloadId(array + k)) for k in range(2)} == {INELIGIBLE}
+    end(f, later)
+    assert {f.state(WorkloadId(array + k)) for k in range(2)} == {RUNNING}
 
 
 def test_a_singleton_waits_for_an_earlier_job_that_is_held() -> None:
