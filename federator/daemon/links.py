@@ -24,7 +24,7 @@ from federator.model.message import (
     SiteSent,
     SiteUp,
 )
-from federator.model.site_message import Report, SiteNews
+from federator.model.site_message import Ask, Report, SiteNews
 from federator.model.site_mode import SiteMode
 from federator.model.submission import pack_submission
 from federator.model.tagged import Message
@@ -121,6 +121,8 @@ class SiteLink:
         self._reported = False
         self._stopping = False
         self._dropped: set[str] = set()  # kinds of orders that were logged
+        self.mode = welcome.mode
+        """How far the federation acts at the site; its agent knows only whether it does."""
         self.questions = SiteQuestions(site, self.send, self._refuses)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
@@ -163,8 +165,8 @@ class SiteLink:
 
     @property
     def shadow(self) -> bool:
-        """Whether the site is in shadow mode: orders to it are dropped."""
-        return self._welcome.mode is SiteMode.SHADOW
+        """Whether nothing is done at the site: orders to it are dropped."""
+        return not self.mode.acts
 
     @property
     def watches(self) -> bool:
@@ -172,7 +174,8 @@ class SiteLink:
         return self._welcome.watches
 
     def _refuses(self, message: Message) -> bool:
-        return self.shadow and is_order(message)
+        advises = self.mode is SiteMode.ADVISORY and isinstance(message, Ask)
+        return self.shadow and not advises and is_order(message)
 
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
@@ -244,7 +247,7 @@ class SiteLink:
         self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
         if self.admission is not None:
-            self.send(self.admission)
+            self.send(self._admission_there(self.admission))
         pinging = asyncio.create_task(self._ping())
         try:
             while (message := await _next(frames, SILENCE_S)) is not None:
@@ -306,9 +309,15 @@ class SiteLink:
                 self._observe_message(message)
 
     def send_admission(self, admission: Admission) -> None:
-        """Tell what the site's admission rules need to know, now and whenever it comes up."""
+        """Tell what the site's admission rules need to know, now and whenever it comes up.
+
+        In mode opt-in they get no limits, so that those that they had hold no more.
+        """
         self.admission = admission
-        self.send(admission)
+        self.send(self._admission_there(admission))
+
+    def _admission_there(self, admission: Admission) -> Admission:
+        return Admission(tenants=()) if self.mode is SiteMode.OPT_IN else admission
 
     def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
         """Have the site tell what it knows of these; if the channel breaks it is asked again."""
