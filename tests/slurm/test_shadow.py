@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.cli.shadow import report_of
+from federator.cli.shadow_record import report_of
 from federator.config import load_config
 from federator.errors import HistoryError, InvalidRequest
 from federator.sim.report.local_report import LocalReport

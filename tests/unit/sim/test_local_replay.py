@@ -157,9 +157,13 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
             (2, "nlp", 10.0, 3600.0),
             (3, "bio", 20.0, 7200.0),
         ):
-            times = {"submitted_at_s": at_s + came_s, "started_at_s": at_s + start_s}
-            ended_at_s = at_s + start_s + 3600.0
-            one = stay(10 * day + number, account=account, ended_at_s=ended_at_s, **times)
+            one = stay(
+                10 * day + number,
+                account=account,
+                submitted_at_s=at_s + came_s,
+                started_at_s=at_s + start_s,
+                ended_at_s=at_s + start_s + 3600.0,
+            )
             records.append(("alpine", one))
     only = {"alpine": capacity("alpine", 1)}
     history = local_history(records, only, end_s=4 * 86_400.0)
