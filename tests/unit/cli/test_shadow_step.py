@@ -14,7 +14,7 @@ from federator.cli.shadow_step import step, target_of
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site_mode import SiteMode
 from federator.sim.importers.local_history import Unseen
-from federator.sim.report.local_report import Comparison, LocalReport, SiteReport, UseChange
+from federator.sim.report.local_report import LocalReport, SiteReport, UseChange, WaitComparison
 from federator.sim.report.promotion import RuleFigures, rules_of_site
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
@@ -39,7 +39,7 @@ NO_CHANGE = UseChange(real_frac=0.0, federated_frac=0.0, real=None, federated=No
 
 
 def report(figures: RuleFigures) -> LocalReport:
-    nobody = Comparison("ALL", 0, 0, None, None, None, worse=False)
+    nobody = WaitComparison("ALL", 0, 0, None, None, None, worse=False)
     site = SiteReport(
         site="alpine",
         mode="shadow",
