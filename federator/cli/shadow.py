@@ -39,7 +39,13 @@ def shadow() -> None:
 @click.option("-E", "--until", metavar="TIME", help="Until then; by default to the last look.")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="Only these sites' jobs.")
 @click.option("--any-gpu", is_flag=True, help="As if every job took any type of GPU.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the draws of days, from which the intervals are.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 def report(  # noqa: PLR0913 - an option each
     *,

@@ -88,7 +88,7 @@ def _broken(
         bound = f"from {below.value}"
         return [Rule("one step", target.value, holds=False, value=steps, bound=bound)]
     try:
-        report = report_of(config, [], time.time() - DAYS * 86_400.0, inf)
+        report = report_of(config, [], time.time() - DAYS * 86_400.0, inf, about=site)
     except (HistoryError, InvalidRequest) as error:
         return [Rule("record", target.value, holds=False, value=str(error), bound="14 days")]
     rules = next((each.rules for each in report.sites if each.site == site), None)

@@ -87,7 +87,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 
 def figures(monkeypatch: pytest.MonkeyPatch, found: RuleFigures) -> None:
-    monkeypatch.setattr(shadow_step, "report_of", lambda *_: report(found))
+    monkeypatch.setattr(shadow_step, "report_of", lambda *_, **__: report(found))
 
 
 def run(desk: Desk, *words: str) -> Result:
