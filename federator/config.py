@@ -301,8 +301,15 @@ class FederationConfig(Strict):
         """The settings that the core's decisions depend on."""
         regions = {name: site.region for name, site in self.sites.items()}
         storage = {name: each.domain for name, each in self.storage.items()}
-        watched = frozenset(n for n, s in self.sites.items() if s.mode is SiteMode.SHADOW)
-        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging, shadow=watched)
+        modes = {name: site.mode for name, site in self.sites.items()}
+        fixed = Rules(
+            regions=regions,
+            storage=storage,
+            staging=self.data.staging,
+            shadow=frozenset(name for name, mode in modes.items() if not mode.acts),
+            advisory=frozenset(n for n, mode in modes.items() if mode is SiteMode.ADVISORY),
+            opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
+        )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 
     @property

@@ -22,7 +22,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "gate"  # the site's prolog, or ``agent.lease_wrapper``
     )
     settings_interval_s: float = 1.0  # between two looks at partitions and reservations
-    mode: SiteMode = SiteMode.ENFORCED  # shadow: only a daemon that says so too is served
+    mode: SiteMode = SiteMode.ENFORCED  # shadow, advisory: no daemon that acts is served
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
     traces: Destination = NOT_TRACED  # of this agent's part of launches
 

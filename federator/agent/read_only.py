@@ -57,11 +57,11 @@ def as_agreed(
     if welcome.mode is SiteMode.SHADOW:
         settings = msgspec.structs.replace(settings, spool_dir="", consume_lease="gate")
         return settings, ReadOnlyDriver(driver)
-    if settings.mode is SiteMode.SHADOW:
+    if not settings.mode.acts:
         raise StaleState(
-            f"agent.yaml of {settings.site} says mode: shadow, and the daemon says mode: "
-            f"{welcome.mode.value}; write mode: shadow for the site in federation.yaml, or take it "
-            "out of agent.yaml"
+            f"agent.yaml of {settings.site} says mode: {settings.mode.value}, and the daemon acts "
+            "there; write mode: shadow or advisory for the site in federation.yaml, or take it out "
+            "of agent.yaml"
         )
     return settings, driver
 

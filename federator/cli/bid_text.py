@@ -23,6 +23,7 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
         answer = {
             "schema": 1,
             "winner": reply.winner or None,
+            "advised": reply.advised,
             "bids": reply.bids,
             "start": start_json(reply.start),
         }
@@ -30,11 +31,19 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
         return 0 if hopeful else 1
     width = max((len(each.site) for each in reply.bids), default=0)
     for each in reply.bids:
-        mark = "*" if each.site == reply.winner else " "
+        mark = "*" if each.site == reply.winner else "-" if each.site in reply.advised else " "
         line = f"fsbatch: {mark} {each.site or 'federation':<{width}}  {_bid_text(each)}"
         print(printable(line), file=sys.stderr)
         for other in each.refusal.alternatives if each.refusal is not None else ():
             print(f"fsbatch:   {'':<{width}}  {alternative_text(other)}", file=sys.stderr)
+    for site in reply.advised:
+        print(
+            printable(
+                f"fsbatch: would start now by sbatch at {site}: the federation starts nothing "
+                "there (mode advisory)"
+            ),
+            file=sys.stderr,
+        )
     if reply.winner:
         print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)
     elif hopeful and all(map(_is_down, hopeful)):

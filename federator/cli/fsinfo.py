@@ -184,7 +184,11 @@ def site_state(site: SiteRow) -> str:
 
 def mode_lines(site: SiteRow) -> list[str]:
     """The mode of a site, unless the federation does there all that it can."""
-    return [] if site.mode == "enforced" else [f"mode {site.mode}: no job is started there"]
+    if site.mode == "enforced":
+        return []
+    if site.mode == "opt-in":
+        return ["mode opt-in: its own admission rules get no limits"]
+    return [f"mode {site.mode}: no job is started there"]
 
 
 def drain_line(drain: DrainRow) -> str:

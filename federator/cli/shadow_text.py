@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 
 from federator.cli.text import counted, printable, slurm_span
 from federator.sim.report.bootstrap import Interval
-from federator.sim.report.local_report import Comparison, LocalReport, SiteReport, UseChange, Waits
+from federator.sim.report.local_report import (
+    LocalReport,
+    SiteReport,
+    UseChange,
+    WaitComparison,
+    Waits,
+)
 
 
 def report_lines(report: LocalReport) -> list[str]:
@@ -28,7 +34,7 @@ def report_lines(report: LocalReport) -> list[str]:
     ]
 
 
-def _table(title: str, rows: Sequence[Comparison]) -> Iterator[str]:
+def _table(title: str, rows: Sequence[WaitComparison]) -> Iterator[str]:
     names = max(len(title), *(len(printable(row.name)) for row in rows)) if rows else len(title)
     yield (
         f"{title:<{names}} {'JOBS':>7} {'WAITMEAN':>23} {'WAITP50':>23} {'WAITP95':>23} "

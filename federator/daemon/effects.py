@@ -202,7 +202,9 @@ class Effects:
                     SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)
                     for site, answer in command.answers.items()
                 )
-                return TestOnlyReply(bids=bids, winner=command.winner or "")
+                return TestOnlyReply(
+                    bids=bids, winner=command.winner or "", advised=tuple(command.advised)
+                )
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
             case AnswerControlled():

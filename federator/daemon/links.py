@@ -115,10 +115,11 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
-        self._filter = ShadowFilter(site, shadow=welcome.mode is SiteMode.SHADOW)
+        self.filter = ShadowFilter(site, welcome.mode)
+        """Of the mode that the site is in; its agent knows only whether anything is done there."""
         # ``stop`` replaces ``_observe``.
         self.recall = AttemptRecall(site, self.send, lambda shown: self._observe(shown))  # noqa: PLW0108
-        self.questions = SiteQuestions(site, self.send, self._filter.refuses)
+        self.questions = SiteQuestions(site, self.send, self.filter.refuses)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
         self.admission: Admission | None = None
@@ -159,8 +160,8 @@ class SiteLink:
 
     @property
     def shadow(self) -> bool:
-        """Whether the site is in shadow mode: orders to it are dropped."""
-        return self._filter.shadow
+        """Whether nothing is done at the site: orders to it are dropped."""
+        return self.filter.shadow
 
     @property
     def watches(self) -> bool:
@@ -184,12 +185,12 @@ class SiteLink:
         Raises:
             InvalidRequest: no frame holds it.
         """
-        if self._out is not None and self._filter.passes(message):
+        if self._out is not None and self.filter.passes(message):
             self._out.put(frame(message))
 
     def send_frame(self, message: Message, data: bytes) -> None:
         """As ``send``, of a message whose frame is there already."""
-        if self._out is not None and self._filter.passes(message):
+        if self._out is not None and self.filter.passes(message):
             self._out.put(data)
 
     def flush(self) -> None:
@@ -228,7 +229,7 @@ class SiteLink:
         self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
         if self.admission is not None:
-            self.send(self.admission)
+            self.send(self._admission_there(self.admission))
         pinging = asyncio.create_task(self._ping())
         try:
             while (message := await _next(frames, SILENCE_S)) is not None:
@@ -290,9 +291,15 @@ class SiteLink:
                 self._observe_message(message)
 
     def send_admission(self, admission: Admission) -> None:
-        """Tell what the site's admission rules need to know, now and whenever it comes up."""
+        """Tell what the site's admission rules need to know, now and whenever it comes up.
+
+        In mode opt-in they get no limits, so that those that they had hold no more.
+        """
         self.admission = admission
-        self.send(admission)
+        self.send(self._admission_there(admission))
+
+    def _admission_there(self, admission: Admission) -> Admission:
+        return Admission(tenants=()) if self.filter.mode is SiteMode.OPT_IN else admission
 
     def _answer(self, channel: Channel | None, call_id: int, reply: Reply) -> None:
         """Answer a call where it came from: the next agent counts its calls from one again.

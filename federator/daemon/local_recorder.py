@@ -17,7 +17,7 @@ from federator.sched.passes.site_view import SiteView
 from federator.wire.agent_protocol import LocalJobs
 
 WRITE_EVERY_S: Final = 2.0
-NOTE_EVERY_S: Final = 60.0  # that a site is watched
+NOTE_EVERY_S: Final = 5.0  # that a site is watched
 SWEPT_WITHIN_S: Final = 60.0  # or it is not
 MOST_WAITING: Final = 500_000  # records, while the database is away
 

@@ -258,10 +258,10 @@ class Term:
             log_began=self._federation.ledger.log_began,
             displaces=self._displaces,
             names=site.names.there,
-            mode=site.mode,
+            mode=site.mode.there,
             watches=self._recorder is not None and site.mode is not SiteMode.ENFORCED,
         )
-        return SiteLink(
+        link = SiteLink(
             name,
             self._edges.transport_of(site),
             welcome,
@@ -269,6 +269,8 @@ class Term:
             self._api,
             lambda answer: self._answered(name, answer),
         )
+        link.filter.mode = site.mode
+        return link
 
     def _answered(self, name: SiteName, answer: AskedAnswer) -> None:
         if isinstance(answer, Tidied):

@@ -147,9 +147,10 @@ def _missing(config: FederationConfig, ledger: Ledger) -> Iterator[tuple[tuple[s
             "the site in until they have ended",
         )
     for name in sorted(at_sites & config.rules.shadow):
+        mode = config.sites[name].mode.value
         yield (
             ("sites", name, "mode"),
-            f"the log has live workloads at site {name!r}, which mode shadow would leave alone for "
+            f"the log has live workloads at site {name!r}, which mode {mode} would leave alone for "
             "ever; drain the site first",
         )
     # Without its tenant a workload would have no quota, and no limit either.

@@ -120,7 +120,7 @@ async def _ask(
                 log_began=term.log_began,
                 displaces=True,
                 names=site.names.there,
-                mode=site.mode,
+                mode=site.mode.there,
             )
             channel.write(frame(welcome))
             frames = FrameReader(channel.reader)

@@ -9,6 +9,8 @@ from typing import Final
 
 import structlog
 
+from federator.model.site_message import Ask
+from federator.model.site_mode import SiteMode
 from federator.model.tagged import Message
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
@@ -39,17 +41,22 @@ class ShadowFilter:
 
     Args:
         site: its name.
-        shadow: whether it is in shadow mode; else everything may.
+        mode: where the federation acts, everything may; an adviser is asked for bids, too.
     """
 
-    def __init__(self, site: SiteName, *, shadow: bool) -> None:
-        self._site = site
-        self.shadow = shadow
+    def __init__(self, site: SiteName, mode: SiteMode) -> None:
+        self._site, self.mode = site, mode
         self._logged: set[str] = set()  # kinds of orders
+
+    @property
+    def shadow(self) -> bool:
+        """Whether nothing is done at the site."""
+        return not self.mode.acts
 
     def refuses(self, message: Message) -> bool:
         """Whether the site must not get it."""
-        return self.shadow and is_order(message)
+        advises = self.mode is SiteMode.ADVISORY and isinstance(message, Ask)
+        return self.shadow and not advises and is_order(message)
 
     def passes(self, message: Message) -> bool:
         """Whether the site may get it; the first of each kind that is dropped is logged."""

@@ -110,7 +110,9 @@ class SiteQuestions:
         ask_id = self._next_ask
         asked = question(ask_id)
         if self._refuses(asked):
-            answer(ErrorReply(message=f"site {self._site} is in mode shadow: {_IN_SHADOW}"))
+            answer(
+                ErrorReply(message=f"site {self._site} is in mode shadow or advisory: {_IN_SHADOW}")
+            )
             return
         self._next_ask += 1
         self._waiting[ask_id] = answer

@@ -27,6 +27,7 @@ from federator.model.submission import Option, Submission
 from federator.model.viewer import Viewer
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
+from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.spoken import Spoken
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
 from federator.sched.queue.ranked import Ranked
@@ -400,6 +401,12 @@ def main_reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> 
     return entry.reason or Reason(code=ReasonCode.NOT_TRIED)
 
 
+def _mode(site: SiteView, *, is_opt_in: bool) -> SiteMode:
+    if site.shadow:
+        return SiteMode.ADVISORY if site.advisory else SiteMode.SHADOW
+    return SiteMode.OPT_IN if is_opt_in else SiteMode.ENFORCED
+
+
 def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[SiteRow, ...]:
     return tuple(
         SiteRow(
@@ -412,7 +419,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             drains=drain_rows(federation, name),
             # Not who may use them: among their users are the members of a site's groups.
             windows=tuple(msgspec.structs.replace(window, users=()) for window in site.windows),
-            mode=(SiteMode.SHADOW if site.shadow else SiteMode.ENFORCED).value,
+            mode=_mode(site, is_opt_in=name in federation.rules.opt_in).value,
         )
         for name, site in federation.sites.items()
     )

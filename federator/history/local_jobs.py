@@ -74,6 +74,7 @@ def put(engine: Engine, news: Iterable[LocalBatch]) -> None:
 def _rows(news: LocalBatch) -> Iterator[dict[str, Any]]:
     for record in news.records:
         values = fitted(msgspec.structs.asdict(record))
+        values["federated"] = int(record.federated)
         yield {"site": news.site, **values, "seen_at_s": news.at_s, "unsure_s": 0.0}
 
 
@@ -136,9 +137,7 @@ def read(engine: Engine, since_s: float, until_s: float) -> LocalHistory:
             .order_by(_J.submitted_at_s, _J.site, _J.job_id, _J.restarts)
         )
         kept = [
-            KeptRecord(
-                SiteName(row[0]), LocalRecord(**dict(zip(names, row[2:], strict=True))), row[1]
-            )
+            KeptRecord(SiteName(row[0]), _record(zip(names, row[2:], strict=True)), row[1])
             for row in rows
         ]
         spans = connection.execute(
@@ -150,6 +149,11 @@ def read(engine: Engine, since_s: float, until_s: float) -> LocalHistory:
         sites = connection.execute(select(_N.site, _N.capacity))
         capacities = {SiteName(name): _capacity(name, packed) for name, packed in sites}
     return LocalHistory(kept, found, capacities)
+
+
+def _record(values: Iterable[tuple[str, Any]]) -> LocalRecord:
+    record = LocalRecord(**dict(values))
+    return msgspec.structs.replace(record, federated=bool(record.federated))
 
 
 def _capacity(name: str, packed: bytes) -> Capacity:

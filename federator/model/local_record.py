@@ -1,4 +1,4 @@
-"""A stay of a job of a site's own users, as the sweeps of its agent have shown it.
+"""A stay of a job in a site's own queue, as the sweeps of its agent have shown it.
 
 It has what waits and allocation are told by, and who it was; not the job's name, its comment, its
 script or its folders.
@@ -32,6 +32,7 @@ class LocalRecord(msgspec.Struct, frozen=True, kw_only=True):
         gpus: in all; ``UNKNOWN_GPUS``: Slurm does not say it.
         gpu_type: that it asked for; "": any.
         ran_on: GPU type of its nodes; "": none, several, or not known.
+        federated: the federation launched it.
     """
 
     job_id: int
@@ -50,6 +51,7 @@ class LocalRecord(msgspec.Struct, frozen=True, kw_only=True):
     gpu_type: str = ""
     ran_on: str = ""
     nodes: int = 0
+    federated: bool = False
 
     @property
     def key(self) -> tuple[int, float, int]:

@@ -324,6 +324,7 @@ class AnswerTested:
     client: int
     answers: dict[SiteName, SiteAnswer]
     winner: SiteName | None
+    advised: tuple[SiteName, ...] = ()  # would start it now, and get nothing: mode advisory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,11 @@ class SiteMode(Enum):
         return list(SiteMode).index(self)
 
     @property
+    def there(self) -> SiteMode:
+        """What the site's agent is told: it knows only whether anything may be done there."""
+        return SiteMode.ENFORCED if self.acts else SiteMode.SHADOW
+
+    @property
     def acts(self) -> bool:
         """Whether the federation starts, evicts and cancels its own jobs there."""
         return self.rank >= SiteMode.OPT_IN.rank

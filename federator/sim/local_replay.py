@@ -17,7 +17,7 @@ from federator.model.tenant import LOWEST_PRIORITY, Tenant
 from federator.model.workload import SiteName
 from federator.policies.fifo import Fifo
 from federator.sim.fleet import Fleet
-from federator.sim.importers.sacct import SacctRecord
+from federator.sim.importers.local_history import PastRecords
 from federator.sim.importers.whatif_workload import PastWorkload, history_of
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import LeftOut, ReplayOptions, TracePool
@@ -31,7 +31,7 @@ class LocalFate:
     Attributes:
         past: what really happened.
         tenant: its account, as the federation calls it.
-        measured: it came while the site was watched.
+        measured: it came while the site was watched, and the federation did not launch it.
         federated_start_s: under the federation; None: it would never have started.
         federated_stays: where and when it would have run then.
         alone_start_s: in the replay of its site alone; None: likewise.
@@ -73,7 +73,7 @@ class LocalReplay:
 
 
 def replay(
-    records: Sequence[SacctRecord],
+    past: PastRecords,
     capacities: Mapping[SiteName, Capacity],
     config: FederationConfig,
     begin_s: float,
@@ -83,7 +83,7 @@ def replay(
     """Replay what the sites' own users submitted.
 
     Args:
-        records: of their jobs; the cluster is the site.
+        past: their jobs.
         capacities: the nodes of each site.
         config: federation.yaml: tenants and policy.
         begin_s: jobs that came before are load, and are not measured.
@@ -92,7 +92,7 @@ def replay(
     """
     sites = {name: _site(name, capacity) for name, capacity in capacities.items()}
     pools = {name: _pools(site) for name, site in sites.items() if site.gpus}
-    question = question_of(history_of(records, pools), pools, config)
+    question = question_of(history_of(past.records, pools), pools, config)
     scenario = replace(question.scenario, sites=tuple(sites[name] for name in pools))
     options = ReplayOptions(seed=seed)
     if progress is not None:
@@ -101,9 +101,10 @@ def replay(
     alone = _alone(question.history.workloads, scenario, config, options)
     fates = [
         LocalFate(
-            past=past,
+            past=workload,
             tenant=arrival.draft.tenant,
-            measured=past.came_s >= begin_s,
+            measured=workload.came_s >= begin_s
+            and (workload.site, workload.job_id) not in past.federated,
             federated_start_s=_start_s(life, question.begin_s),
             federated_stays=tuple(
                 AttemptInterval(
@@ -113,7 +114,7 @@ def replay(
             ),
             alone_start_s=_start_s(by_itself, question.begin_s),
         )
-        for past, arrival, life, by_itself in zip(
+        for workload, arrival, life, by_itself in zip(
             question.history.workloads, scenario.arrivals, lives, alone, strict=True
         )
     ]

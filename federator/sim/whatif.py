@@ -79,7 +79,13 @@ def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
         evictable_gpus: of the fleet; 0: nobody is evicted. Else ``policy.preemption`` counts.
     """
     budget_gpus = config.policy.preemption.budget_frac * evictable_gpus
-    return replace(config.rules, preempt_gpus=budget_gpus, preempt_frac=0.0, shadow=frozenset())
+    return replace(
+        config.rules,
+        preempt_gpus=budget_gpus,
+        preempt_frac=0.0,
+        shadow=frozenset(),
+        advisory=frozenset(),
+    )
 
 
 def ask(

@@ -46,6 +46,7 @@ class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
 class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
     bids: tuple[SiteBid, ...]
     winner: str  # "" when no site can start it now
+    advised: tuple[str, ...] = ()  # sites in mode advisory, where it would start by their sbatch
     start: StartEstimate | None = None  # where there is no winner; None: of an older daemon
 
 

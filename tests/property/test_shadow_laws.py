@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import Command, DrainAsked, LaunchAt, PreemptAt, SendTo
+from federator.model.site_message import Ask
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -27,6 +28,7 @@ _SITE = st.sampled_from(SITES)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("watch"), _SITE),
+        st.tuples(st.just("advise"), _SITE),
         st.tuples(st.just("enforce"), _SITE),
         st.tuples(st.just("submit"), st.sampled_from(["guest", "owner"])),
         st.tuples(st.just("test"), st.just("guest")),
@@ -46,6 +48,11 @@ def orders_to(commands: list[Command], site: str) -> list[Command]:
     return [c for c in commands if isinstance(c, kinds) and c.site == site]
 
 
+def questions_to(commands: list[Command], site: str) -> list[Command]:
+    found = orders_to(commands, site)
+    return [c for c in found if isinstance(c, SendTo) and isinstance(c.message, Ask)]
+
+
 def work(tenant: str) -> Draft:
     return replace(draft(gang(1, 8)), tenant=TenantName(tenant))
 
@@ -57,13 +64,17 @@ class Story:
         self.f = Loopback({n: rack(n[0], 2) for n in SITES}, RULES, 40.0, Mast(), TENANTS)
         self.ids: list[WorkloadId] = []
         self.watched: set[str] = set()
+        self.advises: set[str] = set()  # of those that are watched
 
     def step(self, verb: str, what: str | int) -> None:
         f, since, watched = self.f, len(self.f.commands), set(self.watched)
         match verb:
-            case "watch" | "enforce":
-                (set.add if verb == "watch" else set.discard)(self.watched, str(what))
-                f.reload(replace(RULES, shadow=frozenset(map(SiteName, self.watched))))
+            case "watch" | "advise" | "enforce":
+                (set.discard if verb == "enforce" else set.add)(self.watched, str(what))
+                (set.add if verb == "advise" else set.discard)(self.advises, str(what))
+                shadow = frozenset(map(SiteName, self.watched))
+                advisory = frozenset(map(SiteName, self.advises))
+                f.reload(replace(RULES, shadow=shadow, advisory=advisory))
                 watched = self.watched
             case "submit":
                 self.ids.append(f.submit(work(str(what))))
@@ -78,7 +89,9 @@ class Story:
                 self._befalls(verb, str(what))
         f.run_for(2.0)
         for site in watched:
-            assert not orders_to(f.commands[since:], site), (verb, what)
+            asked = questions_to(f.commands[since:], site)
+            assert not asked or (verb == "test" and site in self.advises), (verb, what)
+            assert orders_to(f.commands[since:], site) == asked, (verb, what)
 
     def _befalls(self, verb: str, what: str) -> None:
         match verb:
@@ -96,6 +109,7 @@ class Story:
 @settings(max_examples=25, deadline=None)
 @given(STEPS)
 @example([("submit", "guest"), ("watch", "alpine"), ("cancel", 0)])
+@example([("advise", "alpine"), ("submit", "guest"), ("test", "guest"), ("cut", "alpine")])
 @example([("submit", "guest"), ("watch", "alpine"), ("drain", "alpine"), ("cut", "alpine")])
 def test_no_order_goes_to_a_watched_site(
     steps: list[tuple[str, str | int]],

@@ -39,6 +39,13 @@ def sites_to_ask(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> list[Sit
     return [name for name, view in sites.items() if takes_work(name, view, ledger)]
 
 
+def sites_to_advise(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> list[SiteName]:
+    """The sites in mode advisory that can say what they would do with a job."""
+    drains = ledger.drains
+    away = drains.by_site.keys() | drains.written_off.keys()
+    return [n for n, view in sites.items() if view.advisory and view.ready and n not in away]
+
+
 def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[SiteName, Refusal]:
     """The sites that are not asked to bid, each with the reason."""
     found = {}

@@ -103,7 +103,10 @@ class Federation:
         self.ledger = Ledger() if ledger is None else ledger
         self.ledger.catalogue.domains = rules.storage
         self.sites = {
-            name: SiteView(partitions=p, shadow=name in rules.shadow) for name, p in sites.items()
+            name: SiteView(
+                partitions=p, shadow=name in rules.shadow, advisory=name in rules.advisory
+            )
+            for name, p in sites.items()
         }
         self._policy = policy
         self.rules = rules
@@ -153,7 +156,7 @@ class Federation:
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
         self._deadlines.begin(turn)
         self._eligibility.begin_epoch(turn)
-        return without_orders(turn.commands, self.rules.shadow)
+        return without_orders(turn.commands, self.rules)
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
         """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
@@ -165,7 +168,7 @@ class Federation:
         for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
             gone = ids[first : first + FORGOTTEN_AT_ONCE]
             turn.record(Forgotten(at_s=now_s, ids=gone))
-        return without_orders(turn.commands, self.rules.shadow)
+        return without_orders(turn.commands, self.rules)
 
     def reconfigure(
         self,
@@ -195,6 +198,7 @@ class Federation:
             kept = view is not None and view.partitions == sites[name]
             self.sites[name] = view if view and kept else SiteView(partitions=sites[name])
             self.sites[name].shadow = name in rules.shadow
+            self.sites[name].advisory = name in rules.advisory
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
         self._growth.rules = rules
@@ -205,7 +209,7 @@ class Federation:
         self.rounds.reconfigure(turn, policy, rules, gone)
         self._deadlines.begin(turn)
         self._carry_out_updates(turn)
-        return without_orders(turn.commands, self.rules.shadow)
+        return without_orders(turn.commands, self.rules)
 
     # ---- the door ----
 
@@ -241,7 +245,7 @@ class Federation:
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)
         self._holding.release_like(turn)
-        return without_orders(turn.commands, self.rules.shadow)
+        return without_orders(turn.commands, self.rules)
 
     def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:

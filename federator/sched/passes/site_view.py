@@ -35,6 +35,7 @@ class SiteView:
 
     partitions: tuple[str, ...]
     shadow: bool = False  # it is only watched
+    advisory: bool = False  # likewise, and asked about ``--test-only`` jobs
     up: bool = False
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down

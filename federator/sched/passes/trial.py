@@ -38,14 +38,16 @@ class Trial:
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
         lacking = data_refusals(ledger, self.workload.data, sites)
         others = lacking | self._of_those_away(sites, ledger) | self.round.silent()
+        others = {s: r for s, r in others.items() if s not in answers or not sites[s].advisory}
         for site, refused in others.items():
             answers[site] = SiteAnswer(id=id_, refusal=refused)
         site_order = list(sites)
+        offered = {s: by_id for s, by_id in self.round.answers.items() if not sites[s].shadow}
         if self.workload.tenant not in tenancy:
-            offers = bids_for(id_, self.round.answers, site_order)
+            offers = bids_for(id_, offered, site_order)
             return answers, offers[0].site if offers else None
         beyond = None
-        for offer in bids_for(id_, self.round.answers, site_order):
+        for offer in bids_for(id_, offered, site_order):
             row = tenancy.row(self.workload.tenant)
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
             amounts = charge.amounts
@@ -60,6 +62,17 @@ class Trial:
         if beyond is not None:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None
+
+    def advised(self, sites: Mapping[SiteName, SiteView]) -> tuple[SiteName, ...]:
+        """The sites in mode advisory that would start it now, in their order."""
+        id_ = self.workload.id
+        return tuple(
+            site
+            for site, view in sites.items()
+            if view.advisory
+            and (answer := self.round.answers.get(site, {}).get(id_)) is not None
+            and answer.bid is not None
+        )
 
     def _of_those_away(
         self, sites: Mapping[SiteName, SiteView], ledger: Ledger

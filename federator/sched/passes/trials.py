@@ -8,7 +8,7 @@ from federator.model.message import AnswerTested, SendTo
 from federator.model.plan import BidRequest
 from federator.model.site_message import Ask
 from federator.model.workload import SiteName, Workload
-from federator.sched.passes.availability import drained_nodes, sites_to_ask
+from federator.sched.passes.availability import drained_nodes, sites_to_advise, sites_to_ask
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.round import Round, RoundSeries, asked_of
 from federator.sched.passes.site_view import SiteView
@@ -44,6 +44,7 @@ class Trials:
         request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
         round_ = self._series.begin(turn, (request,))
         names = sites_to_ask(self._sites, self._ledger)
+        names += sites_to_advise(self._sites, self._ledger)
         names = [name for name in names if has_data(self._ledger, workload, name)]
         round_.waiting_for.update(names)
         for name in names:
@@ -59,5 +60,10 @@ class Trials:
             if trial.round.over(turn.now_s):
                 del self._open[pass_id]
                 answers, winner = trial.answers(self._ledger, self._sites, guests())
-                reply = AnswerTested(client=trial.client, answers=answers, winner=winner)
+                reply = AnswerTested(
+                    client=trial.client,
+                    answers=answers,
+                    winner=winner,
+                    advised=trial.advised(self._sites),
+                )
                 turn.commands.append(reply)

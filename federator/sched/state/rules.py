@@ -55,6 +55,8 @@ class Rules:
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
         shadow: sites where nothing is ever done; see ``passes.shadow``.
+        advisory: those of them that are asked what they would do with a ``--test-only`` job.
+        opt_in: sites whose admission rules get no limits; for those who ask for the mode.
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
     """
@@ -76,6 +78,8 @@ class Rules:
     lending: Lending = Lending.OFF
     regions: Mapping[SiteName, str] = field(default_factory=dict)
     shadow: frozenset[SiteName] = frozenset()
+    advisory: frozenset[SiteName] = frozenset()
+    opt_in: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
 

@@ -1,7 +1,8 @@
 """Turns the record of the sites' own jobs into what a replay of a history takes.
 
 Jobs that ran when the record begins come when they started: so both replays begin with the sites
-as full as they were. Those that run when it ends hold their GPUs to its end.
+as full as they were. So do jobs that the federation launched: they are load. Those that run when it
+ends hold their GPUs to its end.
 """
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ class Unseen(Struct, frozen=True):
 
 
 class PastRecords(NamedTuple):
-    """Records to replay, and by site what they leave out."""
+    """Records to replay, and by site what they leave out.
+
+    ``federated``: site and id of jobs that the federation launched: load, as it was.
+    """
 
     records: list[SacctRecord]
     unseen: dict[SiteName, Unseen]
+    federated: frozenset[tuple[SiteName, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,9 @@ def past_records(
             unwatched_s=_unwatched_s([s for s in history.spans if s.site == site], period),
         )
         found += [_as_sacct(site, kept.record, period, any_gpu) for kept in usable]
-    return PastRecords(found, unseen)
+    ours = ((kept.site, kept.record) for kept in history.kept if kept.record.federated)
+    federated = frozenset((site, record.shown.partition("+")[0]) for site, record in ours)
+    return PastRecords(found, unseen, federated)
 
 
 def _is_usable(kept: KeptRecord) -> bool:
@@ -122,7 +129,7 @@ def _as_sacct(site: SiteName, record: LocalRecord, period: Period, any_gpu: bool
     start_s = record.started_at_s
     ran = 0 < start_s < period.end_s
     came_s, eligible_s = record.submitted_at_s, record.eligible_at_s
-    if ran and start_s < period.begin_s:
+    if ran and (start_s < period.begin_s or record.federated):
         came_s = eligible_s = start_s
     over_s = min(record.ended_at_s or period.end_s, period.end_s)
     is_over = not record.is_open or ran

@@ -42,7 +42,7 @@ class Waits(Struct, frozen=True):
     p95_s: float
 
 
-class Comparison(Struct, frozen=True):
+class WaitComparison(Struct, frozen=True):
     """Jobs of a size, of an account, or all. ``change_s``: of the mean wait; null: too few days.
 
     ``never_started``: the federation would not have started them at all; they count nowhere else.
@@ -94,9 +94,9 @@ class LocalReport(Struct, frozen=True):
     end_s: float
     policy: str
     seed: int
-    in_all: Comparison
-    sizes: list[Comparison]
-    accounts: list[Comparison]
+    in_all: WaitComparison
+    sizes: list[WaitComparison]
+    accounts: list[WaitComparison]
     allocation: UseChange
     stranded: UseChange
     sites: list[SiteReport]
@@ -171,7 +171,7 @@ def _waits(values: Sequence[float]) -> Waits | None:
     return Waits(sum(known) / len(known), float(median(known)), p95_s)
 
 
-def _compared(name: str, fates: Sequence[LocalFate], seed: int) -> Comparison:
+def _compared(name: str, fates: Sequence[LocalFate], seed: int) -> WaitComparison:
     started = [fate for fate in fates if fate.federated_start_s is not None]
     changes = [fate.federated_wait_s - fate.wait_s for fate in started]
     days = [int(fate.past.came_s // DAY_S) for fate in started]
@@ -179,7 +179,7 @@ def _compared(name: str, fates: Sequence[LocalFate], seed: int) -> Comparison:
     federated = _waits([fate.federated_wait_s for fate in started])
     change_s = mean_interval(changes, days, seed)
     never = len(fates) - len(started)
-    return Comparison(
+    return WaitComparison(
         name=name,
         jobs=len(started),
         never_started=never,

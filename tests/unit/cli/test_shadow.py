@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.shadow import shadow
+from federator.cli.shadow_record import report_of
+from federator.config import load_config
 from federator.errors import InvalidRequest
 from federator.history import schema
 from federator.history.database import open_writer, transaction
@@ -47,6 +50,21 @@ def config(tmp_path: Path) -> Path:
     for at_s in range(0, 3721, 60):
         note_watched(writer, sites, T0_S + at_s)
     return path
+
+
+def test_a_site_watched_for_less_time_cuts_nothing_off_from_another_that_is_asked_about(
+    config: Path,
+) -> None:
+    writer = open_writer(f"sqlite://{config.parent / 'history.db'}")
+    late_s = T0_S + 3 * 86_400
+    with transaction(writer) as connection:
+        connection.execute(schema.local_watch.delete().where(schema.local_watch.c.site == "birch"))
+    note_watched(writer, {ALPINE: None, BIRCH: capacity("birch", 1)}, late_s)
+    note_watched(writer, {ALPINE: None, BIRCH: None}, late_s + 60)
+    loaded = load_config(config)
+    assert report_of(loaded, [], T0_S - 60, inf).in_all.jobs == 0
+    found = report_of(loaded, [], T0_S - 60, inf, about=ALPINE)
+    assert ([site.site for site in found.sites], found.in_all.jobs) == (["alpine"], 2)
 
 
 SINCE = "--since=2026-11-18"

@@ -98,10 +98,10 @@ def test_a_site_counts_as_watched_while_its_agent_sweeps() -> None:
     history, now = History(), [1000.0]
     links = {ALPINE: Link(), BIRCH: Link(watches=False)}
     keeps = recorder(history, links, now)
-    for step in (0.0, 30.0, 60.0):
+    for step in (0.0, 2.0, 5.0):
         now[0] = 1000.0 + step
         asyncio.run(keeps.write())
-    assert history.watched == [([ALPINE], 1000.0), ([ALPINE], 1060.0)]
+    assert history.watched == [([ALPINE], 1000.0), ([ALPINE], 1005.0)]
     links[ALPINE].age_s, now[0] = 300.0, 1130.0
     asyncio.run(keeps.write())
     assert len(history.watched) == 2

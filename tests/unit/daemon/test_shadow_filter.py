@@ -26,6 +26,7 @@ from federator.wire.agent_protocol import (
     SignalAsk,
     SignalTo,
     SnapshotAsk,
+    TenantCap,
     TidyOrder,
     ToAgent,
     UsageAsk,
@@ -72,14 +73,20 @@ QUESTIONS: tuple[Message, ...] = (
 )
 
 
+def leaves(message: Message, mode: SiteMode) -> bool:
+    """A site in mode advisory is asked to bid: by the core, for ``--test-only`` jobs alone."""
+    return mode.acts or (mode is SiteMode.ADVISORY and isinstance(message, Ask))
+
+
 class Played:
     """A link to a site in a mode, and what was written to its agent."""
 
     def __init__(self, mode: SiteMode) -> None:
         self.channel = FakeChannel()
         self.channel.say(msgspec.structs.replace(HELLO, answers=("copy", "shadow", "signal")))
-        welcome = msgspec.structs.replace(WELCOME, mode=mode)
+        welcome = msgspec.structs.replace(WELCOME, mode=mode.there)
         self.link = SiteLink(SITE, FakeTransport([self.channel]), welcome, lambda _: None, self)
+        self.link.filter.mode = mode
 
     def take(self, *_call: object) -> None:
         """No user of this site calls."""
@@ -104,12 +111,12 @@ def test_a_kind_of_message_is_an_order_unless_it_is_known_to_be_harmless() -> No
 
 
 @pytest.mark.parametrize("mode", list(SiteMode))
-def test_no_order_leaves_for_a_site_in_shadow_mode(mode: SiteMode) -> None:
+def test_no_order_leaves_for_a_site_that_is_only_watched(mode: SiteMode) -> None:
     async def script() -> None:
         played = Played(mode)
         running = await played.up()
         for message in ORDERS:
-            assert await played.sent(message) == (mode is not SiteMode.SHADOW), message
+            assert await played.sent(message) == leaves(message, mode), message
         for message in QUESTIONS:
             assert await played.sent(message), message
         running.cancel()
@@ -117,7 +124,7 @@ def test_no_order_leaves_for_a_site_in_shadow_mode(mode: SiteMode) -> None:
     with capture_logs() as logs:
         play(script)
     dropped = [line["order"] for line in logs if line["event"] == "shadow_order_dropped"]
-    expected = [type(m).__name__ for m in ORDERS] if mode is SiteMode.SHADOW else []
+    expected = [type(m).__name__ for m in ORDERS if not leaves(m, mode)]
     assert dropped == expected  # each kind once
 
 
@@ -144,7 +151,24 @@ def test_a_site_in_shadow_mode_is_not_chosen_to_copy_data_sets(mode: SiteMode) -
         links = SiteLinks(lambda _: played.link)
         links.begin([SITE])
         await asyncio.sleep(0.5)
-        assert links.copies(SITE) == (mode is not SiteMode.SHADOW)
+        assert links.copies(SITE) == mode.acts
         links.stop()
+
+    play(script)
+
+
+@pytest.mark.parametrize("mode", [SiteMode.OPT_IN, SiteMode.ENFORCED])
+def test_in_mode_opt_in_a_sites_rules_get_no_limits(mode: SiteMode) -> None:
+    figures = Admission(tenants=(TenantCap(name="bio", limit_gpus=8, used_gpus=2),))
+
+    async def script() -> None:
+        played = Played(mode)
+        running = await played.up()
+        before = len(played.channel.written)
+        played.link.send_admission(figures)
+        await asyncio.sleep(0.01)
+        expected = Admission(tenants=()) if mode is SiteMode.OPT_IN else figures
+        assert played.channel.written[before:] == [frame(expected)]
+        running.cancel()
 
     play(script)

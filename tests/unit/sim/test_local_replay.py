@@ -44,10 +44,10 @@ def replayed(
     names = list(history.capacities)
     period = watched_period(history, names, 0.0, 1e12)
     assert period is not None
-    records, unseen = past_records(history, names, period, any_gpu=any_gpu)
-    found = replay(records, history.capacities, config, period.begin_s)
+    past = past_records(history, names, period, any_gpu=any_gpu)
+    found = replay(past, history.capacities, config, period.begin_s)
     modes = dict.fromkeys(names, "shadow")
-    return found, local_report(found, period, unseen, modes, "mast", 0)
+    return found, local_report(found, period, past.unseen, modes, "mast", 0)
 
 
 def test_a_job_that_waited_at_a_full_site_would_have_started_at_an_empty_one(
@@ -127,6 +127,20 @@ def test_stays_that_say_too_little_are_counted_and_left_out(config: FederationCo
     assert unseen.left_out_frac == pytest.approx(2 / 3)
 
 
+def test_jobs_of_the_federation_itself_are_load_where_and_when_they_ran(
+    config: FederationConfig,
+) -> None:
+    ours = stay(1, submitted_at_s=5.0, started_at_s=10.0, ended_at_s=3610.0, federated=True)
+    local = stay(2, submitted_at_s=20.0, started_at_s=3610.0, ended_at_s=3620.0)
+    only = {"alpine": capacity("alpine", 1)}
+    found, report = replayed(local_history([("alpine", ours), ("alpine", local)], only), config)
+    assert [(f.past.job_id, f.measured, f.alone_start_s) for f in found.fates] == [
+        ("1", False, T0_S + 10),
+        ("2", True, T0_S + 3610),
+    ]
+    assert report.in_all.jobs == 1
+
+
 def test_time_without_a_look_is_told(config: FederationConfig) -> None:
     history = local_history([], {"alpine": capacity("alpine", 1)}, end_s=1000.0)
     late = history.spans[0]._replace(since_s=T0_S + 3000, until_s=T0_S + 4000)
@@ -157,9 +171,13 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
             (2, "nlp", 10.0, 3600.0),
             (3, "bio", 20.0, 7200.0),
         ):
-            times = {"submitted_at_s": at_s + came_s, "started_at_s": at_s + start_s}
-            ended_at_s = at_s + start_s + 3600.0
-            one = stay(10 * day + number, account=account, ended_at_s=ended_at_s, **times)
+            one = stay(
+                10 * day + number,
+                account=account,
+                submitted_at_s=at_s + came_s,
+                started_at_s=at_s + start_s,
+                ended_at_s=at_s + start_s + 3600.0,
+            )
             records.append(("alpine", one))
     only = {"alpine": capacity("alpine", 1)}
     history = local_history(records, only, end_s=4 * 86_400.0)

@@ -401,3 +401,13 @@ def test_real_dumps_of_three_clusters_are_lived_through(config: FederationConfig
     result = compare(found, simulated(found, config), "mast", 0)
     assert (result.in_all.jobs, result.in_all.before.preemptions) == (78, 3)
     assert result.in_all.never_started == 0
+
+
+def test_sites_that_are_only_watched_take_jobs_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "federation.yaml").write_text(
+        CONFIG.replace("region: west,", "region: west, mode: advisory,")
+    )
+    config = load_config(tmp_path / "federation.yaml")
+    question = Asker(tmp_path, config)(row())
+    lives = live_through(question.scenario, config, rules_of(config), ReplayOptions())
+    assert [life.first_start_s for life in lives] == [0.0]

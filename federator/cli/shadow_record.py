@@ -1,0 +1,81 @@
+"""Makes the report on sites' own jobs of what the history holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from federator.config import FederationConfig
+from federator.errors import InvalidRequest
+from federator.history.local_jobs import LocalHistory
+from federator.model.site_mode import SiteMode
+from federator.model.workload import SiteName
+from federator.sim.report.local_report import LocalReport
+
+DAYS: Final = 30  # that are looked at by default
+_DAY_S: Final = 86_400.0
+
+
+def report_of(  # noqa: PLR0913 - each is a part of the question
+    config: FederationConfig,
+    sites: Sequence[SiteName],
+    since_s: float,
+    until_s: float,
+    *,
+    any_gpu: bool = False,
+    seed: int = 0,
+    about: SiteName | None = None,
+) -> LocalReport:
+    """The report on some sites, or on all that are watched.
+
+    With ``about`` those of which the record begins more than a day later than that of this site are
+    left out: they would cut off what is known of it.
+
+    Raises:
+        HistoryError: it cannot be read.
+        InvalidRequest: none is kept, or nothing was watched.
+    """
+    from federator.cli.progress import progress_bar  # noqa: PLC0415
+    from federator.history.database import open_reader  # noqa: PLC0415
+    from federator.history.local_jobs import read  # noqa: PLC0415
+    from federator.history.url import NONE, history_url  # noqa: PLC0415
+    from federator.sim.importers.local_history import past_records, watched_period  # noqa: PLC0415
+    from federator.sim.local_replay import replay  # noqa: PLC0415
+    from federator.sim.report.local_report import local_report  # noqa: PLC0415
+
+    url = history_url(config.history.url, config.store)
+    if url == NONE:
+        raise InvalidRequest("no history is kept (history.url), so no record of the sites' jobs")
+    history = read(open_reader(url), since_s, until_s)
+    seen = {span.site for span in history.spans} & history.capacities.keys()
+    watched = [n for n, site in config.sites.items() if site.mode is not SiteMode.ENFORCED]
+    names = [name for name in sites or watched if name in seen]
+    if about in names:
+        names = [n for n in names if _first_s(history, n) <= _first_s(history, about) + _DAY_S]
+    missing = [name for name in sites if name not in seen]
+    if missing or not names:
+        which = ", ".join(missing) or "no site"
+        modes = ", ".join(mode.value for mode in SiteMode if mode is not SiteMode.ENFORCED)
+        raise InvalidRequest(
+            f"{which}: not watched since {_day(since_s)}; a site's own jobs are recorded in the "
+            f"modes {modes}"
+        )
+    period = watched_period(history, names, since_s, until_s)
+    if period is None:
+        raise InvalidRequest("the sites were not watched at one time; choose them with --site")
+    past = past_records(history, names, period, any_gpu=any_gpu)
+    capacities = {name: history.capacities[name] for name in names}
+    with progress_bar("replaying", 3 * len(past.records)) as progress:
+        replayed = replay(past, capacities, config, period.begin_s, seed, progress)
+    modes_of = {name: config.sites[name].mode.value for name in names}
+    return local_report(replayed, period, past.unseen, modes_of, config.policy.name, seed)
+
+
+def _first_s(history: LocalHistory, site: SiteName) -> float:
+    """When a site was first watched."""
+    return min(span.since_s for span in history.spans if span.site == site)
+
+
+def _day(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,139 @@
+"""``federator shadow step``: one site one step up or down, by the figures of the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import click
+
+from federator.cli.client import call
+from federator.cli.mode_edit import replace_text, with_mode
+from federator.cli.reload import show
+from federator.cli.shadow_record import DAYS, report_of
+from federator.cli.text import printable, refused, unexpected
+from federator.config import FederationConfig, load_config
+from federator.errors import FederatorError, HistoryError, InvalidRequest
+from federator.model.site_mode import SiteMode
+from federator.model.workload import SiteName
+from federator.sim.report.promotion import Rule, broken_rules
+from federator.wire.client_protocol import ErrorReply, ReloadCall, ReloadReply
+
+_WORDS: Final = ("up", "down", *(mode.value for mode in SiteMode))
+
+
+@click.command("step")
+@click.argument("site")
+@click.argument("to", metavar="up|down|MODE", type=click.Choice(_WORDS))
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The federation.yaml of the daemon, which this changes.",
+)
+@click.option("--force", is_flag=True, help="Go up although the figures do not allow it.")
+@click.option("--dry-run", is_flag=True, help="Only say whether the figures allow it.")
+def step(site: str, to: str, config: Path, force: bool, dry_run: bool) -> None:
+    """Put SITE one step up or down, or into a mode: change federation.yaml, and reload it.
+
+    The modes are shadow, advisory, opt-in and enforced. Up is refused unless the rules of
+    'federator shadow report' hold for the last 30 days. Down is always allowed; below opt-in once
+    no job of the federation is there.
+
+    Example: federator shadow step alpine up --config /etc/federator/federation.yaml
+    """
+    loaded = load_config(config)
+    if site not in loaded.sites:
+        known = ", ".join(list(loaded.sites)[:10])
+        raise InvalidRequest(f"unknown site {printable(site)}; expected one of {known}")
+    name = SiteName(site)
+    now = loaded.sites[name].mode
+    target = target_of(now, to)
+    if target.rank > now.rank and not force:
+        broken = _broken(loaded, name, now, target)
+        if broken:
+            raise InvalidRequest(_refusal(name, target, broken))
+    if dry_run:
+        click.echo(f"{site}: {now.value} -> {target.value}: nothing is in the way")
+        return
+    _change(config, name, target)
+
+
+def target_of(now: SiteMode, to: str) -> SiteMode:
+    """The mode that is meant.
+
+    Raises:
+        InvalidRequest: the site is in it, or there is none above or below.
+    """
+    if to not in ("up", "down"):
+        if SiteMode(to) is now:
+            raise InvalidRequest(f"it is in mode {now.value} already")
+        return SiteMode(to)
+    rank = now.rank + (1 if to == "up" else -1)
+    if not 0 <= rank < len(SiteMode):
+        raise InvalidRequest(f"it is in mode {now.value}: there is no step further {to}")
+    return list(SiteMode)[rank]
+
+
+def _broken(
+    config: FederationConfig, site: SiteName, now: SiteMode, target: SiteMode
+) -> list[Rule]:
+    """The rules that keep a site from a mode; that it goes step by step is one of them."""
+    if target.rank > now.rank + 1:
+        below = list(SiteMode)[target.rank - 1]
+        steps = f"from {now.value}"
+        bound = f"from {below.value}"
+        return [Rule("one step", target.value, holds=False, value=steps, bound=bound)]
+    try:
+        report = report_of(config, [], time.time() - DAYS * 86_400.0, inf, about=site)
+    except (HistoryError, InvalidRequest) as error:
+        return [Rule("record", target.value, holds=False, value=str(error), bound="14 days")]
+    rules = next((each.rules for each in report.sites if each.site == site), None)
+    if rules is None:
+        return [Rule("record", target.value, holds=False, value="none", bound="14 days")]
+    return broken_rules(rules, target)
+
+
+def _refusal(site: SiteName, target: SiteMode, broken: list[Rule]) -> str:
+    said = "; ".join(f"{rule.name}: {rule.value}, needed: {rule.bound}" for rule in broken)
+    return f"{site} stays: for mode {target.value} {said} (--force goes up all the same)"
+
+
+def _change(path: Path, site: SiteName, target: SiteMode) -> None:
+    """Change the file, and have the daemon go by it; if that fails, the file is as it was."""
+    pending = _asked(ReloadCall(dry_run=True))
+    if not pending.path or not _is_same(Path(pending.path), path):
+        raise InvalidRequest(f"{path}: the daemon goes by {printable(pending.path)}")
+    if pending.changes:
+        keys = ", ".join(each.key for each in pending.changes[:5])
+        raise InvalidRequest(f"{path} has changes of its own ({printable(keys)}): reload it first")
+    text = path.read_text()
+    replace_text(path, with_mode(text, site, target))
+    _or_undo(lambda: show(ReloadCall(), as_json=False), lambda: replace_text(path, text))
+
+
+def _or_undo(act: Callable[[], None], undo: Callable[[], None]) -> None:
+    try:
+        act()
+    except FederatorError:
+        undo()
+        raise
+
+
+def _asked(question: ReloadCall) -> ReloadReply:
+    reply = call(question)
+    if isinstance(reply, ErrorReply):
+        raise refused(reply)
+    if not isinstance(reply, ReloadReply):
+        raise unexpected(reply)
+    return reply
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
