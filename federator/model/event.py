@@ -420,6 +420,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     site_evicted_at_s: float = 0.0
     good_nodes: int = 0
     most_nodes: int = 0
+    stints: tuple[tuple[int, float], ...] = ()
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -441,9 +442,21 @@ class SnapshotWorkloads(Event, frozen=True, kw_only=True, tag="snapshot_workload
 
 
 class SnapshotSaves(Event, frozen=True, kw_only=True, tag="snapshot_saves"):
-    """Save times of families (tenant, user, name), the one that saved last at the end."""
+    """Save times of families, the latest last.
+
+    A family is (tenant, user, name).
+    """
 
     families: tuple[tuple[TenantName, str, str, tuple[float, ...]], ...]
+
+
+class SnapshotScaling(Event, frozen=True, kw_only=True, tag="snapshot_scaling"):
+    """Runs of elastic families, by nodes.
+
+    Of each run that completed: the numbers of nodes, and seconds on them whose work was kept.
+    """
+
+    families: tuple[tuple[TenantName, str, str, tuple[tuple[tuple[int, float], ...], ...]], ...]
 
 
 SavedKind = tuple[int, str, str, str, int, bytes]
@@ -494,7 +507,7 @@ class SnapshotEvictions(Event, frozen=True, kw_only=True, tag="snapshot_eviction
 
 
 class SnapshotOrder(Event, frozen=True, kw_only=True, tag="snapshot_order"):
-    """Some of the workloads of one state, in the order in which they came into it."""
+    """Workloads of one state, in the order in which they came."""
 
     state: WorkloadState
     ids: tuple[WorkloadId, ...]
@@ -525,6 +538,7 @@ SnapshotRecord = (
     | SnapshotUsage
     | SnapshotWorkloads
     | SnapshotSaves
+    | SnapshotScaling
     | SnapshotDurations
     | SnapshotEvictions
     | SnapshotOrder

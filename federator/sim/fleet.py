@@ -317,10 +317,10 @@ class Fleet:
             leave=attempt.leave if state is SiteJobState.CANCELLED else None,
         )
         site = self.sites[order.site]
-        told = Report(
+        news = Report(
             attempts=(report,), partitions=self.usage_of(site), freed=site.scheduler.freed
         )
-        self.see(SiteSent(site=order.site, message=told))
+        self.see(SiteSent(site=order.site, message=news))
 
     def usage_of(self, site: SiteState) -> tuple[PartitionSummary, ...]:
         """Told where somebody needs it, for it costs time."""

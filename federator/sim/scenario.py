@@ -15,7 +15,7 @@ from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName
-from federator.sched.passes.scaling import GAIN_OF_DOUBLING
+from federator.sched.state.scaling_curves import ASSUMED_GAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Arrival:
     at_s: float
     draft: Draft
     duration_s: float
-    doubling: float = GAIN_OF_DOUBLING
+    doubling: float = ASSUMED_GAIN
 
     def speed(self, nodes: int) -> float:
         """Its throughput on so many nodes, of that on as many as it asks for."""

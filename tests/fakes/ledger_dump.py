@@ -20,6 +20,7 @@ from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.scaling_curves import ScalingCurves
 from federator.sched.state.state_index import StateIndex
 from federator.sched.state.submission_keys import SubmissionKeys
 from federator.sched.state.workload_record import RareFields, WorkloadRecord
@@ -27,6 +28,7 @@ from federator.sched.state.workload_record import RareFields, WorkloadRecord
 Attributes = dict[tuple[type, str], str]
 
 DERIVED: Final[Attributes] = {
+    (ScalingCurves, "_gain"): "follows from the runs, as soon as it is asked for",
     (SaveTimes, "_p95_s"): "follows from the save times, as soon as it is asked for",
     (DurationModel, "_due"): "follows from the runs; what is due of ended ones may be missing",
     (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",

@@ -212,7 +212,8 @@ class Growth:
                 entry.workload, more, ledger.holdings, within=within
             ):
                 left_s, lost_s = self._left_s(entry, now_s), self._lost_s(entry, now_s)
-                return size if pays(nodes, size, left_s, lost_s) else 0
+                gain = ledger.scaling.gain(family_of(entry.workload))
+                return size if pays(nodes, size, left_s, lost_s, gain) else 0
         return 0
 
     def _idle_nodes(self, entry: WorkloadRecord) -> int:

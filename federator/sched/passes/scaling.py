@@ -1,8 +1,9 @@
 """A model of how much faster an elastic job is on more nodes, and whether a resize pays.
 
-Nothing is learned of a job's scaling: each doubling of its nodes is taken to bring 1.8 times the
-throughput, as the worked case of the specification has it. A resize costs ten minutes in which
-nothing is done (save, start, load, warm up), and whatever was not saved.
+Each doubling of its nodes is taken to bring as much as its family has shown
+(``sched.state.scaling_curves``), else 1.8 times the throughput, as the worked case of the
+specification has it. A resize costs ten minutes in which nothing is done (save, start, load, warm
+up), and whatever was not saved.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from math import log2
 from typing import Final, NamedTuple
 
-GAIN_OF_DOUBLING: Final = 1.8
+from federator.sched.state.scaling_curves import ASSUMED_GAIN
+
+GAIN_OF_DOUBLING: Final = ASSUMED_GAIN
 RESIZE_S: Final = 600.0
 HORIZON_S: Final = 86_400.0
 
@@ -23,9 +26,9 @@ class Phase(NamedTuple):
     rate: float  # work done in a second
 
 
-def rate(nodes: int) -> float:
-    """Throughput on so many nodes, of one node's; ``nodes`` >= 1."""
-    return float(GAIN_OF_DOUBLING ** log2(nodes))
+def rate(nodes: int, gain: float = GAIN_OF_DOUBLING) -> float:
+    """Throughput on so many nodes, of one node's; ``nodes`` >= 1, ``gain`` of a doubling."""
+    return float(gain ** log2(nodes))
 
 
 def work_done(phases: Sequence[Phase], horizon_s: float, resize_s: float = RESIZE_S) -> float:
@@ -44,7 +47,9 @@ def work_done(phases: Sequence[Phase], horizon_s: float, resize_s: float = RESIZ
     return done
 
 
-def pays(nodes: int, more: int, left_s: float, lost_s: float = 0.0) -> bool:
+def pays(
+    nodes: int, more: int, left_s: float, lost_s: float = 0.0, gain: float = GAIN_OF_DOUBLING
+) -> bool:
     """Tell whether a job does more until it would have ended if it is resized now.
 
     Args:
@@ -52,8 +57,10 @@ def pays(nodes: int, more: int, left_s: float, lost_s: float = 0.0) -> bool:
         more: that it would have instead.
         left_s: it would run on for so long as it is; more than the horizon counts as that.
         lost_s: of its work so much is not saved, in seconds at its present size.
+        gain: of throughput by twice the nodes.
     """
+    has, would_have = rate(nodes, gain), rate(more, gain)
     left_s = min(left_s, HORIZON_S)
-    stays = work_done([Phase(0.0, rate(nodes))], left_s)
-    resized = work_done([Phase(0.0, 0.0), Phase(0.0, rate(more))], left_s, RESIZE_S)
-    return resized - lost_s * rate(nodes) > stays
+    stays = work_done([Phase(0.0, has)], left_s)
+    resized = work_done([Phase(0.0, 0.0), Phase(0.0, would_have)], left_s, RESIZE_S)
+    return resized - lost_s * has > stays

@@ -119,24 +119,13 @@ class LearnedDurations:
             return
         ran_s = self._model.stopped(id_, ended_s)
         if entry.state not in TERMINAL:
-            kept_s = ran_s - max(0.0, ended_s - self._useful_until_s(entry, event, ended_s))
+            kept_s = ran_s - max(0.0, ended_s - useful_until_s(entry, event, ended_s))
             if kept_s > 0.0:
                 self._kept_s[id_] = kept_s
 
     def over(self, id_: WorkloadId) -> None:
         """A workload has ended, wherever it was: it does not go on."""
         self._kept_s.pop(id_, None)
-
-    @staticmethod
-    def _useful_until_s(entry: WorkloadRecord, event: Changed, ended_s: float) -> float:
-        """Unix time up to which the work of an attempt is not lost; its start, if all of it is."""
-        started_s = event.started_at_s or entry.started_at_s or ended_s
-        reason = event.reason.code if event.reason is not None else None
-        if event.happening is WorkloadEvent.CHECKPOINTED or reason is ReasonCode.REQUEUED:
-            return ended_s
-        leave = event.leave
-        saved_s = event.saved_at_s if leave is None else min(leave.told_at_s, leave.saved_at_s)
-        return min(ended_s, max(started_s, saved_s))
 
     # ---- snapshots ----
 
@@ -208,3 +197,14 @@ def _open_run(saved: SnapshotRun) -> OpenRun:
         promises=saved.promises,
         broken=saved.broken,
     )
+
+
+def useful_until_s(entry: WorkloadRecord, event: Changed, ended_s: float) -> float:
+    """Unix time up to which the work of an attempt is not lost; its start, if all of it is."""
+    started_s = event.started_at_s or entry.started_at_s or ended_s
+    reason = event.reason.code if event.reason is not None else None
+    if event.happening is WorkloadEvent.CHECKPOINTED or reason is ReasonCode.REQUEUED:
+        return ended_s
+    leave = event.leave
+    saved_s = event.saved_at_s if leave is None else min(leave.told_at_s, leave.saved_at_s)
+    return min(ended_s, max(started_s, saved_s))

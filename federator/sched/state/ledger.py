@@ -52,8 +52,9 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
-from federator.sched.state.resizes import note_worked, was_too_large
+from federator.sched.state.resizes import note_stint, note_worked, was_too_large
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.scaling_curves import ScalingCurves
 from federator.sched.state.shrink import without
 from federator.sched.state.snapshot import restore
 from federator.sched.state.state_index import StateIndex
@@ -89,6 +90,7 @@ class Ledger:
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.durations = LearnedDurations()
+        self.scaling = ScalingCurves()
         self.tax = PreemptionTax()
         self._costs = EvictionCosts(self.entries, self.evictions, self.saves, self.tax)
         self.elastic: dict[WorkloadId, None] = {}  # workloads of several sizes
@@ -298,6 +300,7 @@ class Ledger:
     def _left_nodes(self, entry: WorkloadRecord, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
         self.durations.left(entry, event)
+        note_stint(entry, event, self.scaling)
         failed = event.happening is WorkloadEvent.NODE_FAILED or bool(event.failed_nodes)
         if entry.started_at_s:
             run_s = (event.ended_at_s or event.at_s) - entry.started_at_s

@@ -13,6 +13,9 @@ from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.reason import ReasonCode
 from federator.model.sizes import larger_sizes
+from federator.sched.state.learned_durations import useful_until_s
+from federator.sched.state.save_times import family_of
+from federator.sched.state.scaling_curves import ScalingCurves, with_stint
 
 if TYPE_CHECKING:
     from federator.sched.state.ledger import WorkloadRecord
@@ -41,6 +44,19 @@ def note_worked(entry: WorkloadRecord, event: Changed) -> None:
     saved = saved_s > started_s > 0 or event.exit_code == CHECKPOINTED
     if to_resize or (event.happening in _LEFT and saved):
         entry.good_nodes = max(entry.good_nodes, len(entry.node_names))
+
+
+def note_stint(entry: WorkloadRecord, event: Changed, curves: ScalingCurves) -> None:
+    """An attempt that ran is over; one that completed tells how its family scales."""
+    started_s = event.started_at_s or entry.started_at_s
+    if entry.workload.elastic is None or not started_s:
+        return
+    completed = event.happening is WorkloadEvent.COMPLETED
+    ended_s = event.ended_at_s or event.at_s
+    until_s = ended_s if completed else useful_until_s(entry, event, ended_s)
+    entry.stints = with_stint(entry.stints, len(entry.node_names), until_s - started_s)
+    if completed:
+        curves.learn(family_of(entry.workload), entry.stints)
 
 
 def was_too_large(entry: WorkloadRecord, event: Changed) -> bool:

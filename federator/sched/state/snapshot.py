@@ -25,6 +25,7 @@ from federator.model.event import (
     SnapshotOrder,
     SnapshotRecord,
     SnapshotSaves,
+    SnapshotScaling,
     SnapshotSubmission,
     SnapshotUsage,
     SnapshotWorkload,
@@ -85,6 +86,8 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         yield SnapshotWorkloads(at_s=at_s, submissions=submissions)
     for families in _chunked(ledger.saves.saved(), _FAMILIES):
         yield SnapshotSaves(at_s=at_s, families=families)
+    for runs in _chunked(ledger.scaling.saved(), _FAMILIES):
+        yield SnapshotScaling(at_s=at_s, families=runs)
     yield from ledger.durations.saved(at_s)
     for evictions in _chunked(ledger.evictions.within, _ROWS):
         yield SnapshotEvictions(at_s=at_s, evictions=evictions)
@@ -210,7 +213,7 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
         case SnapshotWorkloads():
             for submission in record.submissions:
                 _restore_submission(ledger, submission)
-        case SnapshotSaves() | SnapshotDurations() | SnapshotEvictions():
+        case SnapshotSaves() | SnapshotScaling() | SnapshotDurations() | SnapshotEvictions():
             _restore_learned(ledger, record)
         case SnapshotOrder():
             ledger.by_state.restore(record.state, record.ids)
@@ -221,11 +224,14 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
 
 
 def _restore_learned(
-    ledger: Ledger, record: SnapshotSaves | SnapshotDurations | SnapshotEvictions
+    ledger: Ledger,
+    record: SnapshotSaves | SnapshotScaling | SnapshotDurations | SnapshotEvictions,
 ) -> None:
     match record:
         case SnapshotSaves():
             ledger.saves.restore(record.families)
+        case SnapshotScaling():
+            ledger.scaling.restore(record.families)
         case SnapshotDurations():
             ledger.durations.restore(record)
         case SnapshotEvictions():

@@ -18,6 +18,7 @@ from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.state.backoff import is_for_good
 from federator.sched.state.bad_nodes import NO_BAD_NODES, BadNodes
 from federator.sched.state.holdings import Charge
+from federator.sched.state.scaling_curves import Stints
 
 _T = TypeVar("_T")
 
@@ -51,6 +52,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     site_evicted_at_s: float = 0.0  # when its site preempted it last, for reasons of its own
     good_nodes: int = 0  # most that an elastic one is known to have worked on; 0: none is known
     most_nodes: int = 0  # of an elastic one that a larger size has failed; 0: none has
+    stints: Stints = ()  # of an elastic one, its attempts that are over
 
 
 _NONE_YET: Final = RareFields()
@@ -132,6 +134,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     site_evicted_at_s = _RareField[float]()
     good_nodes = _RareField[int]()
     most_nodes = _RareField[int]()
+    stints = _RareField[Stints]()
 
     @property
     def is_lent(self) -> bool:

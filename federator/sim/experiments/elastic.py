@@ -1,4 +1,4 @@
-"""``elastic``: elastic jobs beside rigid ones: who gains, and is a rigid neighbour ever later?
+"""``elastic``: measures what elastic jobs gain beside rigid ones, and how rigid neighbours fare.
 
 One workload is lived through several times by the federation's own code. Of its jobs that fill
 whole nodes, more than one each, a part is elastic: from ``least_frac`` of the nodes they asked for

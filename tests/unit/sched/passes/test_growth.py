@@ -9,10 +9,10 @@ import pytest
 
 from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import ControlVerb
+from federator.model.message import ControlVerb, DrainAsked, ResumeAsked
 from federator.model.reason import ReasonCode
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import Job, TenantName, WorkloadId
+from federator.model.workload import Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.growth import LOOKS_EVERY_S
 from federator.sched.state.rules import Rules
@@ -207,3 +207,24 @@ def test_what_it_asked_for_is_given_to_nobody() -> None:
     f.submit(rigid(1))
     f.run_for(600.0)
     assert (nodes(f, id_), f.state(id_), resizes(f, id_)) == (4, RUNS, [])
+
+
+def test_it_goes_from_two_nodes_to_four_to_one_to_two_over_two_sites() -> None:
+    f = fleet(alpine=4, baker=2, rules=RULES)
+    taken = started(f, rigid(2))
+    assert f.entry(taken[0]).site == "alpine"
+    (guest,) = started(f, rigid(1, jobs=(replace(gang(1, 8), nodelist=("b1",)),)))
+    (id_,) = started(f, elastic(1, 4))
+    sizes = [(f.entry(id_).site, nodes(f, id_))]
+    f.slurm("alpine").end(f.entry(taken[0]).attempt_id)
+    f.run_for(COOLDOWN_S + 240.0)
+    sizes.append((f.entry(id_).site, nodes(f, id_)))
+    f.observe(DrainAsked(client=-1, site=SiteName("alpine"), reason="x", by="root", migrate=True))
+    f.run_for(COOLDOWN_S / 2)
+    sizes.append((f.entry(id_).site, nodes(f, id_)))
+    f.observe(ResumeAsked(client=-1, site=SiteName("alpine"), by="root"))
+    started(f, rigid(4))
+    f.slurm("baker").end(f.entry(guest).attempt_id)
+    f.run_for(COOLDOWN_S + 240.0)
+    sizes.append((f.entry(id_).site, nodes(f, id_)))
+    assert sizes == [("alpine", 2), ("alpine", 4), ("baker", 1), ("baker", 2)]

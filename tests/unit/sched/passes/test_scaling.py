@@ -24,6 +24,20 @@ def test_the_worked_case(phases: list[Phase], epochs: float) -> None:
     assert work_done(phases, DAY_S, resize_s=600.0) == pytest.approx(epochs, abs=0.01)
 
 
+def test_to_start_small_and_grow_later_beats_a_wait_of_hours() -> None:
+    waits = work_done([Phase(4 * HOUR_S, R512)], DAY_S, resize_s=600.0)
+    grows = work_done([Phase(0.0, R128), Phase(4 * HOUR_S, R512)], DAY_S, resize_s=600.0)
+    assert waits == pytest.approx(64.0)
+    assert grows == pytest.approx(67.47, abs=0.01)
+
+
+def test_it_costs_more_than_it_brings_where_the_wait_is_short() -> None:
+    for wait_s, waits_more in ((1800.0, True), (2000.0, False)):
+        waits = work_done([Phase(wait_s, R512)], DAY_S, resize_s=600.0)
+        grows = work_done([Phase(0.0, R128), Phase(wait_s, R512)], DAY_S, resize_s=600.0)
+        assert (waits > grows) is waits_more
+
+
 def test_a_doubling_brings_what_the_worked_case_says() -> None:
     assert rate(1) == 1.0
     assert rate(16) / rate(8) == pytest.approx(1.8)

@@ -51,6 +51,7 @@ from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.recent_runs import RecentRuns
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.scaling_curves import ScalingCurves
 from federator.sched.state.snapshot import taken
 from federator.sched.state.state_index import StateIndex
 from federator.sched.state.submission_keys import SubmissionKeys
@@ -82,6 +83,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "evictions",
         "failures",
         "saves",
+        "scaling",
         "durations",
         "tax",
         "promised",
@@ -103,6 +105,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Backlog: {"tenancy", "_lanes", "_count"},
     NodeFailures: {"_seen"},
     SaveTimes: {"_seen"},
+    ScalingCurves: {"_seen"},
     LearnedDurations: {"_model", "_kept_s"},
     DurationModel: {"recent", "_corrections", "_runs"},
     RecentRuns: {"_of_kind", "cut_offs", "longest_s"},
@@ -126,6 +129,7 @@ def instances() -> list[object]:
         ledger.backlog,
         ledger.failures,
         ledger.saves,
+        ledger.scaling,
         ledger.durations,
         DurationModel(),
         RecentRuns(),
@@ -283,6 +287,7 @@ def _other(value: Any, name: str) -> Any:
         "leaving_jobs": {3: FIRST, 1: FIRST},
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
+        "stints": ((2, 60.0),),
         "hold": Hold.ADMIN,
         "waits_for": Dependency(
             conditions=(Condition(kind=DependencyKind.AFTER, job=FIRST, delay_s=60.0),), any_of=True
