@@ -50,6 +50,7 @@ from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import SiteName, TenantName
 from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
+from federator.slurm.options.license_option import licenses
 from federator.store.opening import check_url, warnings_of
 
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -64,6 +65,13 @@ def _federation_name(name: str) -> str:
     return name
 
 
+def _license_name(name: str) -> str:
+    if licenses(name) != ((name, 1),):
+        raise ValueError("expected a name as --licenses takes it, without a number")
+    return name
+
+
+_LicenseName = Annotated[str, AfterValidator(_license_name)]
 _RegionName = Annotated[str, AfterValidator(checked_name)]
 _StorageName = Annotated[str, AfterValidator(checked_name)]
 _GpuName = Annotated[str, AfterValidator(checked_name)]
@@ -149,6 +157,7 @@ class FederationConfig(Strict):
     tenants: dict[TenantKey, TenantConfig] = Field(default={})
     storage: dict[_StorageName, StorageConfig] = Field(default={})
     data: DataConfig = DataConfig()
+    licenses: dict[_LicenseName, Annotated[int, Field(ge=0, le=10**9)]] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -298,7 +307,13 @@ class FederationConfig(Strict):
         regions = {name: site.region for name, site in self.sites.items()}
         storage = {name: each.domain for name, each in self.storage.items()}
         watched = frozenset(n for n, s in self.sites.items() if s.mode is SiteMode.SHADOW)
-        fixed = Rules(regions=regions, storage=storage, staging=self.data.staging, shadow=watched)
+        fixed = Rules(
+            regions=regions,
+            storage=storage,
+            staging=self.data.staging,
+            shadow=watched,
+            licenses=self.licenses,
+        )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 
     @property

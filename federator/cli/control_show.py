@@ -71,10 +71,13 @@ def show(given: Given, words: Sequence[str]) -> int:
     if "json" in given:
         return _as_json(kind, names)
     records, missing = KINDS[kind](names)
-    end = "" if "oneliner" in given else "\n"
+    is_short = "oneliner" in given or kind == "licenses"  # as with scontrol
+    end, indent = ("", "    ") if is_short else ("\n", "   ")
+    if not (records or missing) and kind == "licenses":
+        print("No licenses configured in Slurm.")
     for record in records:
         lines = [" ".join(f"{k}={v}" for k, v in line) for line in record]
-        text = " ".join(lines) if "oneliner" in given else "\n   ".join(lines)
+        text = " ".join(lines) if "oneliner" in given else f"\n{indent}".join(lines)
         print("\n".join(map(printable, text.split("\n"))))
         print(end=end)
     for text in missing:

@@ -57,6 +57,7 @@ class Rules:
         shadow: sites where nothing is ever done; see ``passes.shadow``.
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
+        licenses: those that all sites share, by name.
     """
 
     launch_lease_s: float = 60.0
@@ -78,6 +79,7 @@ class Rules:
     shadow: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
+    licenses: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def evicts(self) -> bool:

@@ -29,6 +29,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
+from federator.wire.status_rows import LicenseRow
 
 AT_S = 1_795_317_338.0
 
@@ -81,6 +82,7 @@ LISTED = NodesReply(
     )
 )
 SUMMED = SitesReply(
+    licenses=(LicenseRow(name="flexlm", total=4, used=3),),
     sites=(
         SiteRow(
             name="alpine",
@@ -93,7 +95,7 @@ SUMMED = SitesReply(
             ),
         ),
         SiteRow(name="cedar", region="east", up=False),
-    )
+    ),
 )
 
 
@@ -195,7 +197,9 @@ def test_the_plain_table_asks_no_site(run: Run) -> None:
 def test_the_plain_table_can_be_of_some_sites_and_partitions(run: Run) -> None:
     assert [line[4] for line in run(["-h", "-p", "cpu", "-M", "alpine"]).words] == ["cpu"]
     assert len(run(["-h", "-M", "federation"]).lines) == 3
-    (site,) = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])["sites"]
+    shown = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])
+    assert shown["licenses"] == [{"name": "flexlm", "total": 4, "used": 3}]  # of no one site
+    (site,) = shown["sites"]
     assert [p["partition"] for p in site["partitions"]] == ["gpu"]
 
 
