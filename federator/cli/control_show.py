@@ -22,7 +22,7 @@ from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
-from federator.cli.node_columns import gres_text, gres_used_text, state_of
+from federator.cli.node_columns import gres_text, gres_used_text, state_words
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
     COLUMNS,
@@ -306,7 +306,7 @@ def _node(site: str, node: NodeRow) -> Record:
         (("AvailableFeatures", ",".join(node.features) or "(null)"),),
         (("Gres", gres_text(node)), ("GresUsed", gres_used_text(node))),
         (("RealMemory", str(node.mem_mib)), ("AllocMem", str(node.mem_mib_alloc))),
-        (("State", state_of(node).upper()), ("Partitions", ",".join(node.partitions))),
+        (("State", "+".join(state_words(node)).upper()), ("Partitions", ",".join(node.partitions))),
         *(((("Reason", node.reason),),) if node.reason else ()),
     )
 

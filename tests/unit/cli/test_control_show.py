@@ -134,7 +134,7 @@ def test_nodes_are_shown_with_their_site(run: Run) -> None:
     assert (status, err) == (1, "fscontrol: cedar: is down\n")
     first, second = out.splitlines()
     assert first.startswith("NodeName=n1 Site=alpine CPUAlloc=0 CPUTot=8")
-    assert "State=DRAINED Partitions=gpu Reason=bad fan" in second
+    assert "State=IDLE+DRAIN Partitions=gpu Reason=bad fan" in second
     assert run("show", "node", "n9")[2].endswith("Node n9 not found\n")
 
 
