@@ -52,6 +52,7 @@ from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import SiteName, TenantName
 from federator.policies.settings import RULE_KEYS, at_keys
 from federator.sched.state.rules import Rules
+from federator.slurm.options.license_option import licenses
 from federator.store.opening import check_url, warnings_of
 
 _FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -66,6 +67,13 @@ def _federation_name(name: str) -> str:
     return name
 
 
+def _license_name(name: str) -> str:
+    if licenses(name) != ((name, 1),):
+        raise ValueError("expected a name as --licenses takes it, without a number")
+    return name
+
+
+_LicenseName = Annotated[str, AfterValidator(_license_name)]
 _RegionName = Annotated[str, AfterValidator(checked_name)]
 _StorageName = Annotated[str, AfterValidator(checked_name)]
 _GpuName = Annotated[str, AfterValidator(checked_name)]
@@ -153,6 +161,7 @@ class FederationConfig(Strict):
     tenants: dict[TenantKey, TenantConfig] = Field(default={})
     storage: dict[_StorageName, StorageConfig] = Field(default={})
     data: DataConfig = DataConfig()
+    licenses: dict[_LicenseName, Annotated[int, Field(ge=0, le=10**9)]] = Field(default={})
 
     @field_validator("store")
     @classmethod
@@ -309,6 +318,7 @@ class FederationConfig(Strict):
             shadow=frozenset(name for name, mode in modes.items() if not mode.acts),
             advisory=frozenset(n for n, mode in modes.items() if mode is SiteMode.ADVISORY),
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
+            licenses=self.licenses,
         )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 

@@ -120,6 +120,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "data.stage": "Whether data sets are copied by themselves for jobs that wait.",
         "data.stage_max_gib": "Larger data sets are not copied by themselves.",
         "data.stage_at_once": "Copies for jobs that are under way at most.",
+        "licenses.NAME": "Licences that all sites share, for --licenses=NAME.",
     }
 )
 

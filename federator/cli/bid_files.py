@@ -64,6 +64,7 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     gres_alloc: _Gres = ()
     gres_shared: tuple[str, ...] = ()
     reserved: bool = False
+    maintenance: bool = False
     shape: NodeShape | None = None
 
 

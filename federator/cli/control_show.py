@@ -22,7 +22,7 @@ from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
-from federator.cli.node_columns import gres_text, gres_used_text, state_of
+from federator.cli.node_columns import gres_text, gres_used_text, state_words
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
     COLUMNS,
@@ -71,10 +71,13 @@ def show(given: Given, words: Sequence[str]) -> int:
     if "json" in given:
         return _as_json(kind, names)
     records, missing = KINDS[kind](names)
-    end = "" if "oneliner" in given else "\n"
+    is_short = "oneliner" in given or kind == "licenses"  # as with scontrol
+    end, indent = ("", "    ") if is_short else ("\n", "   ")
+    if not (records or missing) and kind == "licenses":
+        print("No licenses configured in Slurm.")
     for record in records:
         lines = [" ".join(f"{k}={v}" for k, v in line) for line in record]
-        text = " ".join(lines) if "oneliner" in given else "\n   ".join(lines)
+        text = " ".join(lines) if "oneliner" in given else f"\n{indent}".join(lines)
         print("\n".join(map(printable, text.split("\n"))))
         print(end=end)
     for text in missing:
@@ -303,7 +306,7 @@ def _node(site: str, node: NodeRow) -> Record:
         (("AvailableFeatures", ",".join(node.features) or "(null)"),),
         (("Gres", gres_text(node)), ("GresUsed", gres_used_text(node))),
         (("RealMemory", str(node.mem_mib)), ("AllocMem", str(node.mem_mib_alloc))),
-        (("State", state_of(node).upper()), ("Partitions", ",".join(node.partitions))),
+        (("State", "+".join(state_words(node)).upper()), ("Partitions", ",".join(node.partitions))),
         *(((("Reason", node.reason),),) if node.reason else ()),
     )
 

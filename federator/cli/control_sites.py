@@ -1,4 +1,4 @@
-"""Shows sites, and the reservations of their Slurm, as ``scontrol show`` does."""
+"""Shows sites, reservations of their Slurm, and licences, as ``scontrol show`` does."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from federator.wire.client_protocol import (
     StatusCall,
 )
 from federator.wire.replies import Reply
+from federator.wire.status_rows import LicenseRow
 
 Record = tuple[tuple[tuple[str, str], ...], ...]
 """Lines of fields with their values."""
@@ -46,17 +47,17 @@ def known_time(at_s: float) -> str:
     return time_text(at_s) if 0 < at_s < inf else "Unknown"
 
 
-def _rows() -> tuple[SiteRow, ...]:
+def _sites() -> SitesReply:
     reply = asked(SitesCall())
     if not isinstance(reply, SitesReply):
         raise unexpected(reply)
-    return reply.sites
+    return reply
 
 
 def reservations(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     """Those called so, NAME or SITE:NAME, or all; who may use them only their site tells."""
     now_s = time.time()
-    rows = [(row, window) for row in _rows() for window in row.windows]
+    rows = [(row, window) for row in _sites().sites for window in row.windows]
     shown, found = [], set()
     for row, window in rows:
         called = {window.name, f"{row.name}:{window.name}"}
@@ -86,7 +87,7 @@ def _reservation(site: str, window: SiteWindow, now_s: float) -> Record:
 
 
 def sites(names: Sequence[str]) -> tuple[list[Record], list[str]]:
-    found = [row for row in _rows() if not names or row.name in names]
+    found = [row for row in _sites().sites if not names or row.name in names]
     missing = set(names) - {row.name for row in found}
     return [_site(row) for row in found], [f"Site {name} not found" for name in sorted(missing)]
 
@@ -112,7 +113,27 @@ def _site(row: SiteRow) -> Record:
     )
 
 
+def licenses(names: Sequence[str]) -> tuple[list[Record], list[str]]:
+    """The pools that all sites share; those of one site its own scontrol shows."""
+    rows = _sites().licenses
+    missing = set(names) - {row.name for row in rows}
+    return (
+        [_license(row) for row in rows if not names or row.name in names],
+        [f"License {name} not found" for name in sorted(missing)],
+    )
+
+
+def _license(row: LicenseRow) -> Record:
+    """As scontrol has them; nothing of a pool is reserved."""
+    free = max(0, row.total - row.used)
+    numbers = (("Total", row.total), ("Used", row.used), ("Free", free), ("Reserved", 0))
+    return (
+        (("LicenseName", row.name),),
+        (*((name, str(number)) for name, number in numbers), ("Remote", "no")),
+    )
+
+
 SITE_KINDS: Final[Mapping[str, Callable[[Sequence[str]], tuple[list[Record], list[str]]]]] = (
-    MappingProxyType({"site": sites, "reservation": reservations})
+    MappingProxyType({"site": sites, "reservation": reservations, "licenses": licenses})
 )
 """What is shown of sites; see ``control_show.KINDS``."""

@@ -95,7 +95,7 @@ SHOWN: Final[Mapping[str, Word]] = MappingProxyType(
         "dwstat": _OF_A_SITE,
         "federation": Word(instead="show site has its sites"),
         "frontend": _OF_A_SITE,
-        "licenses": _OF_A_SITE,
+        "licenses": Word("Licences that all sites share; a site's own: scontrol there."),
         "reservation": Word("Reservations of all sites, or NAME, or SITE:NAME."),
         "slurmd": _OF_A_SITE,
         "step": Word(instead="fsacct shows attempts; their steps only their site knows"),

@@ -141,7 +141,8 @@ def show(
     every = not sites or not known.issuperset(sites)
     rows = [_with_partitions(s, partitions) for s in reply.sites if every or s.name in sites]
     if as_json:
-        print(msgspec.json.encode({"schema": 1, "sites": rows}).decode())
+        shown = {"schema": 1, "sites": rows, "licenses": reply.licenses}
+        print(msgspec.json.encode(shown).decode())
         return
     if header:
         print(_HEADER)

@@ -23,7 +23,10 @@ _COMPACT: Final = {
     "mixed": "mix",
     "drained": "drain",
     "draining": "drng",
+    "reserved": "resv",
 }
+_BASES: Final = {"drained": "idle", "draining": "mixed", "maint": "idle", "reserved": "idle"}
+_IDLE: Final = frozenset({"idle", "maint", "reserved"})
 _BUSY: Final = frozenset({"allocated", "mixed", "draining"})
 
 
@@ -48,28 +51,51 @@ class Group(NamedTuple):
 
 
 def state_of(node: NodeRow) -> str:
-    """The state of a node in sinfo's words; a drained node on which jobs run is draining."""
+    """The state of a node in sinfo's words; a drained node on which jobs run is draining.
+
+    One that is kept for a reservation goes by its jobs, if there are any.
+    """
+    if node.reserved and node.cpus_alloc:
+        return "allocated" if node.cpus_alloc >= node.cpus else "mixed"
+    if node.reserved:
+        return "maint" if node.maintenance else "reserved"
     return "draining" if node.state == "drained" and node.cpus_alloc else node.state
 
 
+def marked_state(node: NodeRow) -> str:
+    """The same; with a dollar sign in a maintenance, unless the state says so itself."""
+    state = state_of(node)
+    return f"{state}$" if node.maintenance and state != "maint" else state
+
+
+def state_words(node: NodeRow) -> tuple[str, ...]:
+    """The base state of a node, and its flags in Slurm's words."""
+    state = state_of(node)
+    drains = ("drain",) * (state in ("drained", "draining"))
+    kept = ("maintenance",) * node.maintenance
+    reserved = ("reserved",) * (node.reserved or node.maintenance)
+    return (_BASES.get(state, state), *drains, *kept, *reserved)
+
+
 def _state_long(group: Group) -> str:
-    return state_of(group.nodes[0]) if group.nodes else "n/a"
+    return marked_state(group.nodes[0]) if group.nodes else "n/a"
 
 
 def _state_compact(group: Group) -> str:
-    state = _state_long(group)
-    return _COMPACT.get(state, state)
+    if not group.nodes:
+        return "n/a"
+    state = state_of(group.nodes[0])
+    return _COMPACT.get(state, state) + _state_long(group)[len(state) :]
 
 
 def _state_complete(group: Group) -> str:
-    state = _state_long(group)
-    return {"drained": "idle+drain", "draining": "mixed+drain"}.get(state, state)
+    return "+".join(state_words(group.nodes[0])) if group.nodes else "n/a"
 
 
 def node_counts(nodes: Iterable[NodeRow]) -> tuple[int, int, int, int]:
     """How many nodes are allocated, idle, other, and all."""
     states = [state_of(node) for node in nodes]
-    busy, idle = sum(s in _BUSY for s in states), states.count("idle")
+    busy, idle = sum(s in _BUSY for s in states), sum(s in _IDLE for s in states)
     return busy, idle, len(states) - busy - idle, len(states)
 
 
@@ -77,9 +103,14 @@ def _usable(node: NodeRow) -> bool:
     return node.state not in ("drained", "down")
 
 
+def idle_cpus(nodes: Iterable[NodeRow]) -> int:
+    """As sinfo counts them: what is kept for a reservation is idle."""
+    return sum(n.cpus - n.cpus_alloc for n in nodes if n.reserved or _usable(n))
+
+
 def _cpu_counts(group: Group) -> str:
     alloc = sum(node.cpus_alloc for node in group.nodes)
-    idle = sum(node.cpus - node.cpus_alloc for node in group.nodes if _usable(node))
+    idle = idle_cpus(group.nodes)
     total = sum(node.cpus for node in group.nodes)
     return f"{alloc}/{idle}/{total - alloc - idle}/{total}"
 

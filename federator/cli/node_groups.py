@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from federator.cli.node_columns import COLUMNS, Group, SiteOf, gres_text, gres_used_text, state_of
+from federator.cli.node_columns import (
+    COLUMNS,
+    Group,
+    SiteOf,
+    gres_text,
+    gres_used_text,
+    marked_state,
+    state_of,
+    state_words,
+)
 from federator.errors import InvalidRequest
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes
 
@@ -23,12 +32,14 @@ STATES: Final = (
 )  # fmt: skip
 """sinfo's words for states of nodes, long and short, in the order in which it compares them."""
 
-_ORDER: Final = ("down", "idle", "allocated", "mixed", "drained", "draining")  # as Slurm's numbers
+_ORDER: Final = (
+    *("down", "idle", "reserved", "maint", "allocated", "mixed", "drained", "draining"),
+)  # as Slurm's numbers
 _NODE_VALUES: Final[Mapping[str, Callable[[NodeRow], object]]] = MappingProxyType(
     {
-        "StateCompact": state_of,
-        "StateLong": state_of,
-        "StateComplete": state_of,
+        "StateCompact": marked_state,
+        "StateLong": marked_state,
+        "StateComplete": state_words,
         "Features": lambda node: node.features,
         "features_act": lambda node: node.features,
         "Gres": gres_text,
@@ -95,11 +106,8 @@ def _state_test(word: str) -> Callable[[NodeRow], bool]:
 
 
 def _states(node: NodeRow) -> Collection[str]:
-    state = state_of(node)
-    if state not in ("drained", "draining"):
-        return (state,)
-    under = "mixed" if state == "draining" else "idle"
-    return (under, "drain", state)
+    words = state_words(node)
+    return (*words, state_of(node), *("maint",) * ("maintenance" in words))
 
 
 class Wanted(NamedTuple):

@@ -12,7 +12,14 @@ from math import inf
 
 from federator import __version__
 from federator.cli.job_states import state_name
-from federator.cli.node_columns import Group, gres_text, gres_used_text, node_counts, state_of
+from federator.cli.node_columns import (
+    Group,
+    gres_text,
+    gres_used_text,
+    idle_cpus,
+    node_counts,
+    state_words,
+)
 from federator.cli.node_lists import folded
 from federator.cli.queue_columns import Shown, eligible_s, end_s, own_id, reason_word
 from federator.wire.client_protocol import QueueRow
@@ -176,16 +183,13 @@ def _group(group: Group) -> dict[str, object]:
 def _node_states(group: Group) -> list[str]:
     if not group.nodes:
         return []
-    state = state_of(group.nodes[0])
-    base = {"drained": "IDLE", "draining": "MIXED"}.get(state, state.upper())
-    return [base, *["DRAIN"] * (state in ("drained", "draining"))]
+    return [word.upper() for word in state_words(group.nodes[0])]
 
 
 def _cpus(group: Group) -> dict[str, object]:
     cpus = [node.cpus for node in group.nodes]
     alloc, total = sum(node.cpus_alloc for node in group.nodes), sum(cpus)
-    usable = [node for node in group.nodes if node.state not in ("drained", "down")]
-    idle = sum(node.cpus - node.cpus_alloc for node in usable)
+    idle = idle_cpus(group.nodes)
     return {
         "minimum": min(cpus, default=0),
         "maximum": max(cpus, default=0),

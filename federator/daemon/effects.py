@@ -250,7 +250,7 @@ def _not_queued(command: AnswerRefused | AnswerKeyUsed) -> ErrorReply:
         return ErrorReply(message=BEYOND_POLICY, reasons=reasons)
     if "" in reasons and reasons[""].reasons[0].code is ReasonCode.DEADLINE:
         return ErrorReply(message=TOO_LATE, reasons=reasons)
-    if "" in reasons:
+    if "" in reasons and codes != {ReasonCode.LICENSES}:
         message = _never_for_the_tenant(reasons[""])
     return ErrorReply(message=message, reasons=reasons)
 

@@ -21,12 +21,13 @@ from federator.model.eligibility import Dependency, DependencyKind, Hold
 from federator.model.event import Amended, Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import ControlRefusal
-from federator.model.submission import Option, unpack_submission, with_options
+from federator.model.submission import Option, Submission, unpack_submission, with_options
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import TenantName, Workload, WorkloadId
 from federator.sched.passes.admission import never_runs
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.limits import submit_refusal
+from federator.sched.state.fleet_licenses import split
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options import quantities
 from federator.slurm.options.dependency_option import read_dependency
@@ -158,7 +159,7 @@ def _update(
     new = unpack_submission(with_options(workload.submission, *change))
     if not new.components:
         raise InvalidRequest(f"job {workload.id} was adopted, and its options are not known")
-    asked = interpret(new)
+    asked = _interpreted(new, federation.rules.licenses)
     if workload.interactive:
         check_interactive(asker.config, asked)
     if fields.keys() & {"account", "priority"}:
@@ -166,6 +167,11 @@ def _update(
     tenant = event.tenant or workload.tenant
     _refuse_what_never_runs(federation, replace(workload, tenant=tenant), asked)
     return _with_options(event, change, workload, asked)
+
+
+def _interpreted(submission: Submission, pools: Mapping[str, int]) -> Interpreted:
+    asked = interpret(submission)
+    return replace(asked, jobs=split(asked.jobs, pools))
 
 
 def _ranked_anew(
@@ -310,7 +316,8 @@ def _refuse_what_never_runs(federation: Federation, w: Workload, asked: Interpre
         requeue=asked.requeue,
         no_preempt=w.no_preempt,
     )
-    if never_runs(draft, federation.ledger.tenancy, federation.sites) is not None:
+    ledger, pools = federation.ledger, federation.rules.licenses
+    if never_runs(draft, ledger.tenancy, federation.sites, pools=pools) is not None:
         raise InvalidRequest(
             f"Requested node configuration is not available: no site can ever run job {w.id} so"
         )

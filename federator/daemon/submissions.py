@@ -12,6 +12,7 @@ from federator.model.event import Draft
 from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
 from federator.model.workload import TenantName
+from federator.sched.state.fleet_licenses import split
 from federator.sched.state.ledger import Ledger
 from federator.slurm.options.interpret import Interpreted, interpret
 from federator.wire.client_protocol import SubmitCall
@@ -37,7 +38,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         user=user,
         tenant=tenant,
         priority=max(priority, asked.asked_priority),
-        jobs=asked.jobs,
+        jobs=split(asked.jobs, config.licenses),
         submission=pack_submission(call.submission),
         time_limit_s=asked.time_limit_s,
         requeue=asked.requeue,

@@ -40,6 +40,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
+from federator.wire.status_rows import LicenseRow
 from federator.wire.usage_messages import DoctorCall, UsageCall
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
@@ -172,7 +173,12 @@ class ViewCalls:
 
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}
-        return SitesReply(sites=site_rows(self._federation, regions))
+        used = self._federation.ledger.counts.licenses
+        licenses = tuple(
+            LicenseRow(name=name, total=total, used=used[name])
+            for name, total in sorted(self._federation.rules.licenses.items())
+        )
+        return SitesReply(sites=site_rows(self._federation, regions), licenses=licenses)
 
     def _held(self, call: HoldingsCall) -> HoldingsReply:
         now_s = self._clock()

@@ -1,4 +1,7 @@
-"""Licences of a site, as its Slurm counts them, and those that a job asks for."""
+"""Licences of a site, as its Slurm counts them, and those that a job asks for.
+
+Pools that all sites share are the federation's own: ``sched.state.fleet_licenses``.
+"""
 
 from __future__ import annotations
 

@@ -65,6 +65,7 @@ class Node:
     gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)
     shape: NodeShape | None = None  # None: not known, so it is never too small
     reserved: bool = False  # its site keeps it for a reservation of its own just now
+    maintenance: bool = False  # and that is one for maintenance; shown, as sinfo does
 
     @property
     def gpu_worth(self) -> float:

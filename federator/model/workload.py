@@ -77,6 +77,7 @@ class Job:
     avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
     gres: Gres = ()  # on every node, beside GPUs
     licenses: Licenses = ()  # of the site, for the whole job
+    fleet_licenses: Licenses = ()  # of the federation's pools, likewise; no site knows them
     constraint: str = ""  # in place of ``features``, where --constraint is more than a&b
     nodelist: tuple[str, ...] = ()  # all of these; ``SITE:NODE``, or a node of any site; sorted
     exclude: tuple[str, ...] = ()  # none of these; as the last

@@ -68,7 +68,8 @@ _DRAINING: Final = frozenset(
         "POWER_DOWN",
     }
 )
-_RESERVED: Final = frozenset({"RESERVED", "MAINTENANCE", "MAINT"})
+_MAINTENANCE: Final = frozenset({"MAINTENANCE", "MAINT"})
+_RESERVED: Final = _MAINTENANCE | {"RESERVED"}
 _GONE: Final = frozenset(
     {
         "NOT_RESPONDING",
@@ -155,6 +156,12 @@ def parse_reserved(text: str) -> NodeState | None:
     return state if state.takes_jobs else None
 
 
+def is_maintenance(text: str) -> bool:
+    """Tell whether a state names a maintenance, which ``$`` stands for as well."""
+    words = text.split("+")
+    return any(word.endswith("$") or word.rstrip("*") in _MAINTENANCE for word in words)
+
+
 def parse_nodes(text: str, switch_of: Mapping[str, str] | None = None) -> Reading[Node]:
     """Read `scontrol -d show nodes -o`; nodes come in the site's own order.
 
@@ -203,6 +210,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         switch=switch_of.get(field["name"], ""),
         state=state if reserved is None else reserved,
         reserved=reserved is not None,
+        maintenance=is_maintenance(field["state"]),
         cpus=parse_count(field["cpus"]),
         cpus_alloc=parse_count(field["cpus_alloc"]),
         mem_mib=parse_count(field["mem"]),

@@ -25,7 +25,14 @@ from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
-from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow, StartsRow
+from federator.wire.status_rows import (
+    BudgetRow,
+    ClaimRow,
+    LendingRow,
+    LicenseRow,
+    PassRow,
+    StartsRow,
+)
 from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -417,6 +424,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
+    licenses: tuple[LicenseRow, ...] = ()  # of the pools that all sites share
 
 
 class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):

@@ -27,6 +27,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""  # while it takes no jobs: the site's words why
     reason_by: str = ""  # who gave it, and when; of an agent that knows it
     reason_at_s: float = 0.0
+    reserved: bool = False  # as ``Node`` has them; then ``state`` is drained
+    maintenance: bool = False
     switch: str = ""  # leaf switch = rack; "" where the site has no topology, or of an older agent
 
 

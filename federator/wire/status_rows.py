@@ -1,4 +1,7 @@
-"""Rows of the answer to ``federator status``: the pass, budget, claims, what is lent, estimates."""
+"""Rows of the answer to ``federator status``: the pass, budget, claims, what is lent, estimates.
+
+And pools of licences, of the answer to ``fsinfo``.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,14 @@ class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int  # that it will have
     to_evict_gpus: int
     starts_by_s: float  # Unix time
+
+
+class LicenseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Licences of one name that all sites share."""
+
+    name: str
+    total: int
+    used: int  # by workloads at sites; above ``total`` after that was lowered
 
 
 class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

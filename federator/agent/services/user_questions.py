@@ -108,6 +108,8 @@ def _node_row(node: Node, partitions: tuple[str, ...]) -> NodeRow:
         reason=node.drain_reason,
         reason_by=node.drained_by,
         reason_at_s=node.drained_at_s,
+        reserved=node.reserved,
+        maintenance=node.maintenance,
         switch=node.switch,
     )
 

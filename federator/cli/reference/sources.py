@@ -47,7 +47,9 @@ _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
         ("fsinfo", "json"): ("slurm",),
         ("fsacct", "json"): ("slurm",),
         ("fscontrol", "json"): ("slurm",),
-        ("fsinfo", "states"): ("idle", "mixed", "allocated", "drained", "draining", "down"),
+        ("fsinfo", "states"): (
+            *("idle", "mixed", "allocated", "drained", "draining", "down", "maint", "reserved"),
+        ),
         ("fscancel", "signal"): tuple(SIGNALS),
         ("fsbatch", "mail-type"): _MAIL,
         ("fsbatch", "dependency"): _CONDITIONS,

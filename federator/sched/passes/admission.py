@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.model.event import Draft
+from federator.model.mappings import NOTHING
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.node_names import jobs_at
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -16,13 +17,19 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.bid.reserved_nodes import not_admitted
 from federator.sched.passes.site_view import SiteView, unknown_nodes
 from federator.sched.queue.borrowing import not_lent
+from federator.sched.state.fleet_licenses import Pools, beyond_pools
 from federator.sched.state.ledger import Ledger
 
 MOST_NAMED: Final = 8  # nodes that no site has
 
 
 def never_runs(
-    draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
+    draft: Draft,
+    tenancy: Tenancy,
+    sites: Mapping[SiteName, SiteView],
+    *,
+    quota_only: bool = False,
+    pools: Pools = NOTHING,
 ) -> dict[SiteName, Refusal] | None:
     """Say why it can never run; None if it can, or if a site has not reported yet what it has.
 
@@ -31,14 +38,17 @@ def never_runs(
         tenancy: the tenants.
         sites: with what each is known to have.
         quota_only: who may not be evicted starts only within quota; see ``borrowing``.
+        pools: the licences that all sites share.
 
     Returns:
         Each site's reason when none is large enough; under the name "" the federation's own, when
-        a limit of the tenant or of an ancestor is lower than the request, or a quota, where only
-        what is within quota may start.
+        a limit of the tenant or of an ancestor is lower than the request, or a pool of licences, or
+        a quota, where only what is within quota may start.
     """
-    beyond, request = None, tenancy.resources.request(draft.jobs)
-    if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
+    beyond, request = beyond_pools(draft.jobs, pools), tenancy.resources.request(draft.jobs)
+    if (
+        beyond is None and draft.tenant in tenancy
+    ):  # others have no limit, and a question gives nobody a row
         beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
     if beyond is None and quota_only and not draft.preemptible:
         own = not_lent(tenancy, draft.tenant, request)

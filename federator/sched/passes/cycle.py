@@ -79,7 +79,7 @@ class SchedulingPass:
             prices = prices_of(ledger, self._rules, 0, 0.0)
         self._budget = PassBudget(budget_gpus, prices, claims)
         self.guests = Guests(ledger) if guests is None else guests
-        self._withheld = Withheld(ledger, unsure, self.guests)
+        self._withheld = Withheld(ledger, unsure, self.guests, self._rules.licenses)
         self.claims = claims
         self.claimant: Ranked | None = None  # of the present round, if that is for a claim
         self.claim_budget_gpus = 0.0  # that may be evicted at once for it

@@ -314,7 +314,13 @@ class Federation:
             turn.commands.append(answer_again(self.ledger, asked, known))
             return
         lent = self.rounds.guests.lends_to_preemptible_only
-        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
+        refusals = never_runs(
+            asked.draft,
+            self.ledger.tenancy,
+            self.sites,
+            quota_only=lent,
+            pools=self.rules.licenses,
+        )
         draft = asked.draft
         jobs = max(1, len(draft.array_indices))
         if refusals is None and draft.starts_by_s <= turn.now_s:

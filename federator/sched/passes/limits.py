@@ -1,4 +1,4 @@
-"""Says why a workload is not tried: a limit of its tenant, user or array, or a silent site."""
+"""Says why a workload is not tried: a limit of its tenant, user or array, or of licences."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.lifecycle import AT_SITE
+from federator.model.mappings import NOTHING
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.resources import Amounts
 from federator.model.workload import TenantName, Workload, WorkloadId
+from federator.sched.state.fleet_licenses import Pools, asked_of_pools, lack
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.job_counts import Member
 from federator.sched.state.ledger import Ledger
@@ -111,30 +113,41 @@ def _too_many(code: ReasonCode, jobs: int, live: int, most: float, tenant: Tenan
     return Refusal(kind=kind, reasons=(reason,))
 
 
-OF_A_LANE: Final = frozenset({ReasonCode.ARRAY_LIMIT, ReasonCode.USER_JOBS, ReasonCode.TENANT_JOBS})
+OF_A_LANE: Final = frozenset(
+    {
+        ReasonCode.ARRAY_LIMIT,
+        ReasonCode.USER_JOBS,
+        ReasonCode.TENANT_JOBS,
+        ReasonCode.LICENSES,
+    }
+)
 """Refusals of one job that are those of all in its lane: see ``Shape``."""
 
 
 class Place(NamedTuple):
-    """What a job takes one of, of which there are only so many."""
+    """What a job takes some of, of which there are only so many."""
 
     key: tuple[ReasonCode, Hashable]
     most: float
+    amount: int = 1
 
 
 class Places:
     """The jobs that arrays with a throttle, users and tenants may still start in one pass.
 
-    A claim has its place: its victims leave for it, and it is awarded when they have.
+    The same of jobs with licences that all sites share. A claim has its place: its victims leave
+    for it, and it is awarded when they have.
 
     Args:
         ledger: counted when the first job with a limit is asked about.
+        pools: the licences that all sites share.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, pools: Pools = NOTHING) -> None:
         self._ledger = ledger
+        self._pools = pools
         self._arrays: dict[WorkloadId, int] | None = None  # tasks that have a place
-        self._taken: Counter[tuple[ReasonCode, Hashable]] = Counter()  # of users and tenants
+        self._taken: Counter[tuple[ReasonCode, Hashable]] = Counter()  # of users, tenants and pools
         self._placed: dict[WorkloadId, tuple[Place, ...]] = {}  # of them, and not at a site
         self._known: dict[Member, tuple[Place, ...]] = {}
 
@@ -151,7 +164,7 @@ class Places:
         if array is not None and throttle and tasks.get(array.array_id, 0) >= throttle:
             return wait(ReasonCode.ARRAY_LIMIT, throttle)
         for place in places:
-            if self._taken[place.key] >= place.most:
+            if self._taken[place.key] + place.amount > place.most:
                 return self._full(place)
         self._place(workload, places)
         return None
@@ -171,29 +184,41 @@ class Places:
         """A job that has places does not start in this pass; harmless for others."""
         if workload.id in self._placed and workload.id not in self._ledger.claims:
             for place in self._placed.pop(workload.id):
-                self._taken[place.key] -= 1
+                self._taken[place.key] -= place.amount
             if workload.array is not None:
                 self._counted()[workload.array.array_id] -= 1
 
     def _place(self, workload: Workload, places: tuple[Place, ...]) -> None:
         self._placed[workload.id] = places
         for place in places:
-            self._taken[place.key] += 1
+            self._taken[place.key] += place.amount
         if workload.array is not None:
             tasks, array_id = self._counted(), workload.array.array_id
             tasks[array_id] = tasks.get(array_id, 0) + 1
 
     def _full(self, place: Place) -> Refusal:
         code, of = place.key
+        if code is ReasonCode.LICENSES:
+            return lack(str(of), place.amount, int(place.most) - self._taken[place.key])
         tenant = str(of[0] if isinstance(of, tuple) else of)
         reason = Reason(code=code, needed=int(place.most), unit="jobs", detail=tenant)
         return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
 
     def _places(self, workload: Workload) -> tuple[Place, ...]:
-        """The limits of its user and of its tenants that it counts against."""
-        tenancy = self._ledger.tenancy
-        if not tenancy.limits_jobs:
-            return ()
+        """The limits of its user and of its tenants that it counts against, and its licences."""
+        tenancy, licenses = self._ledger.tenancy, asked_of_pools(workload.jobs)
+        if licenses:
+            pools = tuple(self._pool(name, amount) for name, amount in licenses)
+            return (*self._of_member(workload), *pools) if tenancy.limits_jobs else pools
+        return self._of_member(workload) if tenancy.limits_jobs else ()
+
+    def _pool(self, name: str, amount: int) -> Place:
+        place = Place((ReasonCode.LICENSES, name), self._pools.get(name, 0), amount)
+        if place.key not in self._taken:  # by what was at sites when the pass began
+            self._taken[place.key] = self._ledger.counts.licenses[name]
+        return place
+
+    def _of_member(self, workload: Workload) -> tuple[Place, ...]:
         member = workload.tenant, workload.user
         if member not in self._known:
             self._known[member] = tuple(self._new_places(member))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from federator.model.message import AnswerTested, SendTo
 from federator.model.plan import BidRequest
-from federator.model.site_message import Ask
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.availability import drained_nodes, sites_to_advise, sites_to_ask
 from federator.sched.passes.data_places import has_data
@@ -15,6 +15,7 @@ from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.queue.guests import Guests
+from federator.sched.state.fleet_licenses import beyond_pools
 from federator.sched.state.ledger import Ledger
 
 
@@ -60,6 +61,11 @@ class Trials:
             if trial.round.over(turn.now_s):
                 del self._open[pass_id]
                 answers, winner = trial.answers(self._ledger, self._sites, guests())
+                held = self._ledger.counts.licenses
+                lacking = beyond_pools(trial.workload.jobs, turn.rules.licenses, held)
+                if lacking is not None and winner is not None:
+                    winner = None
+                    answers[SiteName("")] = SiteAnswer(id=trial.workload.id, refusal=lacking)
                 reply = AnswerTested(
                     client=trial.client,
                     answers=answers,

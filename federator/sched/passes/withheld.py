@@ -1,8 +1,8 @@
 """Says which workloads the federation itself does not let start in a pass, whatever room there is.
 
-Those beyond a limit of their tenant, their user or the throttle of their array, those to which
-nothing is lent (``guests``), those whose data sets are at no site, and those that may be at a site
-though they wait.
+Those beyond a limit of their tenant, their user or the throttle of their array, those that want
+more licences than a pool has left, those to which nothing is lent (``guests``), those whose data
+sets are at no site, and those that may be at a site though they wait.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Container
 from typing import Final
 
 from federator.model.lending import LendingDecision
+from federator.model.mappings import NOTHING
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.data_places import data_nowhere
 from federator.sched.passes.limits import LimitRefusals, Places, limit_refusal, wait
 from federator.sched.queue.guests import Guests
 from federator.sched.state.backlog import Lane
+from federator.sched.state.fleet_licenses import Pools
 from federator.sched.state.holdings import Charge
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 
@@ -30,16 +32,23 @@ class Withheld:
         ledger: read for what has changed meanwhile.
         unsure: workloads that may be at a site though they wait.
         guests: which work over quota may start.
+        pools: the licences that all sites share.
 
     Attributes:
         guests: as above.
     """
 
-    def __init__(self, ledger: Ledger, unsure: Container[WorkloadId], guests: Guests) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        unsure: Container[WorkloadId],
+        guests: Guests,
+        pools: Pools = NOTHING,
+    ) -> None:
         self._ledger = ledger
         self._unsure = unsure
         self._limits = LimitRefusals(ledger.holdings)
-        self._places = Places(ledger)
+        self._places = Places(ledger, pools)
         self._not_lent: dict[Lane, int] = {}  # of how many the forecast did not let start
         self.guests = guests
 

@@ -9,6 +9,7 @@ from collections import Counter
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.workload import TenantName, Workload
+from federator.sched.state.fleet_licenses import asked_of_pools
 
 Member = tuple[TenantName, str]
 """A user in a tenant: what Slurm calls an association."""
@@ -24,6 +25,7 @@ class JobCounts:
         at_sites_of: the same of those at sites.
         using: jobs that have not ended, by name and version of each data set that they name.
         using_at_sites: those of them that run, or are about to.
+        licenses: of the federation's pools, that jobs at sites hold, by name.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,7 @@ class JobCounts:
         self.at_sites_of: Counter[TenantName] = Counter()
         self.using: Counter[tuple[str, str]] = Counter()
         self.using_at_sites: Counter[tuple[str, str]] = Counter()
+        self.licenses: Counter[str] = Counter()
 
     def came(self, workload: Workload, state: WorkloadState) -> None:
         """A workload is known now, in this state."""
@@ -51,6 +54,8 @@ class JobCounts:
         if state in AT_SITE:
             self.at_sites[member] += number
             self.at_sites_of[workload.tenant] += number
+            for name, amount in asked_of_pools(workload.jobs):
+                self.licenses[name] += number * amount
         for use in workload.data:
             self._use((use.name, use.version), state, number)
         if not self.live[member]:  # of a user who may never come again

@@ -59,6 +59,7 @@ class Rules:
         opt_in: sites whose admission rules get no limits; for those who ask for the mode.
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
+        licenses: those that all sites share, by name.
     """
 
     launch_lease_s: float = 60.0
@@ -82,6 +83,7 @@ class Rules:
     opt_in: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
+    licenses: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def evicts(self) -> bool:

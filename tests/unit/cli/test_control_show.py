@@ -28,7 +28,7 @@ from federator.wire.client_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.queue_rows import JobDetails
 from federator.wire.replies import Reply
-from federator.wire.status_rows import BudgetRow
+from federator.wire.status_rows import BudgetRow, LicenseRow
 
 Run = Callable[..., tuple[int, str, str]]
 DETAILS = JobDetails(
@@ -84,7 +84,7 @@ STATUS = StatusReply(
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*words: str) -> tuple[int, str, str]:
+    def command(*words: str, licenses: tuple[LicenseRow, ...] = ()) -> tuple[int, str, str]:
         def call(message: Call) -> Reply:
             if isinstance(message, QueueCall):
                 unknown = tuple(id_ for id_ in message.ids if id_ != str(2**32))
@@ -97,7 +97,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             row = SiteRow(
                 name="alpine", region="west", up=True, partitions=(PART,), windows=(WINDOW,)
             )
-            return SitesReply(sites=(row,))
+            return SitesReply(sites=(row,), licenses=licenses)
 
         monkeypatch.setattr(client, "call", call)
         monkeypatch.setattr(sys, "argv", ["fscontrol", *words])
@@ -134,7 +134,7 @@ def test_nodes_are_shown_with_their_site(run: Run) -> None:
     assert (status, err) == (1, "fscontrol: cedar: is down\n")
     first, second = out.splitlines()
     assert first.startswith("NodeName=n1 Site=alpine CPUAlloc=0 CPUTot=8")
-    assert "State=DRAINED Partitions=gpu Reason=bad fan" in second
+    assert "State=IDLE+DRAIN Partitions=gpu Reason=bad fan" in second
     assert run("show", "node", "n9")[2].endswith("Node n9 not found\n")
 
 
@@ -207,3 +207,18 @@ def test_a_component_of_a_het_job_is_shown_as_the_job(run: Run) -> None:
 
 def test_a_list_of_hosts_is_sorted_once(run: Run) -> None:
     assert run("show", "hostlistsorted", "n3,n1,n3,n2")[1] == "n[1-3]\n"
+
+
+def test_licences_that_all_sites_share_are_shown_as_scontrol_shows_a_sites(run: Run) -> None:
+    pools = (
+        LicenseRow(name="flexlm", total=4, used=3),
+        LicenseRow(name="solver@lm", total=1, used=2),  # it was made smaller
+    )
+    flexlm = "LicenseName=flexlm\n    Total=4 Used=3 Free=1 Reserved=0 Remote=no\n"
+    solver = "LicenseName=solver@lm\n    Total=1 Used=2 Free=0 Reserved=0 Remote=no\n"
+    assert run("show", "licenses", licenses=pools) == (0, flexlm + solver, "")
+    assert run("show", "lic", "flexlm", licenses=pools) == (0, flexlm, "")
+    one = run("-o", "show", "license", "solver@lm", licenses=pools)[1]
+    assert one == solver.replace("\n   ", "", 1)
+    assert run("show", "licenses", "abaqus", licenses=pools)[2] == "License abaqus not found\n"
+    assert run("show", "licenses") == (0, "No licenses configured in Slurm.\n", "")

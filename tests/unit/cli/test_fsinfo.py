@@ -29,6 +29,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
+from federator.wire.status_rows import LicenseRow
 
 AT_S = 1_795_317_338.0
 
@@ -81,6 +82,7 @@ LISTED = NodesReply(
     )
 )
 SUMMED = SitesReply(
+    licenses=(LicenseRow(name="flexlm", total=4, used=3),),
     sites=(
         SiteRow(
             name="alpine",
@@ -93,7 +95,7 @@ SUMMED = SitesReply(
             ),
         ),
         SiteRow(name="cedar", region="east", up=False),
-    )
+    ),
 )
 
 
@@ -195,7 +197,9 @@ def test_the_plain_table_asks_no_site(run: Run) -> None:
 def test_the_plain_table_can_be_of_some_sites_and_partitions(run: Run) -> None:
     assert [line[4] for line in run(["-h", "-p", "cpu", "-M", "alpine"]).words] == ["cpu"]
     assert len(run(["-h", "-M", "federation"]).lines) == 3
-    (site,) = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])["sites"]
+    shown = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])
+    assert shown["licenses"] == [{"name": "flexlm", "total": 4, "used": 3}]  # of no one site
+    (site,) = shown["sites"]
     assert [p["partition"] for p in site["partitions"]] == ["gpu"]
 
 
@@ -320,6 +324,71 @@ def test_every_column_has_a_value_for_every_group(run: Run, column: Any) -> None
 def test_amounts_tell_nodes_apart_only_when_asked(run: Run) -> None:
     assert run(["-h", "-o", "%c"]).lines == ["64+"]
     assert sorted(run(["-h", "-e", "-o", "%c"]).lines) == ["128", "64"]
+
+
+# ---- reservations of a site's Slurm ----
+
+KEPT = SiteNodes(
+    at_s=0.0,
+    nodes=(
+        node("c1", "drained", reserved=True, maintenance=True),
+        node("c2", "drained", reserved=True, maintenance=True, cpus_alloc=1),
+        node("g1", "drained", maintenance=True, reason="x"),
+        node("g2", "drained", reserved=True),
+        node("g3"),
+    ),
+    partitions=(PartitionRow(name="gpu"),),
+)
+REAL = """\
+c1|maint|maint|0/64/0/64|idle+maintenance+reserved
+c2|mix$|mixed$|1/63/0/64|mixed+maintenance+reserved
+g1|drain$|drained$|0/0/64/64|idle+drain+maintenance+reserved
+g2|resv|reserved|0/64/0/64|idle+reserved
+g3|idle|idle|0/64/0/64|idle
+"""  # sinfo -N of 22.05, 24.11 and 26.05, with reservations of the flag MAINT and without
+
+
+def kept() -> NodesReply:
+    return NodesReply(sites=(SiteNodesRow(site="alpine", region="west", nodes=packed_nodes(KEPT)),))
+
+
+def test_nodes_in_reservations_are_shown_as_sinfo_shows_them(run: Run) -> None:
+    columns = "%n|%t|%T|%C"
+    assert run(["-h", "-N", "-o", columns], kept()).lines == [
+        line.rpartition("|")[0] for line in REAL.splitlines()
+    ]
+    complete = run(["-h", "-N", "-O", "StateComplete:40"], kept()).lines
+    assert [line.strip() for line in complete] == [
+        line.rpartition("|")[2] for line in REAL.splitlines()
+    ]
+    assert run(["-h", "-o", "%D %t %F"], kept()).lines == [
+        *("1 drain$ 0/0/1/1", "1 mix$ 1/0/0/1", "1 maint 0/1/0/1", "1 resv 0/1/0/1"),
+        "1 idle 0/1/0/1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "names"),
+    [
+        ("maint", ["c1", "c2", "g1"]),
+        ("resv", ["c1", "c2", "g1", "g2"]),
+        ("idle", ["c1", "g1", "g2", "g3"]),
+        ("drain", ["g1"]),
+        ("mix", ["c2"]),
+        ("alloc", ["c2"]),
+    ],
+)
+def test_nodes_in_reservations_are_chosen_as_sinfo_chooses_them(
+    run: Run, state: str, names: list[str]
+) -> None:
+    assert run(["-h", "-N", "-o", "%n", "-t", state], kept()).lines == names
+
+
+def test_json_of_slurm_has_the_flags_of_nodes_in_reservations(run: Run) -> None:
+    answer = json.loads(run(["--json=slurm"], kept()).lines[0])
+    found = {frozenset(row["node"]["state"]): row["cpus"]["idle"] for row in answer["sinfo"]}
+    assert found[frozenset({"IDLE", "MAINTENANCE", "RESERVED"})] == 64
+    assert found[frozenset({"IDLE", "DRAIN", "MAINTENANCE", "RESERVED"})] == 0
 
 
 # ---- filters and order ----

@@ -245,6 +245,26 @@ def test_node_states_reduce_to_what_a_placement_needs(text: str, state: NodeStat
     assert parse_state(text) is state
 
 
+@pytest.mark.parametrize(
+    ("text", "reserved", "maintenance"),
+    [
+        ("IDLE", False, False),
+        ("IDLE+RESERVED", True, False),
+        ("IDLE+MAINTENANCE+RESERVED", True, True),
+        ("MIXED+MAINTENANCE+RESERVED", True, True),
+        ("MIXED$", True, True),
+        ("IDLE+MAINT", True, True),
+        ("IDLE+DRAIN+MAINTENANCE+RESERVED", False, True),  # it would take no job anyhow
+        ("DOWN*+MAINTENANCE", False, True),
+    ],
+)
+def test_a_node_tells_what_its_site_keeps_it_for(
+    text: str, reserved: bool, maintenance: bool
+) -> None:
+    (node,) = parse_nodes(node_line("n1", state=text)).records
+    assert (node.reserved, node.maintenance) == (reserved, maintenance)
+
+
 def test_a_node_of_unknown_state_takes_no_job_and_is_reported() -> None:
     reading = parse_nodes(node_line("n1", state="IDLE+FROZEN"))
     assert [node.state for node in reading.records] == [NodeState.DRAINED]

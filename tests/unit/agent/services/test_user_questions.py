@@ -84,3 +84,16 @@ def test_a_node_shows_only_partitions_that_are_the_federations() -> None:
         ("a", ("gpu", "night"), ""),
         ("c", ("gpu",), "fan"),
     ]
+
+
+def test_a_node_shows_what_its_site_keeps_it_for() -> None:
+    drained = NodeState.DRAINED
+    nodes = (
+        Node(name="a", partitions=("gpu",), state=drained, reserved=True, maintenance=True),
+        Node(name="b", partitions=("gpu",), state=drained, maintenance=True),
+    )
+    rows = node_rows(nodes, ("gpu",))
+    assert [(row.state, row.reserved, row.maintenance) for row in rows] == [
+        ("drained", True, True),
+        ("drained", False, True),
+    ]
