@@ -211,12 +211,14 @@ async def _serve(settings: AgentConfig) -> None:
     try:
         slurm = open_driver(settings.site, welcome.partitions, welcome.names)
         settings, driver = as_agreed(settings, slurm, welcome)
+        users = Accounts(names=welcome.names)
         service = Agent(
             settings,
             driver,
             Journal(folder, time.time()),
             pipe.write,
-            knows_user=Accounts().has,
+            knows_user=users.has,
+            user_there=users.name_of,
         )
         await service.run(reader, welcome)
     except OSError as error:

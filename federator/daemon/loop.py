@@ -97,7 +97,7 @@ class Term:
         self._pace = PassThrottle()
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = self._mover_wake_s = 0.0
-        history, links, ledger = edges.history, self._links.by_site, federation.ledger
+        history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
         self._transitions = TransitionLog(ledger)
