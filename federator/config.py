@@ -197,6 +197,7 @@ class FederationConfig(Strict):
             "accounts": ("tenant", self.tenants),
             "partitions": ("partition", site.partitions),
             "gpu_types": ("GPU type", self.gpus),
+            "users": ("user of a tenant", self._users),
         }
         at = ("sites", name, "names")
         for kind, (word, names) in known.items():
@@ -204,7 +205,11 @@ class FederationConfig(Strict):
                 if here not in names:
                     message = f"unknown {word} '{brief(here)}'; {one_of(here, names)}"
                     yield (*at, kind, here), message
-        unlisted = {"partitions": site.partitions, "gpu_types": tuple(self.gpus)}
+        unlisted = {
+            "partitions": site.partitions,
+            "gpu_types": tuple(self.gpus),
+            "users": tuple(self._users) if site.names.users else (),
+        }
         for keys, message in site.names.mistakes(unlisted):
             yield (*at, *keys), message
 
@@ -262,6 +267,20 @@ class FederationConfig(Strict):
     def tenants_of(self, user: str) -> list[TenantName]:
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
+
+    @property
+    def _users(self) -> dict[str, None]:
+        """All users of tenants, once, in the file's order."""
+        return dict.fromkeys(user for tenant in self.tenants.values() for user in tenant.users)
+
+    def user_at(self, site: SiteName, name: str) -> str | None:
+        """The user of the federation whom a site calls so; None: that account is nobody's."""
+        return self.sites[site].names.user_here(name) if site in self.sites else name
+
+    def name_at(self, site: str, user: str) -> str:
+        """What a site calls a user of the federation; anywhere else it is the same name."""
+        known = self.sites.get(SiteName(site))
+        return known.names.users.get(user, user) if known is not None else user
 
     def speaks_for(self, site: SiteName, user: str) -> bool:
         """Whether a site's agent is believed that a call is by this user."""

@@ -89,6 +89,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.users": "For whom its agent may speak; @TENANT: its users; left out: for all.",
         "sites.NAME.names.accounts.NAME": "The tenant's account at the site.",
         "sites.NAME.names.qos.NAME": "The site's name of a QOS.",
+        "sites.NAME.names.users.NAME": "The user's account at the site, where it has another name.",
         "sites.NAME.names.partitions.NAME": "The site's name of one of partitions.",
         "sites.NAME.names.gpu_types.TYPE": "The site's gres type of a GPU type.",
         "sites.NAME.names.features.NAME": "The site's name of a feature.",

@@ -78,6 +78,7 @@ class Agent:
         write: sends bytes to the daemon.
         clock: returns Unix time.
         knows_user: tells whether a user has an account at this site.
+        user_there: says what the site calls a user.
         acting: does what may take long in the spool; by default a thread.
         listen: serves the users' socket; by default a unix one.
         traces: of its launches; None: they are not traced.
@@ -91,6 +92,7 @@ class Agent:
         write: Callable[[bytes], None],
         *,
         knows_user: Callable[[str], bool],
+        user_there: Callable[[str], str] = str,
         clock: Callable[[], float] = time.time,
         acting: Acting | None = None,
         listen: Listen = lambda answer, path: ClientSocket(answer).listen(path),
@@ -105,7 +107,7 @@ class Agent:
         self._listen = listen
         self._channel = LoggedChannel(config.site, write)
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
-        self._spool = Spool(spool_dir, config.site, clock, acting)
+        self._spool = Spool(spool_dir, config.site, clock, acting, user_there)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, self._send)
         self._copies = DataCopies(driver, self._send)

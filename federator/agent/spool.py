@@ -29,6 +29,8 @@ from math import inf
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from federator.agent import node_usage, spool_folder
 from federator.agent.lease_wrapper import Starter
 from federator.errors import SiteUnavailable
@@ -111,6 +113,7 @@ class Spool:
         site: whose it is. In a folder that has another's name, nothing is touched.
         clock: returns Unix time.
         acting: does what may take long; by default a ``SlowThread``.
+        user_there: says what the site calls a user, as hooks and plug-in do.
     """
 
     def __init__(
@@ -119,7 +122,9 @@ class Spool:
         site: str,
         clock: Callable[[], float],
         acting: Acting | None = None,
+        user_there: Callable[[str], str] = str,
     ) -> None:
+        self._user_there = user_there
         self._folder = folder
         self._site = site
         self._clock = clock
@@ -198,11 +203,12 @@ class Spool:
         ]
         self._tickets.add(token)
         self._leased.add(attempt)
+        there = self._user_there(user)
         try:
             if starter is not None:
                 await self._acted(lambda: spool_folder.put_starters(folder, {attempt: starter}))
             await self._acted(
-                lambda: spool_folder.open_up(folder, attempt, user, token, now_s, earlier)
+                lambda: spool_folder.open_up(folder, attempt, there, token, now_s, earlier)
             )
         except BaseException:  # also where nobody waits for it any more
             self._tickets.discard(token)  # what was made goes with the next look
@@ -249,9 +255,9 @@ class Spool:
             return 0
         if not self._looked:
             return None
-        folder = self._folder
+        folder, there = self._folder, self._user_there(user)
         with suppress(SiteUnavailable):
-            return await self._acted(lambda: spool_folder.bound_job(folder, attempt, user))
+            return await self._acted(lambda: spool_folder.bound_job(folder, attempt, there))
         return None
 
     async def settle(
@@ -275,7 +281,7 @@ class Spool:
         await self.release(*(a for a in self._leased if over(a)))
         if self.trouble:
             return
-        missing = {a: user for a, user in live.items() if a not in self._leased}
+        missing = {a: self._user_there(u) for a, u in live.items() if a not in self._leased}
         with suppress(SiteUnavailable):
             for some in _parts(missing):
                 await self._lease_again({a: missing[a] for a in some}, starter)
@@ -301,7 +307,8 @@ class Spool:
         if folder is None or not self._looked:
             return {}
         with suppress(SiteUnavailable):
-            return await self._acted(lambda: node_usage.read(folder, jobs))
+            there = [replace(job, user=self._user_there(job.user)) for job in jobs]
+            return await self._acted(lambda: node_usage.read(folder, there))
         return {}
 
     async def remove_usage(self, job_ids: Collection[int]) -> None:

@@ -249,12 +249,14 @@ def _agent(
     names, watches = welcome.names, welcome.watches
     slurm = open_driver(settings.site, welcome.partitions, names, watches=watches)
     settings, driver = as_agreed(settings, slurm, welcome)
+    users = Accounts(names=names)
     return Agent(
         settings,
         driver,
         Journal(Path(settings.state_dir), time.time()),
         write,
-        knows_user=Accounts().has,
+        knows_user=users.has,
+        user_there=users.name_of,
         traces=LaunchTraces(SiteName(settings.site), sink.tell) if sink is not None else None,
     )
 

@@ -130,8 +130,9 @@ def argv_of(reply: SessionReply, script: str, *, terminal: bool) -> list[str]:
     host, port = _host_and_port(reply.login)
     remote = f"exec /bin/sh -c 'eval \"$(printf %s {packed} | base64 -d)\"'"
     kind = ("-t" if os.isatty(0) else "-tt") if terminal else "-T"
+    account = ("-l", reply.account) if reply.account else ()
     alive = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8")
-    return ["ssh", kind, *alive, "-o", "LogLevel=ERROR", *port, "--", host, remote]
+    return ["ssh", kind, *alive, "-o", "LogLevel=ERROR", *port, *account, "--", host, remote]
 
 
 def _host_and_port(login: str) -> tuple[str, tuple[str, ...]]:

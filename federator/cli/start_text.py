@@ -34,6 +34,7 @@ _CHANGES: Final[Mapping[str, Callable[[int], str]]] = MappingProxyType(
         HelpKind.FEWER_GPUS.value: lambda gpus: f"with {counted(gpus, 'GPU')} in all",
         HelpKind.ANY_GPU_TYPE.value: lambda _: "with any type of GPU",
         HelpKind.ANY_PARTITION.value: lambda _: "in any partition",
+        HelpKind.LESS_TIME.value: lambda minutes: f"with a time limit of {minutes} min",
         HelpKind.LESS_MEMORY.value: lambda mib: f"with {mib} MiB of memory on each node",
     }
 )

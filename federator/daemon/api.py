@@ -19,7 +19,7 @@ import structlog
 
 from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
-from federator.daemon.callers import Caller, GiveReply, WaitingClients
+from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_here
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
 from federator.daemon.data_privacy import without_hidden_names
@@ -156,14 +156,19 @@ class Api:
 
     def take(self, call: ClientCall, origin: SiteName, answer: GiveReply) -> None:
         """Take a call made at a site; the answer may come later."""
-        user = call.user[:MAX_NAME]  # a site may write anything; no account has a longer name
-        log.debug("call", user=user, site=origin, call=type(call.call).__name__)
-        if user == call.user and self._config.speaks_for(origin, user):
+        there = call.user[:MAX_NAME]  # a site may write anything; no account has a longer name
+        user = self._config.user_at(origin, there)
+        log.debug("call", user=there, site=origin, call=type(call.call).__name__)
+        if user is not None and there == call.user and self._config.speaks_for(origin, user):
+            meant, caller = named_here(call.call, origin, self._config), user
             self.roles.when_known(
-                user, lambda: self._take(call.call, self.roles.caller(user, origin), answer)
+                caller, lambda: self._take(meant, self.roles.caller(caller, origin), answer)
             )
             return
         message = f"site {origin} may not speak for {user}: sites.{origin}.users says for whom"
+        if user is None:
+            message = f"{there} of site {origin} is another user than the federation's of that name"
+            user = there
         refusal = ErrorReply(message=message, kind=ErrorKind.DENIED)
         stranger = Caller(user=user, operator=False, via=origin)
         self._note_refusal(stranger, call.call, answer, refusal)

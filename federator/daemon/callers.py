@@ -7,12 +7,21 @@ from typing import NamedTuple
 
 import msgspec
 
+from federator.config import FederationConfig
 from federator.errors import InvalidRequest
-from federator.model.workload import TenantName, Workload
-from federator.wire.client_protocol import CancelReply, ControlReply, ErrorKind, ErrorReply
+from federator.model.workload import SiteName, TenantName, Workload
+from federator.wire.client_protocol import Call, CancelReply, ControlReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 
 GiveReply = Callable[[Reply], None]
+
+
+def named_here(call: Call, site: SiteName, config: FederationConfig) -> Call:
+    """A call made at a site, which may name users as that site does, by the federation's names."""
+    known, users = config.sites.get(site), getattr(call, "users", ())
+    if not users or known is None or not known.names.users:
+        return call
+    return msgspec.structs.replace(call, users=tuple(known.names.user_here(u) or u for u in users))
 
 
 class Caller(NamedTuple):

@@ -120,7 +120,7 @@ class DataMover:
         able = [site for site in there.mounts if self._able(site)]
         for site in sorted(able, key=lambda site: site != last):
             tries = 0 if replica.copy is None else replica.copy.tries
-            found = self._way(site, domains[source.domain], tries)
+            found = self._way(site, domains[source.domain], tries, of.owner)
             if found is not None:
                 host, root = found
                 order = CopyOrder(
@@ -141,17 +141,26 @@ class DataMover:
                 return site, order
         return None
 
-    def _way(self, site: SiteName, source: StorageDomain, tries: int) -> tuple[str, str] | None:
-        """Host and root of a source as a site reaches it; "": it mounts the source itself."""
+    def _way(
+        self, site: SiteName, source: StorageDomain, tries: int, owner: str
+    ) -> tuple[str, str] | None:
+        """Host and root of a source as a site reaches it; "": it mounts the source itself.
+
+        Where the owner is called otherwise there, the name stands before the host.
+        """
         if site in source.mounts:
             return "", source.mounts[site]
         sites = self.config.sites
         hosts = [
-            (sites[name].login, root)
+            (self._account(name, site, owner) + sites[name].login, root)
             for name, root in source.mounts.items()
             if name in sites and sites[name].login
         ]
         return hosts[tries % len(hosts)] if hosts else None
+
+    def _account(self, there: SiteName, here: SiteName, owner: str) -> str:
+        name = self.config.name_at(there, owner)
+        return f"{name}@" if name != self.config.name_at(here, owner) else ""
 
 
 def _not_before_s(replica: DataReplica) -> float:

@@ -119,6 +119,7 @@ class InteractiveJobs:
             site_job_id=entry.site_job_id,
             node_names=entry.node_names,
             login=self._login(entry.site),
+            account=self._account(entry.site, caller),
             here=bool(entry.site) and caller.via == entry.site,
             reason=main_reason(entry, refusals),
             site_state=entry.site_state,
@@ -130,6 +131,11 @@ class InteractiveJobs:
         if not entry.started_at_s or entry.state in TERMINAL:
             return inf
         return entry.started_at_s + entry.workload.time_limit_s - self._clock()
+
+    def _account(self, site: SiteName, caller: Caller) -> str:
+        """What a site calls the caller; "": as the host does where the command was typed."""
+        there, here = (self._config.name_at(each, caller.user) for each in (site, caller.via))
+        return there if there != here else ""
 
     def _login(self, site: SiteName) -> str:
         """Where users of a site log in: by default where its agent is reached."""

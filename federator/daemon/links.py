@@ -343,6 +343,11 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
             "agent is of an earlier release, which does not know sites.NAME.names; install the "
             "same release"
         )
+    if welcome.names.users and "users" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.names.users; install "
+            "the same release"
+        )
     if welcome.mode is SiteMode.SHADOW and "shadow" not in hello.answers:
         raise SiteUnavailable(
             "agent is of an earlier release, which does not know sites.NAME.mode; install the "

@@ -7,6 +7,7 @@ the site.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -19,9 +20,29 @@ class SiteNames(Struct, frozen=True, kw_only=True):
     partitions: dict[str, str] = {}
     gpu_types: dict[str, str] = {}  # gres types
     features: dict[str, str] = {}
+    users: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return any((self.accounts, self.qos, self.partitions, self.gpu_types, self.features))
+        others = self.accounts, self.qos, self.partitions, self.gpu_types, self.features
+        return bool(self.users) or any(others)
+
+    def user_there(self, user: str) -> str | None:
+        """The account of a user of the federation; None: the site's of this name is another's."""
+        return mapped(user, self.users)
+
+
+SAME: Final = SiteNames()
+
+
+def mapped(name: str, names: Mapping[str, str]) -> str | None:
+    """The other name of one, by a mapping of some, from either side; of the rest it is the same.
+
+    None: what has this name on the other side is called otherwise here, and so is not meant.
+    """
+    other = names.get(name)
+    if other is not None:
+        return other
+    return None if name in names.values() else name
 
 
 def reversed_names(names: Mapping[str, str]) -> dict[str, str]:

@@ -54,6 +54,7 @@ class HelpKind(Enum):
     ANY_GPU_TYPE = "any GPU type"
     ANY_PARTITION = "any partition"
     LESS_MEMORY = "memory"  # MiB on each node
+    LESS_TIME = "time limit"  # minutes
 
 
 class StartHelp(Struct, frozen=True, kw_only=True, omit_defaults=True):

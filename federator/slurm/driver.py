@@ -13,6 +13,7 @@ from federator.agent.base import (
     Partition,
     Probe,
     Removal,
+    SiteAccounts,
     SubmittedJob,
     Sweep,
     Tidying,
@@ -52,7 +53,7 @@ class SlurmDriver:
         self._client = client
         self._qos = RecentQos(accounting)
         self._helper = client.helper
-        self.accounts = client.accounts
+        self.accounts: SiteAccounts = client.accounts
 
     async def version(self) -> str:
         return await self._client.version()

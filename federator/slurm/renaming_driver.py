@@ -6,6 +6,7 @@ What the agent sees has the federation's names, and what Slurm is told has the s
 * partition: of plans, nodes, partitions and probes;
 * QOS: of ``--qos``;
 * GPU type: of nodes; of ``--gres``, ``--gpus…`` and ``--tres-per-…``;
+* user: in whose name anything is done; of attempts and reservations;
 * feature: of nodes; of ``--constraint``, ``--prefer``, ``--batch``.
 
 Options in a script's ``#SBATCH`` lines were read when it was submitted and come by here, too. What
@@ -15,7 +16,7 @@ a job's script says to ``srun`` is the site's.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -23,24 +24,31 @@ from msgspec.structs import replace as replaced
 
 from federator.agent.base import (
     NOTHING,
+    CheckpointStatus,
     Holder,
     KnownJobs,
     Partition,
     Probe,
+    Removal,
     SubmittedJob,
     Sweep,
+    Tidying,
 )
+from federator.agent.services.accounts import Accounts
+from federator.errors import SiteRefused
+from federator.model.dataset import CopyPhase
 from federator.model.local_record import LocalRecord
 from federator.model.plan import JobPlan
-from federator.model.site import Node
-from federator.model.site_names import SiteNames, reversed_names
+from federator.model.site import AttemptReport, Node
+from federator.model.site_names import SiteNames, mapped, reversed_names
 from federator.model.submission import Option
 from federator.model.window import SiteWindow
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
+from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.runner import SubprocessRunner
-from federator.wire.agent_protocol import LaunchOrder
+from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
 
 _WITH_FEATURES: Final = frozenset({"constraint", "prefer", "batch"})
 _WITH_GPU_TYPES: Final = frozenset(
@@ -67,6 +75,7 @@ class _Back(NamedTuple):
     partitions: Mapping[str, str]
     gpu_types: Mapping[str, str]
     features: Mapping[str, str]
+    users: Mapping[str, str]
 
 
 class RenamingDriver(SlurmDriver):
@@ -77,11 +86,18 @@ class RenamingDriver(SlurmDriver):
         client: asks and tells its Slurm, by the site's names.
         names: of the site.
         accounting: says which accounts and QOS there are.
+        has_account: whether this machine has an account.
     """
 
     def __init__(
-        self, site: str, client: SlurmClient, names: SiteNames, accounting: AccountingNames
+        self,
+        site: str,
+        client: SlurmClient,
+        names: SiteNames,
+        accounting: AccountingNames,
+        has_account: Callable[[str], bool] = lambda name: Accounts().has(name),
     ) -> None:
+        self._has_account = has_account
         super().__init__(site, client, accounting)
         self._calls = names
         self._accounting = accounting
@@ -90,12 +106,16 @@ class RenamingDriver(SlurmDriver):
             reversed_names(names.partitions),
             reversed_names(names.gpu_types),
             reversed_names(names.features),
+            reversed_names(names.users),
         )
+        if names.users:
+            self.accounts = RenamedAccounts(client.accounts, names)
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
-        found = await super().sweep(own)
+        found = await super().sweep(self._known_there(own))
         return replace(
             found,
+            attempts=tuple(self._report(report) for report in found.attempts),
             nodes=tuple(self._node(node) for node in found.nodes),
             holders=tuple(self._holder(holder) for holder in found.holders),
             windows=tuple(self._window(window) for window in found.windows),
@@ -113,7 +133,35 @@ class RenamingDriver(SlurmDriver):
     async def launch(
         self, order: LaunchOrder, ticket: str = "", start_line: str = ""
     ) -> SubmittedJob:
+        self._user(order.user)
         return await super().launch(renamed(order, self._calls), ticket, start_line)
+
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
+        await super().notify(replaced(order, user=self._user(order.user)), deadline_s)
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        await super().signal(self._user(user), job_id, name, to)
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
+        return await super().cancel(self._user(user), job_id, pending_only=pending_only)
+
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
+    ) -> list[CheckpointStatus]:
+        return await super().read_checkpoint_status(self._user(user), orders)
+
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        there = [renamed(order, self._calls) for order in orders]
+        return await super().inspect(self._user(user), there)
+
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        return await super().tidy(self._user(user), order)
+
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        return await super().copy(replaced(order, user=self._user(order.user)))
+
+    async def is_loose(self, user: str) -> bool:
+        return await super().is_loose(self._user(user))
 
     async def probe(self, user: str, probe: Probe) -> int:
         names = self._calls
@@ -122,7 +170,7 @@ class RenamingDriver(SlurmDriver):
             partition=names.partitions.get(probe.partition, probe.partition),
             account=names.accounts.get(probe.account, probe.account),
         )
-        return await super().probe(user, there)
+        return await super().probe(self._user(user), there)
 
     async def missing_names(self) -> Sequence[str] | None:
         names = self._calls
@@ -133,6 +181,7 @@ class RenamingDriver(SlurmDriver):
             "partitions": [p.name for p in await super().partitions()],
             "gpu_types": {node.gpu_type for node in nodes},
             "features": {name for node in nodes for name in node.features},
+            "users": set(filter(self._has_account, names.users.values())),
         }
         return [
             f"names.{kind}.{here}: {there}"
@@ -140,6 +189,30 @@ class RenamingDriver(SlurmDriver):
             for here, there in getattr(names, kind).items()
             if found is not None and there not in found
         ]
+
+    def _user(self, user: str) -> str:
+        """Raises: SiteRefused: the site's account of this name is another's."""
+        there = self._calls.user_there(user)
+        if there is None:
+            raise SiteRefused(f"{user} has no account here: the one of that name is another's")
+        return there
+
+    def _user_here(self, there: str) -> str:
+        return mapped(there, self._back.users) or f"={there}"
+
+    def _known_there(self, own: KnownJobs) -> KnownJobs:
+        if not self._calls.users:
+            return own
+        users = self._calls.users
+        launched = {
+            job_id: replace(job, user=users.get(job.user, job.user))
+            for job_id, job in own.launched.items()
+        }
+        return replace(own, launched=launched)
+
+    def _report(self, report: AttemptReport) -> AttemptReport:
+        user = self._user_here(report.user)
+        return report if user == report.user else replace(report, user=user)
 
     def _node(self, node: Node) -> Node:
         back = self._back
@@ -158,8 +231,15 @@ class RenamingDriver(SlurmDriver):
         }
 
     def _window(self, window: SiteWindow) -> SiteWindow:
-        found = [name for each in window.accounts for name in self._tenants(each)]
-        return replaced(window, accounts=tuple(found)) if found else window
+        found = tuple(name for each in window.accounts for name in self._tenants(each))
+        users = tuple(map(self._user_or_not, window.users))
+        return replaced(window, accounts=found or window.accounts, users=users)
+
+    def _user_or_not(self, there: str) -> str:
+        """A user of a reservation, who may be excepted by -."""
+        if there.startswith("-"):
+            return f"-{self._user_here(there[1:])}"
+        return self._user_here(there) if there else there
 
     def _tenants(self, account: str) -> Iterator[str]:
         """The tenants that an account of a reservation stands for, which may be excepted by -."""
@@ -175,6 +255,7 @@ class RenamingDriver(SlurmDriver):
         back = self._back
         return replaced(
             record,
+            user=self._user_here(record.user),
             account=back.accounts.get(record.account, record.account),
             partition=back.partitions.get(record.partition, record.partition),
             gpu_type=back.gpu_types.get(record.gpu_type, record.gpu_type),
@@ -197,6 +278,7 @@ def renamed(order: LaunchOrder, names: SiteNames) -> LaunchOrder:
     )
     return replaced(
         order,
+        user=names.users.get(order.user, order.user),
         tenant=names.accounts.get(order.tenant, order.tenant),
         submission=submission,
         jobs=tuple(_plan(plan, names) for plan in order.jobs),

@@ -30,7 +30,9 @@ RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
 MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])?\Z")
+HOST = re.compile(
+    r"((?:[a-z_][a-z0-9_.-]{0,31}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\]))?\Z"
+)
 PORT = re.compile(r"[0-9]{0,5}\Z")
 NO_STEP = '{"error": "the storage domain does not answer", "exit_status": 124}'
 COPY_WORDS = ("host", "port", "source", "root", "path", "digest")

@@ -222,9 +222,9 @@ class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
 class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     """Have a data set's copy go on by one step; only for agents whose ``Hello`` says "copy".
 
-    ``user``: its owner, as whom it is read and written. ``host``: where the source is, HOST[:PORT];
-    "": at this site, too. ``replace``: what is at the place is known to be damaged. ``drop``: what
-    is half copied goes. The answer is ``CopyStatus``.
+    ``user``: its owner, as whom it is read and written. ``host``: where the source is,
+    [USER@]HOST[:PORT]; "": at this site, too. ``replace``: what is at the place is known to be
+    damaged. ``drop``: what is half copied goes. The answer is ``CopyStatus``.
     """
 
     name: str

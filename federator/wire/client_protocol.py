@@ -358,6 +358,7 @@ class SessionReply(Message, frozen=True, kw_only=True, tag="session_is"):
     site_job_id: int = 0
     node_names: tuple[str, ...] = ()
     login: str = ""  # HOST[:PORT]; "": federation.yaml names none
+    account: str = ""  # the user's there, where it has another name than here
     here: bool = False  # the call came from that site
     reason: Reason | None = None
     site_state: str = ""  # Slurm's last word

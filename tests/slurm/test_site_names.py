@@ -19,6 +19,8 @@ from tests.slurm.federation import Running, at
 pytestmark = pytest.mark.slurm
 
 ACCOUNTS = {"alpine": "vision", "boreal": "vis-grp", "cedar": "proj007"}
+OTHERWISE = "cedar"
+SWAPPED = {"vision1": "vision2", "vision2": "vision1"}  # each has an account of the other's name
 TYPE = "big"  # as the federation calls it
 
 
@@ -35,6 +37,7 @@ def running(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "gpu_types": {TYPE: layout.site(name).gpu_type},
             "accounts": {"vision": account},
         }
+    settings["sites"][OTHERWISE]["names"]["users"] = SWAPPED
     made.config.write_text(yaml.safe_dump(settings))
     yield from lasting(made)
 
@@ -68,3 +71,19 @@ def test_users_see_one_partition_by_one_name(running: Running, site: str) -> Non
     done = running.run("fsinfo", "--noheader", "-N", "-o", "%P %N")
     partitions = {line.split()[0] for line in done.stdout.splitlines() if site in line}
     assert {name.rstrip("*") for name in partitions} == {"train"}
+
+
+def test_a_user_runs_and_asks_by_the_name_that_the_site_has(running: Running) -> None:
+    """vision1 is called vision2 at cedar."""
+    script = "#!/bin/sh\nsleep 300\n"
+    node = f"{OTHERWISE}:{OTHERWISE}-g1"
+    id_ = running.submit(script, "-A", "vision", "-p", "train", "--gres=gpu:1", "-w", node)
+    row = running.await_state(id_, "RUNNING")
+    assert (row["site"], row["user"]) == (OTHERWISE, "vision1")
+    job = str(row["site_job_id"])
+    shown = at(OTHERWISE, "squeue", "--noheader", f"--jobs={job}", "--format=%u")
+    assert shown.strip() == "vision2"
+    mine = at(OTHERWISE, "fsqueue", "--me", "--noheader", "--format=%i %u", user="vision2")
+    assert f"{id_} vision1" in mine.splitlines()
+    at(OTHERWISE, "fscancel", str(id_), user="vision2")
+    running.await_state(id_, "CANCELLED")

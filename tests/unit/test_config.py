@@ -138,6 +138,27 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
             "sites.alpine.names.gpu_types.a100",
             "expected a name of Slurm's",
         ),
+        (
+            "    partitions: [gpu, cpu]\n",
+            "    partitions: [gpu, cpu]\n    names: {users: {adda: a.one}}\n",
+            14,
+            "sites.alpine.names.users.adda",
+            "unknown user of a tenant 'adda'; did you mean ada?",
+        ),
+        (
+            "    partitions: [gpu, cpu]\n",
+            "    partitions: [gpu, cpu]\n    names: {users: {ada: root}}\n",
+            14,
+            "sites.alpine.names.users.ada",
+            "expected the name of an account, and not root",
+        ),
+        (
+            "    partitions: [gpu, cpu]\n",
+            "    partitions: [gpu, cpu]\n    names: {users: {ada: bob}}\n",
+            14,
+            "sites.alpine.names.users.ada",
+            "bob is called 'bob', too",
+        ),
         ("launch_lease_s: 30", "launch_lease_s: soon", 5, "policy.launch_lease_s", "soon"),
         (
             "launch_lease_s: 30",

@@ -27,17 +27,25 @@ class AskedChange(NamedTuple):
     workload: Workload
 
 
-def changes_of(workload: Workload) -> list[AskedChange]:
+def changes_of(workload: Workload, passing_s: float = 0.0) -> list[AskedChange]:
     """Those that there are for a workload, at most one of each kind.
 
     A smaller size is half of it, or the next below with whole replicas, and of a workload of one
-    job alone: what others could do without is not known. A shorter time limit is none: a play does
-    not see what it would let pass. Of an elastic one there are none: a play knows one size of it.
+    job alone: what others could do without is not known. A shorter time limit is one that ends
+    before a window closes its nodes. Of an elastic one there are none: a play knows one size of it.
+
+    Args:
+        workload: waits.
+        passing_s: a limit with which it may be over before a window; 0: none is known.
     """
-    return [] if workload.elastic is not None else list(_changes(workload))
+    return [] if workload.elastic is not None else list(_changes(workload, passing_s))
 
 
-def _changes(w: Workload) -> Iterator[AskedChange]:
+def _changes(w: Workload, passing_s: float) -> Iterator[AskedChange]:
+    minutes = int(passing_s // 60) + 1 if passing_s else 0
+    if 0 < minutes * 60 < w.time_limit_s and not w.continues:
+        changed = replace(w, time_limit_s=minutes * 60.0)
+        yield AskedChange(HelpKind.LESS_TIME, minutes, changed)
     job = w.jobs[0]
     if len(w.jobs) == 1 and not job.nodelist:
         yield from _halves(w, job)

@@ -196,13 +196,16 @@ class StartEstimates:
         entry = self._federation.ledger.entries.get(id_)
         if entry is None or self.calibration.judged < LEAST_JUDGED:
             return
-        changes = changes_of(entry.workload)
-        if not changes:
+        if entry.workload.elastic is not None:
             return
         if self._latest is None or not 0.0 <= now_s - self._latest.at_s <= SAME_VIEW_S:
             self._latest = queue_view(self._federation, now_s)
         view = self._latest
-        if all(queued.id != id_ for queued in view.queued):
+        queued = next((queued for queued in view.queued if queued.id == id_), None)
+        if queued is None:
+            return
+        changes = changes_of(entry.workload, view.passing_s(queued))
+        if not changes:
             return
         yield None, self._plays(view)
         for change in changes:

@@ -26,12 +26,21 @@ class PlayShape(NamedTuple):
         nodes: on so many nodes, ``per_node`` on each; 0: on any.
         per_node: GPUs.
         pools: the indices of those that it may use, in order.
+        limit_s: it may run so long, and must be over before a pool closes; 0: none closes to it.
     """
 
     gpus: int
     nodes: int
     per_node: int
     pools: tuple[int, ...]
+    limit_s: float = 0.0
+
+
+class Closure(NamedTuple):
+    """A time in which all nodes of a pool are kept for others, in seconds from now."""
+
+    from_s: float
+    to_s: float
 
 
 class PlayedRun(NamedTuple):
@@ -126,6 +135,7 @@ class Play:
         coming: what will come meanwhile, in the order of time; after its end nothing comes. None:
             nothing is known of that.
         unwanted: indices of those that wait whose starts are not wanted: it ends without them.
+        closures: of each pool; none: no pool closes.
     """
 
     def __init__(
@@ -135,10 +145,14 @@ class Play:
         waiting: Sequence[Coming],
         coming: Iterator[Coming] | None = None,
         unwanted: Collection[int] = (),
+        closures: Sequence[Sequence[Closure]] = (),
     ) -> None:
         self._pools = pools
         self._ends = [(e.left_s, k, e.pool, e.hold) for k, e in enumerate(running)]
+        opens = [(each.to_s, p) for p, some in enumerate(closures) for each in some]
+        self._ends += [(at_s, len(running) + k, pool, ()) for k, (at_s, pool) in enumerate(opens)]
         heapify(self._ends)
+        self._closures = closures
         self._jobs = list(waiting)
         self._coming = coming
         self._seq = len(self._ends)
@@ -183,17 +197,27 @@ class Play:
             first, chosen = inf, None
             for shape in shapes:
                 lane = self._lanes[shape]
-                if lane and lane[0] < first and shape.gpus <= room.total and room.fits(shape):
+                if not lane or lane[0] >= first or shape.gpus > room.total:
+                    continue
+                if room.fits(shape) and self._is_open(pool, shape, now_s):
                     first, chosen = lane[0], shape
             if chosen is None:
                 return
             self._start(self._lanes[chosen].popleft(), pool, now_s)
 
+    def _is_open(self, pool: int, shape: PlayShape, now_s: float) -> bool:
+        if not shape.limit_s or not self._closures:
+            return True
+        until_s = now_s + shape.limit_s
+        return all(now_s >= c.to_s or until_s <= c.from_s for c in self._closures[pool])
+
     def _arrive(self, job: Coming, now_s: float) -> None:
         """It starts where it fits tightest, or waits behind those that do already."""
         k, shape = len(self._jobs), job.shape
         self._jobs.append(job)
-        fitting = [p for p in shape.pools if self._pools[p].fits(shape)]
+        fitting = [
+            p for p in shape.pools if self._pools[p].fits(shape) and self._is_open(p, shape, now_s)
+        ]
         if fitting and not self._lanes.get(shape):
             self._start(k, min(fitting, key=lambda p: self._pools[p].total), now_s)
         else:

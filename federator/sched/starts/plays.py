@@ -55,7 +55,8 @@ class Plays:
         waiting = [Coming(0.0, q.shape, _left_s(q.lasting, draw())) for q in view.queued]
         pools = [pool.copy() for pool in view.pools]
         coming = self._coming() if self._arrivals.foretell(view.at_s) else None
-        starts_s = Play(pools, running, waiting, coming, self._hopeless).run(HORIZON_S)
+        play = Play(pools, running, waiting, coming, self._hopeless, view.closures)
+        starts_s = play.run(HORIZON_S)
         self._starts_s.append(starts_s)
         self._give_up(starts_s)
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.lifecycle import AT_SITE, WorkloadState
+from federator.model.node_names import names_reservation
 from federator.model.reason import RefusalKind
 from federator.model.start_estimate import NoEstimate
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
+from federator.sched.bid.closed_windows import START_TAKES_S
 from federator.sched.passes.availability import takes_work
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.site_view import SiteView, never_fits
-from federator.sched.starts.playout import Hold, PlayShape, Pool
+from federator.sched.starts.calibration import COVERAGE
+from federator.sched.starts.playout import Closure, Hold, PlayShape, Pool
 from federator.sched.state.durations import Lasting
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import WorkloadRecord
@@ -27,6 +31,7 @@ from federator.sched.state.recent_runs import size_class
 MOST_WAITING: Final = 2_000  # that are played, the first by rank
 MOST_SEEN: Final = 2 * MOST_WAITING  # with those among them that cannot be
 LEAVES_IN_S: Final = 30.0  # what is on its way out
+_ROOM: Final = 1.1
 _LEAVING: Final = (WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
 
 
@@ -62,6 +67,7 @@ class _Places:
         self.free: list[list[int]] = []
         self._groups: list[list[set[str]]] = []  # of each pool: partitions that share nodes
         self._known: dict[tuple[Job, ...], tuple[int, ...]] = {}
+        self.closures: tuple[tuple[Closure, ...], ...] = ()
         for site, view in federation.sites.items():
             if view.empty is not None and takes_work(site, view, federation.ledger):
                 self._add(site, view, set(federation.ledger.drains.nodes_at(site)))
@@ -107,6 +113,21 @@ class _Places:
             used = sum(max(taken.get(name, 0) for name in group) for group in self._groups[pool])
             _take_freest(self.free[pool], max(used, *taken.values()) - own[pool])
 
+    def close(self, now_s: float) -> None:
+        """Know the windows that close whole pools; one that closes some nodes of it counts not."""
+        nodes: list[set[str]] = [set() for _ in self.names]
+        for (_, name), (pool, _node) in self._node_at.items():
+            nodes[pool].add(name)
+        found = tuple(
+            tuple(
+                Closure(window.starts_at_s - now_s - START_TAKES_S, window.ends_at_s - now_s)
+                for window in self._sites[site].windows
+                if window.ends_at_s > now_s and not window.cpus and nodes[k] <= {*window.nodes}
+            )
+            for k, (site, _) in enumerate(self.names)
+        )
+        self.closures = found if any(found) else ()
+
     def shape(self, workload: Workload) -> PlayShape | NoEstimate:
         """What it needs, and where it may have that."""
         jobs = workload.jobs
@@ -121,10 +142,12 @@ class _Places:
         )
         if not pools:
             return NoEstimate.NO_PLACE
+        closes = any(self.closures[p] for p in pools) if self.closures else False
+        limit_s = workload.time_limit_s if closes and not names_reservation(jobs) else 0.0
         job, gpus = jobs[0], workload.total_gpus
         if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
-            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools)
-        return PlayShape(gpus, 0, 0, pools)
+            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools, limit_s)
+        return PlayShape(gpus, 0, 0, pools, limit_s)
 
     def _pools_for(self, jobs: tuple[Job, ...]) -> Iterable[int]:
         for pool, (site, kind) in enumerate(self.names):
@@ -170,6 +193,28 @@ class PlayedQueue:
     places: _Places
     durations: LearnedDurations
 
+    @property
+    def closures(self) -> tuple[tuple[Closure, ...], ...]:
+        """When each pool is closed; (): none ever is."""
+        return self.places.closures
+
+    def passing_s(self, queued: Queued) -> float:
+        """A time limit with which one that waits may be over before a window; 0: none is known.
+
+        Nine in ten of its like would be over with some time left; where none are known it is half
+        the time that there is.
+        """
+        if not queued.shape.limit_s:
+            return 0.0
+        opens = [self.closures[p] for p in queued.shape.pools]
+        open_s = max(min((c.from_s for c in some), default=0.0) for some in opens)
+        lasting = queued.lasting
+        known = lasting is not None and lasting.longer is not None
+        limit_s = open_s / 2
+        if lasting is not None and known:
+            limit_s = _ROOM * lasting.left_s(COVERAGE)
+        return limit_s if limit_s < open_s else 0.0
+
     def like(self, workload: Workload) -> tuple[PlayShape, Lasting | None] | None:
         """What one that comes would need, and how long it may run; None: it can start nowhere."""
         shape = self.places.shape(workload)
@@ -182,7 +227,13 @@ class PlayedQueue:
         shape = self.places.shape(changed)
         if isinstance(shape, NoEstimate):
             return None
-        queued = tuple(q._replace(shape=shape) if q.id == changed.id else q for q in self.queued)
+        limit_s = changed.time_limit_s
+        queued = tuple(
+            q._replace(shape=shape, lasting=_within(q.lasting, limit_s))
+            if q.id == changed.id
+            else q
+            for q in self.queued
+        )
         return replace(self, queued=queued)
 
     def with_trial(self, workload: Workload, priority: int) -> PlayedQueue | NoEstimate:
@@ -225,6 +276,7 @@ def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
             own[pool] += sum(gpus for _, gpus in hold)
             occupied.append(Occupied(entry.workload.id, pool, tuple(hold), lasting, leaving))
     places.take_unknown(own)
+    places.close(now_s)
     queued, without, is_cut = _queued(federation, places, now_s)
     return PlayedQueue(
         at_s=now_s,
@@ -271,6 +323,13 @@ def _queued(
                 )
             )
     return found, without, False
+
+
+def _within(lasting: Lasting | None, limit_s: float) -> Lasting | None:
+    """The same with another limit of what waits."""
+    if lasting is None:
+        return None if limit_s == inf else Lasting(None, 0.0, limit_s)
+    return lasting._replace(limit_s=limit_s)
 
 
 def _refused_for_good(federation: Federation, entry: WorkloadRecord) -> bool:

@@ -550,3 +550,12 @@ def test_admission_stays_within_its_bounds() -> None:
     long = admission_text((cap("t" * 1000 + str(n)) for n in range(9_000)), {}, 1.0)
     assert len(long.encode()) <= MAX_ADMISSION_BYTES
     assert long.endswith("\n")
+
+
+def test_hooks_and_plugin_read_the_name_that_the_site_has_for_a_user(site: Fixture) -> None:
+    site.spool = Spool(site.folder, site.site, site.clock, site.disk, {"ada": "a.one"}.__getitem__)
+    token = site.do(site.spool.open(attempt(), USER))
+    assert (site.folder / "tickets" / token).read_text().startswith("fed:7:1 a.one ")
+    assert json.loads((site.folder / "leases" / "7.1").read_text())["user"] == "a.one"
+    site.do(site.spool.settle({attempt(8): USER}, lambda _: False))
+    assert json.loads((site.folder / "leases" / "8.1").read_text())["user"] == "a.one"

@@ -174,6 +174,15 @@ def test_ssh_is_given_host_and_port(login: str, host: str, port: str | None) -> 
     assert (argv[argv.index("-p") + 1] if "-p" in argv else None) == port
 
 
+def test_ssh_is_given_the_account_where_it_has_another_name_there() -> None:
+    reply = SessionReply(
+        id=1, state="RUNNING", silence_s=0.0, site="s", login="cedar", account="a.one"
+    )
+    argv = argv_of(reply, "true", terminal=False)
+    assert argv[argv.index("-l") + 1] == "a.one"
+    assert argv[-2] == "cedar"
+
+
 def test_without_a_login_host_only_the_site_itself_can() -> None:
     nowhere = SessionReply(id=1, state="RUNNING", silence_s=0.0, site="cedar")
     with pytest.raises(SiteUnavailable, match=r"sites\.cedar\.login"):

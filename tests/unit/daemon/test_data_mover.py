@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from federator.config import FederationConfig
+from federator.config_names import NamesConfig
 from federator.daemon.data_mover import AT_ONCE, FIRST_RETRY_S, STEP_S, DataMover
 from federator.model.dataset import (
     CopyPhase,
@@ -108,6 +109,17 @@ def test_an_order_is_all_that_the_site_must_know() -> None:
         keep_free_bytes=2**30,
         kib_per_s=512,
     )
+
+
+def test_an_owner_logs_in_by_the_name_that_the_source_has_for_them() -> None:
+    rig = Rig()
+    rig.wants()
+    sites = rig.mover.config.sites
+    names = NamesConfig(users={"ada": "a.one"})
+    there = sites[ALPINE].model_copy(update={"names": names})
+    rig.mover.config = rig.mover.config.model_copy(update={"sites": sites | {ALPINE: there}})
+    ((_, order),) = rig.orders()
+    assert (order.user, order.host) == ("ada", "a.one@gate:2222")
 
 
 def test_a_lost_replica_may_be_replaced_and_nothing_else() -> None:

@@ -261,3 +261,27 @@ def test_it_comes_before_older_work_of_its_tenant_and_keeps_its_place_in_the_log
     assert ledger.entries[session].workload.interactive
     assert ledger.entries[session].workload.watched
     assert not ledger.entries[runs].workload.interactive
+
+
+@pytest.mark.parametrize(
+    ("names", "caller", "account"),
+    [
+        ({}, "ada", ""),
+        ({"baker": "a.two"}, "ada", "a.two"),
+        ({"alpine": "a.one"}, "a.one", "ada"),
+        ({"alpine": "a.one", "baker": "a.one"}, "a.one", ""),
+    ],
+)
+def test_users_log_in_by_the_name_that_the_site_has_for_them(
+    names: dict[str, str], caller: str, account: str
+) -> None:
+    sites = {
+        name: site | ({"names": {"users": {"ada": names[name]}}} if name in names else {})
+        for name, site in LOGINS["sites"].items()
+    }
+    desk = Desk(config=FederationConfig.model_validate(LOGINS | {"sites": sites}))
+    id_ = begun(desk, caller, nodelist="b1")
+    desk.federation.run_until(lambda: desk.federation.state(id_) is WorkloadState.RUNNING)
+    reply = desk.ask(SessionCall(id=id_), caller)
+    assert isinstance(reply, SessionReply)
+    assert reply.account == account

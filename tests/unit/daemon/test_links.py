@@ -26,6 +26,7 @@ from federator.model.message import (
 from federator.model.site import Node, Snapshot
 from federator.model.site_message import CancelOrder, Report
 from federator.model.site_mode import SiteMode
+from federator.model.site_names import SiteNames
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
@@ -490,6 +491,13 @@ def test_an_agent_that_does_not_know_of_shadow_mode_is_not_served_in_it() -> Non
     with pytest.raises(SiteUnavailable, match=r"does not know sites\.NAME\.mode"):
         check_hello(msgspec.structs.replace(HELLO, answers=("names",)), welcome)
     check_hello(msgspec.structs.replace(HELLO, answers=("names", "shadow")), welcome)
+
+
+def test_an_agent_that_does_not_know_other_names_of_users_is_not_served_with_them() -> None:
+    welcome = msgspec.structs.replace(WELCOME, names=SiteNames(users={"ada": "a.one"}))
+    with pytest.raises(SiteUnavailable, match=r"does not know sites\.NAME\.names\.users"):
+        check_hello(msgspec.structs.replace(HELLO, answers=("names",)), welcome)
+    check_hello(msgspec.structs.replace(HELLO, answers=("names", "users")), welcome)
 
 
 def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> None:

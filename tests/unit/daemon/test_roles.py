@@ -218,3 +218,39 @@ def test_a_map_may_name_tenants() -> None:
 def test_a_map_that_names_an_unknown_tenant_is_a_mistake() -> None:
     with pytest.raises(ValidationError, match="unknown tenant 'visoin'"):
         mapped("@visoin")
+
+
+def called(**users: str) -> FederationConfig:
+    sites = config().model_dump(mode="json", exclude_unset=True)["sites"]
+    sites["alpine"]["names"] = {"users": users}
+    return config(sites=sites)
+
+
+def test_who_is_called_otherwise_at_a_site_is_one_user_everywhere() -> None:
+    desk = desk_of(called(ada="a.one"))
+    id_ = desk.submit("a.one")
+    assert desk.federation.federation.ledger.entries[id_].workload.user == "ada"
+    for users in ((), ("a.one",), ("ada",)):
+        shown = desk.ask(QueueCall(users=users), "a.one")
+        assert isinstance(shown, QueueReply)
+        assert [(row.id, row.user) for row in shown.rows] == [(id_, "ada")]
+    desk.ask(CancelCall(ids=(str(id_),)), "a.one")
+    assert desk.federation.state(id_).value == "CANCELLED"
+
+
+def test_another_who_has_the_same_name_at_a_site_is_not_taken_for_that_user() -> None:
+    desk = desk_of(called(ada="a.one"))
+    reply = desk.ask(submit_call("key-00002"), "ada")
+    assert isinstance(reply, ErrorReply)
+    assert reply.kind is ErrorKind.DENIED
+    assert reply.message == (
+        "ada of site alpine is another user than the federation's of that name"
+    )
+
+
+def test_the_map_of_those_for_whom_a_site_speaks_has_the_federations_names() -> None:
+    sites = called(ada="a.one").model_dump(mode="json", exclude_unset=True)["sites"]
+    sites["alpine"]["users"] = ["ada"]
+    desk = desk_of(config(sites=sites))
+    desk.submit("a.one")
+    assert "may not speak for bob" in desk.refusal(QueueCall(), "bob")

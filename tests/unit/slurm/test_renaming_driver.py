@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from msgspec.structs import replace as replaced
 
 from federator.agent.admission_names import caps_there, gpus_there
-from federator.agent.base import Holder, Sweep
-from federator.model.site import GpuModel
+from federator.agent.base import Holder, KnownJobs, Launched, Missing, Sweep
+from federator.errors import SiteRefused
+from federator.model.local_record import LocalRecord
+from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.site_names import SiteNames
 from federator.model.window import SiteWindow
+from federator.model.workload import AttemptId, WorkloadId
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
+from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.renaming_driver import RenamingDriver, open_driver, renamed
 from federator.slurm.render import render
 from federator.slurm.runner import Completed
-from federator.wire.agent_protocol import TenantCap
+from federator.wire.accounting_rows import MeasuredUse
+from federator.wire.agent_protocol import EndedJob, PreemptOrder, SignalTo, TenantCap
 from tests.fakes.build import rack
 from tests.unit.slurm.test_render import order, plan
 
+ATTEMPT = AttemptId(workload=WorkloadId(7), attempt=1)
 NAMES = SiteNames(
     accounts={"vision": "vis-grp"},
     qos={"normal": "fed-normal"},
     partitions={"gpu": "gpu-a"},
     gpu_types={"a100": "nvidia_a100_80gb_pcie"},
     features={"ib": "infiniband", "big": "m2"},
+    users={"ada": "a.one", "eve": "gone"},
 )
 
 
@@ -40,6 +47,18 @@ KEPT = SiteWindow(
     ends_at_s=9e9,
     nodes=("n1",),
     accounts=("vis-grp", "nlp", "vision", "-bio"),
+    users=("-a.one", "-ada", "-bob"),
+)
+
+
+OWN_JOB = LocalRecord(
+    job_id=8,
+    shown="8",
+    user="a.one",
+    account="vis-grp",
+    partition="gpu-a",
+    state="PENDING",
+    submitted_at_s=1.0,
 )
 
 
@@ -96,7 +115,14 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
     async def sweep(_self: SlurmDriver, _own: object = None) -> Sweep:
         held = Holder(job_id=7, nodes={}, ends_by_s=0.0, account="vis-grp")
         qos = frozenset({"normal", "fed-normal", "urgent"})
-        return Sweep(nodes=(client.node,), attempts=(), holders=(held,), windows=(KEPT,), qos=qos)
+        return Sweep(
+            nodes=(client.node,),
+            attempts=(),
+            holders=(held,),
+            windows=(KEPT,),
+            qos=qos,
+            local=(OWN_JOB,),
+        )
 
     async def nodes(_self: SlurmDriver) -> Sequence[object]:
         return [client.node]
@@ -108,7 +134,11 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
     monkeypatch.setattr(SlurmDriver, "nodes", nodes)
     monkeypatch.setattr(SlurmDriver, "partitions", partitions)
     return RenamingDriver(
-        "boreal", cast("SlurmClient", client), NAMES, AccountingNames(Dbd(answers))
+        "boreal",
+        cast("SlurmClient", client),
+        NAMES,
+        AccountingNames(Dbd(answers)),
+        {"a.one"}.__contains__,
     )
 
 
@@ -124,6 +154,15 @@ class Dbd:
         return Completed(exit_status=status, stdout=out.encode(), stderr=b"")
 
 
+def test_a_sites_own_job_is_recorded_by_the_federations_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = asyncio.run(driver(monkeypatch, {}).sweep())
+    assert found.local is not None
+    (record,) = found.local
+    assert (record.user, record.account, record.partition) == ("ada", "vision", "gpu")
+
+
 def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asyncio.run(driver(monkeypatch, {}).sweep())
     (node,) = found.nodes
@@ -137,8 +176,10 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
 def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     (window,) = asyncio.run(driver(monkeypatch, {}).sweep()).windows
     assert window.accounts == ("vision", "vis-grp", "nlp", "=vision", "-bio")
-    assert window.admits("ada", "vision")  # whose account is vis-grp; not by the account vision
-    assert not window.admits("ada", "bio")
+    assert window.admits("joe", "vision")  # whose account is vis-grp; not by the account vision
+    assert not window.admits("joe", "bio")
+    assert window.users == ("-ada", "-=ada", "-bob")
+    assert not window.admits("ada", "vision")
 
 
 def test_a_shared_account_of_a_reservation_admits_the_tenant_of_its_name_too() -> None:
@@ -149,7 +190,7 @@ def test_a_shared_account_of_a_reservation_admits_the_tenant_of_its_name_too() -
         AccountingNames(Dbd({})),
     )
     window = shared._window(replaced(KEPT, accounts=("nlp",)))
-    assert [window.admits("ada", tenant) for tenant in ("vision", "nlp", "bio")] == [1, 1, 0]
+    assert [window.admits("joe", tenant) for tenant in ("vision", "nlp", "bio")] == [1, 1, 0]
 
 
 def test_names_that_slurm_does_not_know_are_told_with_their_keys(
@@ -160,6 +201,7 @@ def test_names_that_slurm_does_not_know_are_told_with_their_keys(
         "names.accounts.vision: vis-grp",
         "names.partitions.gpu: gpu-a",
         "names.features.big: m2",
+        "names.users.eve: gone",
     ]
 
 
@@ -185,3 +227,82 @@ def test_the_site_s_own_rules_get_figures_by_its_names() -> None:
         "nvidia_a100_80gb_pcie": model,
         "h100": model,
     }
+
+
+class Helper:
+    """Notes in whose name it is asked to act."""
+
+    def __init__(self) -> None:
+        self.users: list[str] = []
+
+    def __getattr__(self, _name: str) -> Callable[..., Coroutine[None, None, Any]]:
+        async def act(who: Any, *_: Any, **__: Any) -> Any:
+            self.users.append(who if isinstance(who, str) else who.user)
+            return []
+
+        return act
+
+
+def acting() -> tuple[RenamingDriver, Helper]:
+    client, helper = Client(), Helper()
+    client.helper = helper  # type: ignore[assignment]
+    names = SiteNames(users={"ada": "a.one"})
+    made = RenamingDriver("boreal", cast("SlurmClient", client), names, AccountingNames(Dbd({})))
+    return made, helper
+
+
+def test_whatever_is_done_is_done_in_the_name_that_the_site_has_for_its_user() -> None:
+    made, helper = acting()
+    leave = PreemptOrder(attempt=ATTEMPT, user="ada", site_job_id=7, grace_s=1.0)
+    acts: list[Coroutine[None, None, Any]] = [
+        made.cancel("ada", 7, pending_only=False),
+        made.signal("ada", 7, "TERM", SignalTo.ALL),
+        made.read_checkpoint_status("ada", [leave]),
+        made.inspect("ada", []),
+        made.notify(leave, 1.0),
+        made.is_loose("ada"),
+        made.cancel("bob", 8, pending_only=False),
+    ]
+    for act in acts:
+        asyncio.run(act)
+    assert helper.users == [*["a.one"] * 6, "bob"]
+
+
+def test_nothing_is_done_in_the_name_of_an_account_that_is_anothers() -> None:
+    made, helper = acting()
+    with pytest.raises(SiteRefused, match=r"a\.one has no account here"):
+        asyncio.run(made.cancel("a.one", 7, pending_only=False))
+    assert helper.users == []
+
+
+def test_a_job_is_of_the_user_who_has_its_account_and_no_other() -> None:
+    made, _ = acting()
+    report = AttemptReport(attempt=ATTEMPT, user="a.one", site_job_id=7, state=SiteJobState.RUNNING)
+    assert made._report(report).user == "ada"
+    assert made._report(replace(report, user="ada")).user == "=ada"  # a namesake, with her comment
+    assert made._report(replace(report, user="bob")).user == "bob"
+    known = KnownJobs(launched={7: Launched(attempt=ATTEMPT, user="ada", at_s=0.0)})
+    assert made._known_there(known).launched[7].user == "a.one"
+
+
+def test_accounts_are_asked_by_the_names_of_the_site() -> None:
+    class Kept:
+        asked: ClassVar[list[str]] = []
+
+        async def ends_of(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
+            self.asked += [each.user for each in missing]
+            (each,) = missing
+            state = SiteJobState.COMPLETED
+            report = AttemptReport(attempt=each.attempt, user=each.user, site_job_id=7, state=state)
+            return {each.attempt: report}
+
+        async def use_of(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
+            self.asked += [job.user for job in jobs]
+            return [None] * len(jobs)
+
+    accounts = RenamedAccounts(Kept(), SiteNames(users={"ada": "a.one"}))
+    missing = Missing(attempt=ATTEMPT, user="ada", submitted_at_s=0.0)
+    assert asyncio.run(accounts.ends_of([missing]))[ATTEMPT].user == "ada"
+    ended = EndedJob(attempt=ATTEMPT, user="ada", site_job_id=7, started_at_s=0.0)
+    asyncio.run(accounts.use_of([ended]))
+    assert Kept.asked == ["a.one", "a.one"]

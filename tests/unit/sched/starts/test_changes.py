@@ -57,6 +57,18 @@ def test_a_change_that_may_not_be_asked_for_is_none() -> None:
     assert changes_of(workload(1, replace(gang(1), tensor_parallel=8))) == []
 
 
+@pytest.mark.parametrize(("passing_s", "minutes"), [(0.0, []), (600.0, [11])])
+def test_a_shorter_limit_is_one_with_which_it_may_pass_a_window(
+    passing_s: float, minutes: list[int]
+) -> None:
+    asked = replace(workload(1, gang(1, 1)), time_limit_s=3600.0)
+    changes = changes_of(asked, passing_s)
+    assert changes_of(replace(asked, time_limit_s=600.0), passing_s) == []
+    assert [change.amount for change in changes] == minutes
+    assert all(change.kind is HelpKind.LESS_TIME for change in changes)
+    assert [change.workload.time_limit_s for change in changes] == [60.0 * m for m in minutes]
+
+
 def test_there_is_none_for_an_elastic_job() -> None:
     """It asks for its least size, and may start with more."""
     asked = replace(gang(4), partitions=("fast",))

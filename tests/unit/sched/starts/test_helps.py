@@ -7,8 +7,9 @@ from typing import ClassVar
 import pytest
 
 from federator.model.start_estimate import HelpKind, StartHelp
-from federator.model.workload import WorkloadId
-from federator.sched.starts.estimates import LEAST_JUDGED
+from federator.model.window import SiteWindow
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.starts.estimates import LEAST_JUDGED, SAME_VIEW_S
 from tests.fakes.build import draft, gang, rack
 from tests.unit.sched.starts.test_estimates import RUN_S, Watched
 
@@ -92,4 +93,29 @@ def test_the_queue_is_not_changed_by_asking(practised: TwoNodes) -> None:
     f.helps(waits)
     assert f.estimates.of(waits, f.clock.now_s) == before
     assert f.federation.ledger.entries[waits].workload.total_gpus == 16
+    f.run_until_all_end()
+
+
+def test_a_shorter_limit_helps_one_that_would_run_into_a_window(practised: TwoNodes) -> None:
+    f = practised
+    f.submit(draft())
+    f.submit(draft())
+    f.watch(0.5 * RUN_S)
+    waits = f.submit(draft())
+    f.watch(60.0)
+    now_s, view = f.clock.now_s, f.federation.sites[SiteName("alpine")]
+    view.windows = (
+        SiteWindow(
+            name="service",
+            starts_at_s=now_s + 4 * RUN_S,
+            ends_at_s=now_s + 9 * RUN_S,
+            nodes=("a1", "a2"),
+        ),
+    )
+    f.clock.now_s += 2 * SAME_VIEW_S
+    shorter = [each for each in f.helps(waits) if each.kind == HelpKind.LESS_TIME.value]
+    view.windows = ()
+    (found,) = shorter
+    assert RUN_S / 60 <= found.amount <= 1.2 * RUN_S / 60
+    assert found.start.latest_s < now_s + 4 * RUN_S
     f.run_until_all_end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from federator.sched.starts.playout import Coming, Play, PlayedRun, PlayShape, Pool
+from federator.sched.starts.playout import Closure, Coming, Play, PlayedRun, PlayShape, Pool
 
 
 def one_node(gpus: int, *pools: int) -> PlayShape:
@@ -77,3 +77,22 @@ def test_a_workload_starts_in_none_but_the_pools_that_it_may_use() -> None:
     pools = [Pool([0]), Pool([0])]
     running = [PlayedRun(0, ((0, 8),), 10.0), PlayedRun(1, ((0, 8),), 70.0)]
     assert Play(pools, running, [waiting(one_node(8, 1))]).run(inf) == [70.0]
+
+
+def test_what_could_run_into_a_closure_waits_until_it_is_over_and_shorter_ones_pass() -> None:
+    running = [PlayedRun(0, ((0, 8),), 50.0)]
+    long, short = (PlayShape(8, 1, 8, (0,), limit_s) for limit_s in (600.0, 100.0))
+    queue = [waiting(long), waiting(short, 20.0)]
+    closures = [[Closure(300.0, 1000.0)]]
+    play = Play([Pool([0])], running, queue, closures=closures)
+    assert play.run(inf) == [1000.0, 50.0]
+
+
+def test_what_comes_before_a_closure_starts_at_once_only_if_it_is_over_by_then() -> None:
+    long, short = (PlayShape(4, 1, 4, (0,), limit_s) for limit_s in (600.0, 100.0))
+    running = [PlayedRun(0, ((0, 4),), 900.0)]
+    coming = iter([Coming(20.0, long, 5.0), Coming(30.0, short, 5000.0)])
+    closures = [[Closure(300.0, 2000.0)]]
+    play = Play([Pool([4])], running, [waiting(one_node(8))], coming, closures=closures)
+    # The short one starts, and what it holds the first has to wait for.
+    assert play.run(inf) == [5030.0]
