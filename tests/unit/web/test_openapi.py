@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -86,7 +87,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[Asked]:
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_as_the_document_says(case: schemathesis.Case, page: Asked) -> None:
+def test_every_answer_is_as_the_document_says(case: schemathesis.Case[Any], page: Asked) -> None:
     kwargs = case.as_transport_kwargs(base_url=f"http://{HOST}")
     wanted = requests.Request(kwargs["method"], kwargs["url"], params=kwargs.get("params"))
     prepared = wanted.prepare()
