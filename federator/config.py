@@ -25,6 +25,7 @@ from federator.config_files import ssh_mistakes
 from federator.config_listen import MetricsConfig
 from federator.config_mail import MailConfig
 from federator.config_mistakes import (
+    NOT_YAML,
     Loader,
     Mistake,
     brief,
@@ -441,7 +442,7 @@ def load_config(path: Path, *, with_files: bool = False) -> FederationConfig:
     try:
         tree = yaml.compose(text, Loader=Loader)
         values = yaml.load(text, Loader=Loader)  # noqa: S506  # it is a SafeLoader
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise ConfigError(f"{path}:{not_yaml(text, error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(

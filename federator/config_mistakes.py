@@ -88,7 +88,11 @@ class Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, str(error), node.start_mark) from error
 
 
-def not_yaml(text: str, error: yaml.YAMLError) -> str:
+NOT_YAML: Final = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError)
+"""What PyYAML raises: also for a value that is not what its tag says, and for too deep nesting."""
+
+
+def not_yaml(text: str, error: Exception) -> str:
     """The line, and why it is no YAML."""
     line, problem = 1, " ".join(str(error).split())
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:

@@ -54,6 +54,8 @@ class JournalMark:
     late: bool = False  # its job was found by what it had left: another may have its id since
 
 
+_TORN: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What a line raises that was not written whole."""
 _FIELDS: Final = tuple(each.name for each in fields(JournalMark))
 
 
@@ -179,7 +181,7 @@ class Journal:
         if not self._path.exists():
             return
         for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError, AttributeError):  # a torn last line
+            with suppress(*_TORN):
                 mark = json.loads(line)
                 attempt = AttemptId.parse(mark["attempt"])
                 last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))

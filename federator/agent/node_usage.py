@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from federator.model.unreadable import UNREADABLE
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob
 
@@ -94,7 +95,7 @@ def _files(folder: Path) -> Iterable[tuple[int, Path]]:
 
 def _report(path: Path, folder: Path) -> _NodeReport | None:
     """The content, if who wrote it may be believed."""
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with suppress(OSError, *UNREADABLE):
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(opened)

@@ -19,6 +19,7 @@ import msgspec
 from federator.agent.journal import KEEP_S, sync_folder
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.submission import Submission
+from federator.model.unreadable import UNREADABLE
 from federator.model.workload import AttemptId, WorkloadId
 from federator.wire.agent_protocol import LaunchOrder
 
@@ -81,7 +82,7 @@ class OrderArchive:
         found: dict[AttemptId, _Ending] = {}
         if self._ends.exists():
             for line in self._ends.read_bytes().splitlines():
-                with suppress(msgspec.MsgspecError):  # a torn line
+                with suppress(*UNREADABLE):  # a torn line
                     ending = _ending_decoder.decode(line)
                     found[ending.report.attempt] = ending
         return found
@@ -110,7 +111,7 @@ class OrderArchive:
             return None
         try:
             return _order_decoder.decode(self._path(attempt).read_bytes())
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return None
 
     def extend(self, attempt: AttemptId, now_s: float) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from federator.errors import DamagedAudit
+from federator.model.unreadable import UNREADABLE
 
 ZEROS: Final = "0" * 64
 _LINE: Final = re.compile(rb"([0-9a-f]{64}) (\{.*\})\n", re.DOTALL)
@@ -82,7 +83,7 @@ def opened(raw: bytes) -> tuple[AuditLine, AuditEnd]:
         raise DamagedAudit("was changed: its hash is another")
     try:
         line = _decode(match[2])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise DamagedAudit(f"cannot be read: {error}") from error
     return line, AuditEnd(line.n, hash_)
 

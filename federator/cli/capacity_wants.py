@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from federator.cli.node_lists import expanded
-from federator.config_mistakes import Loader, explain, not_yaml
+from federator.config_mistakes import NOT_YAML, Loader, explain, not_yaml
 from federator.config_services import Strict
 from federator.config_tenants import checked_name
 from federator.errors import ConfigError, InvalidRequest
@@ -113,7 +113,7 @@ def read_wants(path: Path) -> WantsFile:
     try:
         tree = yaml.compose(text, Loader=Loader)
         values = yaml.load(text, Loader=Loader)  # noqa: S506  # it is a SafeLoader
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise ConfigError(f"{path}:{not_yaml(text, error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}:1: expected a mapping with the key 'partitions'")

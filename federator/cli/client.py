@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
+from federator.model.unreadable import UNREADABLE
 from federator.wire.client_protocol import (
     ANSWERS,
     BANNER,
@@ -205,7 +206,7 @@ def _decoded(message: Call, body: bytes) -> Reply:
         kind = TestOnlyReply
     try:
         reply: Reply = msgspec.msgpack.decode(body, type=kind | ErrorReply)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise NoAnswer(
             f"the answer cannot be read ({error}); is the daemon of another release?"
         ) from error

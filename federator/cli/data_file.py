@@ -46,6 +46,10 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     data_sets: list[_Item]
 
 
+_NOT_YAML: Final = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError)
+"""What PyYAML raises: also for a date that there is not, and for too deep nesting."""
+
+
 def read_data_file(path: Path) -> list[DataGiven]:
     """The data sets of a file, in its order.
 
@@ -62,9 +66,10 @@ def read_data_file(path: Path) -> list[DataGiven]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         tree = yaml.load(raw, Loader=loader)  # noqa: S506  # both are safe
-        found = msgspec.convert(tree, _File)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _NOT_YAML as error:
         raise InvalidRequest(f"{path}: not YAML: {printable(str(error))}") from error
+    try:
+        found = msgspec.convert(tree, _File)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{path}: {printable(str(error))}") from error
     try:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from federator.daemon.attempt_recall import AttemptRecall
@@ -25,6 +24,7 @@ from federator.model.message import (
 from federator.model.site_message import Report, SiteNews
 from federator.model.site_mode import SiteMode
 from federator.model.tagged import Message
+from federator.model.unreadable import UNREADABLE
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -57,7 +57,7 @@ from federator.wire.transport import Channel, Transport
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
-_EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
+_EXPECTED: Final = (FederatorError, OSError, *UNREADABLE, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ import yaml
 
 from federator.config import FederationConfig, load_config
 from federator.config_changes import AT_RESTART, changes
-from federator.config_mistakes import Loader, line
+from federator.config_mistakes import NOT_YAML, Loader, line
 from federator.errors import ConfigError
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.workload import SiteName
@@ -59,7 +59,7 @@ class ConfigFile:
     def mistake(self, keys: tuple[str, ...], message: str) -> str:
         try:
             tree = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=Loader)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):  # it was replaced a moment ago
+        except (OSError, *NOT_YAML):  # it was replaced a moment ago
             tree = None
         return line(self.path, tree, keys, message)
 

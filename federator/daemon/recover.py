@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from federator.agent.journal import Served
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.attempt_recall import remembered
@@ -23,6 +21,7 @@ from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AttemptsShown, Command, Note, Record, Remembered
+from federator.model.unreadable import UNREADABLE
 from federator.model.workload import SiteName, WorkloadId
 from federator.store.base import Store
 from federator.store.replaying import replay_log
@@ -44,7 +43,7 @@ TRIES: Final = 4  # the first may meet the agent of a daemon that has just died
 AGAIN_S: Final = 2.0
 WITHOUT_EXPORT_S: Final = 86_400.0  # what is not live is known if it was submitted since then
 QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
-_FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
+_FAILURES: Final = (FederatorError, OSError, TimeoutError, *UNREADABLE)
 
 BySite = Mapping[SiteName, Sequence[Remembered]]
 

@@ -30,6 +30,7 @@ from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option
+from federator.model.unreadable import UNREADABLE
 from federator.model.workload import Job, Workload
 from federator.sched.state.eligibility import may_not_start
 from federator.sched.state.workload_record import WorkloadRecord
@@ -264,7 +265,7 @@ def _asked(workload: Workload) -> dict[str, object]:
     """The fields that all tasks of an array have alike, and that take some work."""
     try:
         placed = _decode_placed(workload.submission)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # of a release that packs it otherwise
+    except UNREADABLE:  # of a release that packs it otherwise
         placed = _Placed()
     options = {option.name: option.value or "" for option in next(iter(placed.components), ())}
     return {

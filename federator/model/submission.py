@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
-from msgspec import MsgspecError, Raw, Struct, msgpack, structs
+from msgspec import Raw, Struct, msgpack, structs
 
 from federator.errors import StoreError
+from federator.model.unreadable import UNREADABLE
 
 ScriptEncoding = Literal["utf-8", "latin-1"]
 
@@ -68,7 +69,7 @@ def unpack_submission(submission: Raw) -> Submission:
     """
     try:
         return _unpack(submission)
-    except (MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise StoreError(
             f"a submission in the log cannot be read by this release ({error}): start the release "
             "that wrote it, or a later one"

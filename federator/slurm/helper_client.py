@@ -272,7 +272,7 @@ def _answer(done: Completed, user: str) -> dict[str, object]:
         raise SiteUnavailable(f"the site's helper failed: exit {done.exit_status}: {said}")
     try:
         answer = json.loads(done.stdout)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}") from error
     if not isinstance(answer, dict):
         raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}")

@@ -155,7 +155,10 @@ def copy_folder(order: "dict[str, Any]") -> "int | None":
 
 
 def read_news() -> "dict[str, Any]":
-    with contextlib.suppress(OSError, ValueError), open("news", encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError, ValueError, RecursionError),
+        open("news", encoding="utf-8") as file,
+    ):
         news = json.load(file)  # the owner may have written anything there
         sound = type(news) is dict and set(news) == {"phase", "bytes", "detail"}
         if sound and [type(news[of]) for of in ("phase", "bytes", "detail")] == [str, int, str]:

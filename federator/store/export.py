@@ -13,6 +13,7 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from federator.errors import DamagedLog, StoreError
+from federator.model.unreadable import UNREADABLE
 from federator.store.chain import LogEnd
 
 _FORMAT: Final = 1
@@ -94,7 +95,7 @@ def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 def _line(path: Path, number: int, line: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(line, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DamagedLog(f"{path}:{number}: no line of an exported log: {error}") from error
 
 
@@ -102,5 +103,5 @@ def _shown(record: bytes) -> Any:
     """For people: what JSON has no word for (an infinite limit) is null."""
     try:
         return msgspec.msgpack.decode(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None

@@ -12,6 +12,7 @@ import msgspec
 from federator import __version__
 from federator.errors import DamagedLog, StoreError
 from federator.model.event import LogRecord, decode_event
+from federator.model.unreadable import UNREADABLE
 from federator.sched.passes.federation import Federation
 
 
@@ -55,7 +56,7 @@ def read_record(number: int, record: bytes) -> LogRecord:
     """Decode the record of this number, counted from 1; raises as ``replay_log``."""
     try:
         return decode_event(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         kind = _kind_of(record)
         if kind is None:
             raise DamagedLog(
@@ -71,7 +72,7 @@ def read_record(number: int, record: bytes) -> LogRecord:
 def _kind_of(record: bytes) -> str | None:
     try:
         found: Any = msgspec.msgpack.decode(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     kind = found.get("type") if isinstance(found, dict) else None
     return kind[:32] if isinstance(kind, str) else None

@@ -104,6 +104,7 @@ class WebPage:
         return [
             Route("/events", self.live.events),
             Route("/healthz", self._endpoints.health),
+            Route("/api/openapi.json", self._endpoints.openapi),
             Route("/static/{name}", StaticFilesInMemory().file),
         ]
 

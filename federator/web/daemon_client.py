@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from federator.errors import SiteUnavailable
+from federator.model.unreadable import UNREADABLE
 from federator.wire.client_protocol import BANNER, Call, ErrorKind, ErrorReply, frame
 from federator.wire.framing import FrameReader
 from federator.wire.replies import Reply, reply_decoder
@@ -32,7 +31,7 @@ async def ask(path: Path, call: Call, patience_s: float = PATIENCE_S) -> Reply:
         raise SiteUnavailable(f"the daemon cannot be reached ({path}): {said or error}") from error
     try:
         reply = reply_decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise SiteUnavailable(f"the daemon's answer cannot be read: {error}") from error
     if isinstance(reply, ErrorReply) and reply.kind is ErrorKind.BUSY:
         raise SiteUnavailable("the daemon is busy with other commands")

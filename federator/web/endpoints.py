@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from federator.errors import SiteUnavailable
 from federator.web.feed import Feed
+from federator.web.openapi import Health, Problem, openapi_document
 from federator.web.pages import NotThere, PageShown, View
 from federator.web.rendering import environment
 from federator.web.visitors import Doorman, Visitor
@@ -150,13 +151,16 @@ class Endpoints:
         trouble = self._feed.status.trouble
         if self._feed.status.answer is None or trouble:
             return failed(trouble or "the daemon has not answered yet", 503)
-        return Response(msgspec.json.encode({"schema": 1, "ok": True}), media_type=JSON)
+        return Response(msgspec.json.encode(Health(ok=True)), media_type=JSON)
+
+    async def openapi(self, _request: Request) -> Response:
+        """``/api/openapi.json``: what the others below ``/api/`` answer."""
+        return Response(msgspec.json.encode(openapi_document()), media_type=JSON)
 
 
 def failed(why: str, status: int) -> Response:
     """An error as JSON."""
-    body = msgspec.json.encode({"schema": 1, "error": why})
-    return Response(body, status_code=status, media_type=JSON)
+    return Response(msgspec.json.encode(Problem(error=why)), status_code=status, media_type=JSON)
 
 
 def _query(request: Request) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from federator.model.unreadable import UNREADABLE
 from federator.web.fleet_feed import SiteSeen
 from federator.wire.client_protocol import SiteRow
 from federator.wire.holdings_rows import NodeHoldings, SiteHoldings
@@ -21,6 +22,7 @@ from federator.wire.node_rows import NodeRow
 LIMPING: Final = "fed_single_node"  # of the site's health gate: jobs of one node only
 SIZES: Final = (1, 2, 4, 8)  # GPUs on one node, whose free slots are counted
 USES: Final = ("owner", "guest", "local", "claimed", "free", "out")
+NOT_READ: Final = "its list of nodes cannot be read"
 _NONE: Final = NodeHoldings()
 _TAKES_JOBS: Final = frozenset({"idle", "mixed", "allocated"})
 _DIGITS: Final = re.compile(r"(\d+)")
@@ -154,8 +156,8 @@ def site_of(row: SiteRow, seen: SiteSeen | None) -> FleetSite:
         detail = seen.detail
         try:
             nodes = nodes_of(seen.nodes(), seen.holdings)
-        except msgspec.MsgspecError:
-            detail = "its list of nodes cannot be read"
+        except UNREADABLE:
+            detail = NOT_READ
     return FleetSite(
         name=row.name,
         region=row.region,

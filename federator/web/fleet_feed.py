@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from federator.model.unreadable import UNREADABLE
 from federator.web.topic import Topic
 from federator.wire.client_protocol import HoldingsCall, HoldingsReply, NodesCall, NodesReply
 from federator.wire.holdings_rows import SiteHoldings
@@ -51,7 +52,7 @@ class SiteSeen:
         """Its nodes, in its order.
 
         Raises:
-            msgspec.MsgspecError: an agent's list cannot be read.
+            *UNREADABLE: an agent's list cannot be read.
         """
         return _decode_nodes(self._nodes)
 
@@ -62,7 +63,7 @@ class SiteSeen:
             return
         try:
             listed = _decode(raw)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self.detail = "its list of nodes cannot be read"
             return
         self.at_s = listed.at_s

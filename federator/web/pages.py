@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.unreadable import UNREADABLE
 from federator.web.acts import JOB_ID
 from federator.web.feed import Feed
-from federator.web.fleet import FleetNode, FleetSite, fleet_view, nodes_of, site_of
+from federator.web.fleet import NOT_READ, FleetNode, FleetSite, fleet_view, nodes_of, site_of
 from federator.web.queue_view import filter_of, queue_view
 from federator.web.story import JobStory, story_of
 from federator.web.summaries import operations_view, passes_view, tenants_view
@@ -86,7 +87,8 @@ class Pages:
             kept = self._sites[row.name] = version, row, site_of(row, seen)
         if seen is None:
             return kept[2]
-        return msgspec.structs.replace(kept[2], seen_at_s=seen.at_s, detail=seen.detail)
+        detail = NOT_READ if kept[2].detail == NOT_READ else seen.detail
+        return msgspec.structs.replace(kept[2], seen_at_s=seen.at_s, detail=detail)
 
     def _nodes(self, name: str) -> tuple[FleetNode, ...]:
         seen = self._feed.fleet.sites.get(name)
@@ -94,7 +96,7 @@ class Pages:
             return ()
         try:
             return nodes_of(seen.nodes(), seen.holdings)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return ()
 
     async def site(self, _visitor: Visitor, query: Mapping[str, str]) -> PageShown:

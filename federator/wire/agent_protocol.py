@@ -34,6 +34,7 @@ from federator.model.site_mode import SiteMode
 from federator.model.site_names import SiteNames
 from federator.model.submission import Submission
 from federator.model.tagged import Message
+from federator.model.unreadable import UNREADABLE
 from federator.model.workload import AttemptId, Workload
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.client_protocol import Call, Finding
@@ -477,5 +478,5 @@ def unpacked(raw: bytes) -> Snapshot:
     """
     try:
         return msgspec.msgpack.decode(raw, type=Snapshot)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise SiteUnavailable(f"the site's snapshot cannot be read: {error}") from error

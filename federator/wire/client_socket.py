@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import ConfigError, InvalidRequest, SiteUnavailable
+from federator.model.unreadable import UNREADABLE
 from federator.wire.client_protocol import (
     BANNER,
     MAX_CALL_BYTES,
@@ -224,7 +225,7 @@ class ClientSocket:
                 return
             try:
                 call = call_decoder.decode(body)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 reply: Reply = ErrorReply(message=f"the request cannot be read: {error}")
             else:
                 reply = await self._answer(user, call)

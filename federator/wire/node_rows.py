@@ -69,4 +69,7 @@ def unpacked_nodes(raw: bytes) -> SiteNodes:
     Raises:
         ValueError: it is none.
     """
-    return _decoder.decode(raw)
+    try:
+        return _decoder.decode(raw)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error

@@ -63,7 +63,7 @@ def check(folder: str, claim: Claim) -> LeaseVerdict:
                 False, f"the lease is another user's than {claim.user}", "other-user"
             )
         bound = _bind(folder, claim, owner)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return LeaseVerdict(None, f"{folder}: {error}")
     if bound == f"{claim.cluster} {claim.leader}\n":
         return LeaseVerdict(True)

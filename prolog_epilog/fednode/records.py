@@ -154,7 +154,10 @@ def read_json(file: str) -> "Dict[str, Any]":
     """
     with open(file, encoding="utf-8") as stream:
         text = stream.read(MAX_BYTES + 1)
-    found = json.loads(text) if len(text) <= MAX_BYTES else None
+    try:
+        found = json.loads(text) if len(text) <= MAX_BYTES else None
+    except RecursionError as error:
+        raise ValueError(f"{file}: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{file} is no JSON object")
     return found

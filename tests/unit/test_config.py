@@ -767,3 +767,11 @@ def test_the_rules_of_the_core_are_those_of_the_file(tmp_path: Path) -> None:
     assert (rules.grace_s, rules.preempt_frac, rules.min_run_s) == (60.0, 0.5, 30.0)
     assert (rules.launch_lease_s, rules.preempt_gpus) == (7.0, 0.0)
     assert rules.regions == dict.fromkeys(rules.regions, "west")
+
+
+@pytest.mark.parametrize("value", ["!!bool x", "!!timestamp x", "2001-99-99", "[" * 5_000])
+def test_a_value_that_yaml_itself_cannot_make_is_named_like_any_mistake(
+    tmp_path: Path, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"federation\.yaml:\d+: "):
+        load(tmp_path, "policy:", f"store: {value}\npolicy:")

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec import structs
 
-from federator.wire.client_protocol import Call, ErrorReply, QueueCall
+from federator.wire.client_protocol import Call, ErrorReply, NodesCall, NodesReply, QueueCall
 from federator.wire.replies import Reply
 from tests.fakes.build import draft, gang
 from tests.fakes.page_client import Answered, PageClient, visit
@@ -364,3 +364,21 @@ def test_an_error_of_one_story_does_not_stay() -> None:
         return first.status, second.status
 
     assert visit(ask, config_of(), visiting) == (503, 200)
+
+
+def test_a_site_whose_list_of_nodes_is_no_text_keeps_nobody_from_the_others() -> None:
+    daemon = MadeUpDaemon()
+    listed = daemon.listed
+
+    def broken(call: NodesCall) -> NodesReply:
+        first, *others = listed(call).sites
+        bad = first.nodes.replace(b"rack0", b"rack\xff")
+        return NodesReply(sites=(structs.replace(first, nodes=bad), *others))
+
+    daemon.listed = broken  # type: ignore[method-assign]
+    answer = got("/api/fleet", daemon)
+    assert answer.status == 200
+    site, *others = answer.json["sites"]
+    assert site["detail"] == "its list of nodes cannot be read"
+    assert all(each["nodes"] for each in others)
+    assert got("/", daemon).status == got("/sites/site000", daemon).status == 200
