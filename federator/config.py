@@ -23,6 +23,7 @@ from pydantic import (
 
 from federator.config_files import ssh_mistakes
 from federator.config_listen import MetricsConfig
+from federator.config_mail import MailConfig
 from federator.config_mistakes import (
     Loader,
     Mistake,
@@ -41,6 +42,7 @@ from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
 from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_traces import TracesConfig
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
@@ -137,11 +139,13 @@ class FederationConfig(Strict):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     metrics: MetricsConfig = MetricsConfig()
+    traces: TracesConfig = TracesConfig()
     policy: PolicyConfig = PolicyConfig()
     web: WebConfig = WebConfig()
     prices: PricesConfig = PricesConfig()
     privacy: Annotated[Privacy, BeforeValidator(partial(one_word_of, Privacy))] = Privacy.OPEN
     audit: AuditConfig = AuditConfig()
+    mail: MailConfig = MailConfig()
     roles: RolesConfig = RolesConfig()
     regions: dict[_RegionName, RegionConfig] = Field(default={})
     gpus: dict[_GpuName, GpuConfig] = Field(default={})

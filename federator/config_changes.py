@@ -11,7 +11,7 @@ from federator.wire.client_protocol import KeyChange
 
 AT_RESTART: Final = (
     *("federation", "store", "socket", "history.url", "history.keep_days"),
-    "metrics.listen",
+    *("metrics.listen", "traces.file", "traces.endpoint", "traces.ratio"),
     *("audit.dir", "audit.max_mib", "audit.decisions_mib"),
 )
 """Keys that a running daemon does not change."""

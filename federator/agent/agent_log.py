@@ -182,7 +182,15 @@ class LoggedChannel:
         self._write(logging.INFO, event, attempt=str(order.attempt), user=order.user, **more)
 
     def _write(self, level: int, event: str, **fields: Any) -> None:
-        if _log.isEnabledFor(level):
-            name = logging.getLevelName(level).lower()
-            line = {"event": event, "level": name, "site": self._site, **fields}
-            _log.log(level, "%s", msgspec.json.encode(line).decode())
+        _write(level, event, site=self._site, **fields)
+
+
+def note_dropped_spans(detail: str) -> None:
+    """Say that nobody takes this agent's spans."""
+    _write(logging.WARNING, "traces_dropped", detail=detail)
+
+
+def _write(level: int, event: str, **fields: Any) -> None:
+    if _log.isEnabledFor(level):
+        line = {"event": event, "level": logging.getLevelName(level).lower(), **fields}
+        _log.log(level, "%s", msgspec.json.encode(line).decode())

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from federator.errors import SiteRefused
 from federator.model.dataset import CopyPhase
 from federator.model.license import SiteLicense
+from federator.model.local_record import LocalRecord
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
@@ -113,6 +114,7 @@ class Sweep:
     qos: frozenset[str] | None = None  # None: not told
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
+    local: tuple[LocalRecord, ...] | None = None  # of the site's own jobs; None: not watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from federator.model.site_mode import SiteMode
+from federator.traces.destination import NOT_TRACED, Destination
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +24,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     settings_interval_s: float = 1.0  # between two looks at partitions and reservations
     mode: SiteMode = SiteMode.ENFORCED  # shadow: only a daemon that says so too is served
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
+    traces: Destination = NOT_TRACED  # of this agent's part of launches
 
     def __post_init__(self) -> None:
         if self.consume_lease == "wrapper" and not self.spool_dir:

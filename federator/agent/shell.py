@@ -23,6 +23,7 @@ from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
 from federator.agent.journal import Journal
+from federator.agent.launch_traces import LaunchTraces
 from federator.agent.observations import (
     AgentObservation,
     HungUp,
@@ -79,6 +80,7 @@ class Agent:
         knows_user: tells whether a user has an account at this site.
         acting: does what may take long in the spool; by default a thread.
         listen: serves the users' socket; by default a unix one.
+        traces: of its launches; None: they are not traced.
     """
 
     def __init__(  # noqa: PLR0913 - each is one edge of the agent
@@ -92,7 +94,9 @@ class Agent:
         clock: Callable[[], float] = time.time,
         acting: Acting | None = None,
         listen: Listen = lambda answer, path: ClientSocket(answer).listen(path),
+        traces: LaunchTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._config = config
         self._driver = driver
         self._journal = journal
@@ -293,6 +297,7 @@ class Agent:
     def _carry_out(self, effect: AgentEffect, core: AgentCore) -> None:
         """In order: what comes ``after`` a write is not begun unless that is durable."""
         assert effect.after <= self._durable, "an effect came before the write that it relies on"
+        began_s = self._clock() if self._traces is not None else 0.0
         if isinstance(effect, WakeAt):
             self._wake_at_s = effect.at_s
             self._rescheduled.set()
@@ -303,9 +308,15 @@ class Agent:
                 task.add_done_callback(self._sbatches.discard)
         if isinstance(effect, WriteMark):
             self._durable = effect.number
+            if self._traces is not None:
+                self._traces.marked(effect, began_s, self._clock())
 
     async def _bring_back(self, effect: AgentEffect, core: AgentCore) -> None:
-        self._observe(await self._acts.do(effect, core))
+        began_s = self._clock() if self._traces is not None else 0.0
+        answer = await self._acts.do(effect, core)
+        if self._traces is not None:
+            self._traces.answered(answer, began_s, self._clock())
+        self._observe(answer)
 
     async def _wake_in_time(self) -> None:
         while True:

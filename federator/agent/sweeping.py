@@ -16,6 +16,7 @@ import msgspec
 from federator.agent.base import Sweep, federated_and_local
 from federator.agent.effects import Failure, KeepAlive, MakeSweep, NoteEndings, SettleLeases
 from federator.agent.journal import JournalStep
+from federator.agent.local_watch import LocalWatch
 from federator.agent.memory import AgentMemory
 from federator.agent.report_diff import ReportDiff
 from federator.agent.requeue_causes import RequeueCauses
@@ -84,6 +85,7 @@ class Sweeper:
         self._followers: Followers | None = None
         self._setbacks = RequeueCauses(memory.scheduler.held_nodes)
         self._report_diff = ReportDiff()
+        self._local_watch = LocalWatch()
         self._number = 0  # of the last sweep that was begun
         self._begun_s = self._ended_s = -inf
         self._sweep: Sweep | None = None  # whose folders are being looked into, or leases settled
@@ -241,6 +243,8 @@ class Sweeper:
         """Tell the daemon what is new; of what is shown no more, how it ended may be known."""
         assert self._followers is not None
         memory, scheduler = self._memory, self._memory.scheduler
+        for news in self._local_watch.news(sweep.local, memory.now.unix_s):
+            memory.send(news)
         partitions = summarise(sweep.nodes, scheduler.partitions)
         report = self._report_diff.next_report(
             memory.known,

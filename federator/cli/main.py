@@ -69,6 +69,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
         "reload": ("federator.cli.reload", "reload", "Have the daemon read federation.yaml again."),
         "resume": ("federator.cli.drain", "resume", "End a drain or a cordon."),
+        "shadow": (
+            "federator.cli.shadow",
+            "shadow",
+            "What sites' own queues did, and would have done.",
+        ),
         "shims": ("federator.cli.shims", "shims", "Slurm's names for the federation's commands."),
         "simulate": (
             "federator.cli.simulate",

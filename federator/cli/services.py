@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -24,9 +24,13 @@ from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
     from federator.agent.config import AgentConfig
+    from federator.agent.shell import Agent
     from federator.config import FederationConfig
     from federator.daemon.daemon import Daemon
+    from federator.daemon.edges import DaemonEdges
     from federator.model.workload import SiteName
+    from federator.traces.exporter import SpanSink
+    from federator.wire.agent_protocol import Welcome
 
 _CONFIG = click.Path(path_type=Path)
 COLLECT_SELDOM: Final = (50_000, 20, 100)
@@ -56,37 +60,51 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
-    from federator.audit.service import open_audit  # noqa: PLC0415
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
     from federator.daemon.daemon import Daemon  # noqa: PLC0415
-    from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
-    from federator.daemon.leader import in_a_thread  # noqa: PLC0415
     from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
-    from federator.daemon.starts_file import starts_file  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
-    from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     gc.set_threshold(*COLLECT_SELDOM)
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
+    edges = _edges(loaded)
     service = Daemon(
         loaded,
         open_store(loaded.store),
         supervisor,
-        DaemonEdges(
-            beside=in_a_thread,
-            history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
-            audit=open_audit(
-                loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
-            ),
-            starts=starts_file(loaded.store),
-        ),
+        edges,
         displaces=displace,
         source=ConfigFile(config),
     )
-    asyncio.run(_until_signalled(service))
+    try:
+        asyncio.run(_until_signalled(service))
+    finally:
+        if edges.traces is not None:
+            edges.traces.close()
+
+
+def _edges(loaded: FederationConfig) -> DaemonEdges:
+    from federator.audit.service import open_audit  # noqa: PLC0415
+    from federator.daemon.edges import DaemonEdges  # noqa: PLC0415
+    from federator.daemon.leader import in_a_thread  # noqa: PLC0415
+    from federator.daemon.starts_file import starts_file  # noqa: PLC0415
+    from federator.daemon.workload_traces import spans_dropped  # noqa: PLC0415
+    from federator.history.service import open_history  # noqa: PLC0415
+    from federator.traces.exporter import open_sink  # noqa: PLC0415
+
+    where, name = loaded.traces.destination, loaded.federation
+    return DaemonEdges(
+        beside=in_a_thread,
+        traces=open_sink(where, name, "federator-daemon", spans_dropped),
+        history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
+        audit=open_audit(
+            loaded.audit.dir, loaded.store, loaded.audit.max_mib, loaded.audit.decisions_mib
+        ),
+        starts=starts_file(loaded.store),
+    )
 
 
 async def _until_signalled(service: Daemon) -> None:
@@ -187,16 +205,13 @@ async def _serve_and_end(settings: AgentConfig) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
-    from federator.agent.journal import Journal  # noqa: PLC0415
-    from federator.agent.read_only import as_agreed  # noqa: PLC0415
-    from federator.agent.services.accounts import Accounts  # noqa: PLC0415
+    from federator.agent.agent_log import note_dropped_spans  # noqa: PLC0415
     from federator.agent.services.handshake import (  # noqa: PLC0415
         await_welcome,
         refuse_foreign_daemon,
         take_over,
     )
-    from federator.agent.shell import Agent  # noqa: PLC0415
-    from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
+    from federator.traces.exporter import open_sink  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)
@@ -207,23 +222,41 @@ async def _serve(settings: AgentConfig) -> None:
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
     refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
+    sink = open_sink(settings.traces, welcome.federation, "federator-agent", note_dropped_spans)
     lock = await take_over(folder, welcome.epoch)
     try:
-        slurm = open_driver(settings.site, welcome.partitions, welcome.names)
-        settings, driver = as_agreed(settings, slurm, welcome)
-        service = Agent(
-            settings,
-            driver,
-            Journal(folder, time.time()),
-            pipe.write,
-            knows_user=Accounts().has,
-        )
-        await service.run(reader, welcome)
+        await _agent(settings, welcome, pipe.write, sink).run(reader, welcome)
     except OSError as error:
         raise SiteUnavailable(f"the agent's own files in {folder}: {error}") from error
     finally:
         pipe.close()
         os.close(lock)
+        if sink is not None:  # behind the lock, for which the next agent waits
+            sink.close()
+
+
+def _agent(
+    settings: AgentConfig, welcome: Welcome, write: Callable[[bytes], None], sink: SpanSink | None
+) -> Agent:
+    from federator.agent.journal import Journal  # noqa: PLC0415
+    from federator.agent.launch_traces import LaunchTraces  # noqa: PLC0415
+    from federator.agent.read_only import as_agreed  # noqa: PLC0415
+    from federator.agent.services.accounts import Accounts  # noqa: PLC0415
+    from federator.agent.shell import Agent  # noqa: PLC0415
+    from federator.model.workload import SiteName  # noqa: PLC0415
+    from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
+
+    names, watches = welcome.names, welcome.watches
+    slurm = open_driver(settings.site, welcome.partitions, names, watches=watches)
+    settings, driver = as_agreed(settings, slurm, welcome)
+    return Agent(
+        settings,
+        driver,
+        Journal(Path(settings.state_dir), time.time()),
+        write,
+        knows_user=Accounts().has,
+        traces=LaunchTraces(SiteName(settings.site), sink.tell) if sink is not None else None,
+    )
 
 
 @click.command()

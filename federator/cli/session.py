@@ -39,7 +39,7 @@ DEFAULT_TIME: Final = "60"  # minutes
 FIRST_POLLS_S: Final = 0.1
 POLL_S: Final = 1.0  # while it waits longer
 QUICK_S: Final = 5.0  # within which it usually starts
-EXPLAINED_S: Final = 2.0  # who waits longer is told why
+EXPLAINED_S: Final = 2.0  # who waits longer is told why, or after QUICK_S that nobody knows
 RENEW_S: Final = 15.0  # between two questions while it runs, or less by ``silence_s``
 ANSWER_S: Final = 10.0  # that a question may take; the command may have ended meanwhile
 SETTLES_S: Final = 1.0  # a job that was told to end does so
@@ -195,7 +195,7 @@ class Session:
                 raise InvalidRequest(
                     f"Unable to allocate resources: not started within {limit_s:g} s{why}"
                 )
-            if reply is not None and waited_s >= EXPLAINED_S and not said:
+            if reply is not None and not said and waited_s >= _explained_after_s(reply):
                 said = True
                 self.say(f"job {self.id} queued and waiting for resources: {waiting_text(reply)}")
             time.sleep(FIRST_POLLS_S if waited_s < QUICK_S else POLL_S)
@@ -345,6 +345,12 @@ def attach(program: Program, wanted: SessionWords, place: CommandPlace, *, termi
     if reply.state not in _RUNS:
         raise InvalidRequest(f"job {text} does not run: it is {reply.state}")
     return session.use(reply, place, terminal=terminal, ends=False)
+
+
+def _explained_after_s(reply: SessionReply) -> float:
+    """When to tell why it waits: what is told once is not to be that no site has answered yet."""
+    is_known = reply.refusals or reply.reason is not None
+    return EXPLAINED_S if is_known else QUICK_S
 
 
 def waiting_text(reply: SessionReply) -> str:

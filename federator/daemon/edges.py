@@ -15,6 +15,7 @@ from federator.daemon.leader import Work
 from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.history.service import JobHistory
 from federator.model.workload import SiteName
+from federator.traces.exporter import SpanSink
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.replies import Reply
 from federator.wire.transport import ProcessTransport, SshTransport, Transport
@@ -70,6 +71,7 @@ class DaemonEdges:
     """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
     history: JobHistory | None = None  # followed while it leads
     audit: Audit | None = None  # written while it leads
+    traces: SpanSink | None = None  # told while it leads
     starts: StartsFile = NOWHERE  # what was learned of estimated starts
 
 

@@ -85,6 +85,7 @@ class Effects:
         shared: Mapping[SiteName, Path],
     ) -> None:
         self.keep: Callable[[SeenDecision], None] = lambda _seen: None  # decisions
+        self.mails: Callable[[], bool] = lambda: False
         self.know_folders(shared)
         self._federation = federation
         self._links = links
@@ -163,6 +164,7 @@ class Effects:
             checkpoint_interval_s=command.checkpoint_interval_s,
             shared=self._all_shared,
             data=command.data,
+            mailed=self.mails(),
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,

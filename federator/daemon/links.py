@@ -35,6 +35,7 @@ from federator.wire.agent_protocol import (
     CopyStatus,
     FromAgent,
     Hello,
+    LocalJobs,
     NodesTaken,
     Ping,
     Pong,
@@ -68,7 +69,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken | CopyStatus
+AskedAnswer = Tidied | UsageTaken | CopyStatus | LocalJobs
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -160,6 +161,11 @@ class SiteLink:
     def shadow(self) -> bool:
         """Whether the site is in shadow mode: orders to it are dropped."""
         return self._filter.shadow
+
+    @property
+    def watches(self) -> bool:
+        """Whether the agent is told to tell of the site's own jobs."""
+        return self._welcome.watches
 
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
@@ -266,7 +272,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self.recall.take(message)
-            case Tidied() | UsageTaken() | CopyStatus():
+            case Tidied() | UsageTaken() | CopyStatus() | LocalJobs():
                 self._answered(message)
             case Trouble():
                 if not self._troubled:

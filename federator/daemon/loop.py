@@ -22,6 +22,8 @@ from federator.daemon.group_lookup import GroupLookup, UserGroups
 from federator.daemon.inbox import Inbox
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
+from federator.daemon.local_recorder import LocalRecorder
+from federator.daemon.mail.desk import MailDesk
 from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
@@ -40,15 +42,22 @@ from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
+from federator.daemon.workload_traces import WorkloadTraces
 from federator.errors import ConfigError
-from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
+from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
-from federator.wire.agent_protocol import PROTOCOL_VERSION, CopyStatus, Tidied, Welcome
+from federator.wire.agent_protocol import (
+    PROTOCOL_VERSION,
+    CopyStatus,
+    LocalJobs,
+    Tidied,
+    Welcome,
+)
 
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
@@ -91,20 +100,39 @@ class Term:
         self._stopping = False
         self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = self._mover_wake_s = 0.0
-        history, links, ledger = edges.history, self._links.by_site, federation.ledger
+        history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring = _measuring_of(history, self._links, edges, own) if history else None
+        self._measuring, self._recorder = self._new_measuring(), self._new_recorder()
         self._metrics = self._new_metrics()
-        self._effects = Effects(
-            own.now.federation, links, self._api.reply, self.inbox.wake, shared_folders(own.now)
-        )
-        if edges.audit is not None:
-            self._effects.keep = edges.audit.keep
-            federation.rounds.tells_decisions = True
+        self._mail = MailDesk(own, ledger, edges.act)
+        self._effects = self._new_effects()
+
+    def _new_effects(self) -> Effects:
+        """Carries commands out; what is decided goes to the audit, if there is one."""
+        config, links, answer = self._own.now, self._links.by_site, self._api.reply
+        effects = Effects(config.federation, links, answer, self.inbox.wake, shared_folders(config))
+        effects.mails = self._mail.is_on
+        if self._edges.audit is not None:
+            effects.keep = self._edges.audit.keep
+            self._federation.rounds.tells_decisions = True
+        return effects
+
+    def _new_measuring(self) -> Measuring | None:
+        history, own = self._edges.history, self._own
+        if history is None:
+            return None
+        links, elapsed = self._links.by_site, self._edges.monotonic
+        return Measuring(history, links, elapsed, lambda: shared_folders(own.now))
+
+    def _new_recorder(self) -> LocalRecorder | None:
+        history, sites = self._edges.history, self._federation.sites
+        if history is None:
+            return None
+        return LocalRecorder(history, self._links.by_site, sites, self.clock)
 
     def _new_metrics(self) -> TermMetrics:
         metrics = TermMetrics(
@@ -120,8 +148,11 @@ class Term:
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
-        taken, leads = self.inbox.put, lambda: self._leadership.holds
-        api = Api(self._own.now, self._federation, taken, self.clock, leads, self._edges.history)
+        ledger, traces = self._federation.ledger, self._edges.traces
+        self._traces = WorkloadTraces(ledger, traces.tell, self.clock) if traces else None
+        taken = self.inbox.put if self._traces is None else self._taken
+        leads, history = lambda: self._leadership.holds, self._edges.history
+        api = Api(self._own.now, self._federation, taken, self.clock, leads, history)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
         elapsed = asyncio.get_running_loop().time
@@ -136,6 +167,11 @@ class Term:
         if self._edges.audit is not None:
             api.audit = self._edges.audit.note
         return api
+
+    def _taken(self, observation: Observation) -> None:
+        assert self._traces is not None
+        self._traces.arrived(observation)
+        self.inbox.put(observation)
 
     @property
     def federation(self) -> Federation:
@@ -184,9 +220,11 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        beside = [asyncio.create_task(self._starts.run())]
+        beside = [asyncio.create_task(each.run()) for each in (self._starts, self._mail)]
         if self._measuring is not None:
             beside.append(asyncio.create_task(self._measuring.run()))
+        if self._recorder is not None:
+            beside.append(asyncio.create_task(self._recorder.run()))
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
             beside.append(asyncio.create_task(notes.run()))
@@ -221,6 +259,7 @@ class Term:
             displaces=self._displaces,
             names=site.names.there,
             mode=site.mode,
+            watches=self._recorder is not None and site.mode is not SiteMode.ENFORCED,
         )
         return SiteLink(
             name,
@@ -237,6 +276,9 @@ class Term:
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self.inbox.put(seen)
+        elif isinstance(answer, LocalJobs):
+            if self._recorder is not None:
+                self._recorder.take(name, answer)
         elif self._measuring is not None:
             self._measuring.take(name, answer)
 
@@ -271,7 +313,10 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             decided = self._federation.handle(observation, now_s)
-            self._metrics.counts.decided(observation, decided, self._federation.rounds.last_pass)
+            last = self._federation.rounds.last_pass
+            self._metrics.counts.decided(observation, decided, last)
+            if self._traces is not None:
+                self._traces.decided(observation, decided, last, now_s)
             commands += decided
         return commands
 
@@ -314,6 +359,7 @@ class Term:
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
         self._mover.config = config
+        self._mail.reconfigure()
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)
         return commands
@@ -363,6 +409,8 @@ class Term:
             began_s = self._metrics.elapsed()
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
             self._metrics.counts.recorded(events, self._metrics.elapsed() - began_s)
+            if self._traces is not None:
+                self._traces.recorded(events)
         try:
             for command in commands:
                 self._leadership.check()
@@ -370,11 +418,6 @@ class Term:
         finally:
             # Behind the orders, so that sites are at work meanwhile.
             self._transitions.write(events)
+            self._mail.note(events, self.clock())
             self._tidying.note(events)
             self._api.sessions.note(events)
-
-
-def _measuring_of(
-    history: JobHistory, links: SiteLinks, edges: DaemonEdges, own: OwnConfig
-) -> Measuring:
-    return Measuring(history, links.by_site, edges.monotonic, lambda: shared_folders(own.now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
 from typing import Final
@@ -20,6 +20,8 @@ _HET: Final = (
     ((1, 8), (1, 0), (1, 0)),
     ((1, 4), (1, 8), (1, 0)),
 )
+ELASTIC_PART: Final = 0.4
+_ELASTIC: Final = {1: ("1-2", "1-3", "1-3:2"), 2: ("1-2", "1-3", "2-3")}  # by nodes asked for
 _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 _KINDS: Final = ("afterok", "afterany", "afternotok", "after")
 _WISHES: Final = ("", "", "", "hold", "chain", "chain", "node", "exclude", "deadline", "session")
@@ -43,6 +45,7 @@ class ClientScript:
     parts: tuple[tuple[int, int], ...]  # of each component: nodes, and GPUs of each; 0: CPUs alone
     time_limit_s: int
     array: str = ""  # as sbatch's --array; "": none
+    elastic: str = ""  # as --fed-elastic; "": it has one size
     site: str = ""  # of the node that it names
     nodelist: str = ""  # a node that it must have
     exclude: str = ""  # one that it must not have, at any site
@@ -82,6 +85,7 @@ class ClientScript:
         }
         asked |= {"gpus-per-node": str(gpus)} if gpus else {"cpus-per-task": "8"}
         asked |= {"array": self.array} if self.array else {}
+        asked |= {"fed-elastic": self.elastic} if self.elastic else {}
         asked |= {"nodelist": f"{self.site}:{self.nodelist}"} if self.nodelist else {}
         asked |= {"exclude": self.exclude} if self.exclude else {}
         if self.deadline_s:
@@ -106,7 +110,7 @@ def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]
     site = rng.choice(list(nodes))
     named = rng.choice([node.name for node in nodes[site] if node.gpus])
     chain = Chain(kind=rng.choice(_KINDS), script=rng.randrange(number)) if number else None
-    return ClientScript(
+    script = ClientScript(
         number=number,
         at_s=rng.uniform(0.0, 55.0),
         user=rng.choice(USERS),
@@ -127,3 +131,13 @@ def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]
         reuses_key=rng.random() < 0.1,
         cancels_twice=rng.random() < 0.4,
     )
+    return _elastic(script) if kind == "plain" and not script.terminal_s else script
+
+
+def _elastic(script: ClientScript) -> ClientScript:
+    """The same; some run on a range of nodes. All else is drawn as if there were none."""
+    own = Random(f"elastic {script.at_s}")
+    ((nodes, _),) = script.parts
+    if own.random() < ELASTIC_PART:
+        return replace(script, elastic=own.choice(_ELASTIC[nodes]), time_limit_s=180)
+    return script

@@ -21,9 +21,10 @@ from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
 from federator.faults.world import BEGINS_S, World
-from federator.sched.passes import write_off
+from federator.sched.passes import scaling, write_off
 
 COMPACTED_AT: Final = 25  # records
+RESIZED_S: Final = 2.0  # a resize is taken to cost
 WRITTEN_OFF_S: Final = 8.0  # for so long a site must have been away
 FAULTS_S: Final = 90.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
@@ -78,14 +79,16 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> Histor
 
 @contextmanager
 def _in_a_hurry() -> Iterator[None]:
-    """A log of a few dozen records is long enough here, and a site is soon given up."""
+    """A log of a few dozen records is long enough here, a site is soon given up, a resize cheap."""
     before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S
+    resize_s, scaling.RESIZE_S = scaling.RESIZE_S, RESIZED_S  # type: ignore[misc]
     compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
     write_off.AWAY_S = WRITTEN_OFF_S  # type: ignore[misc]
     try:
         yield
     finally:
         compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S = before  # type: ignore[misc]
+        scaling.RESIZE_S = resize_s  # type: ignore[misc]
 
 
 @contextmanager

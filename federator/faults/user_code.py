@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 
 from federator.faults.process import later
@@ -11,6 +12,8 @@ from federator.faults.slurm import SimulatedJob
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
 
+GIVES_UP_S: Final = 4.0  # on ranks that never come
+NOT_JOINED: Final = 17  # its exit status then
 SAVED: Final = 85  # the exit status of user code that has saved and left
 
 
@@ -21,6 +24,7 @@ class Script:
     duration_s: float = 10.0
     exit_code: int = 0
     saves_s: float = 1.0  # from when it is told to leave until it has left by itself; inf: never
+    joins: float = inf  # on more nodes its ranks never find each other, and it fails
 
     @property
     def ending(self) -> SiteJobState:
@@ -40,6 +44,8 @@ class CodeRun:
     notified: bool = False
     ended: SiteJobState | None = None
     exit_code: int = 0
+    nodes: int = 1
+    joins: float = inf  # as of its script
 
 
 class Witness(Protocol):
@@ -88,10 +94,14 @@ class UserCode:
     def begin(self, job: SimulatedJob, attempt: AttemptId) -> None:
         gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
         run = CodeRun(self._site, attempt, job.job_id, job.user, gpus, self._clock())
+        script = self._script(attempt)
+        run.nodes, run.joins = len({name for plan in job.jobs for name in plan.nodes}), script.joins
         run.notified = (job.job_id, job.restarts) in self._notified  # in its folder, if no more
         self._runs[job.job_id] = run
         self._witness.began(run)
-        script = self._script(attempt)
+        if run.nodes > script.joins:
+            later(GIVES_UP_S, self._finish, job, job.restarts, SiteJobState.FAILED, NOT_JOINED)
+            return
         later(script.duration_s, self._finish, job, job.restarts, script.ending, script.exit_code)
 
     def end(self, job: SimulatedJob, state: SiteJobState, exit_code: int) -> None:

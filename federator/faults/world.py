@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -189,14 +190,18 @@ class World:
         if attempt.workload not in self.scripts:
             asked = self.model.evidence.truth(attempt.workload).script
             sits = asked is not None and asked.terminal_s > 0
-            self.scripts[attempt.workload] = Script(
+            script = Script(
                 duration_s=SITS_S if sits else rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
                 exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, SAVED)),
                 saves_s=rng.choice((0.5, 2.0, 1e9)),
             )
+            if asked is not None and asked.elastic:
+                joins = rng.choice((inf, inf, 1, 2))
+                script = replace(script, duration_s=rng.choice((45.0, 90.0)), joins=joins)
+            self.scripts[attempt.workload] = script
         script = self.scripts[attempt.workload]
         if script.exit_code == SAVED and attempt.attempt > 1:
-            return Script(duration_s=script.duration_s, saves_s=script.saves_s)
+            return replace(script, exit_code=0)
         return script
 
     # ---- what strikes ----

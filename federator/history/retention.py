@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, delete, exists, select
 
 from federator.history import schema
 from federator.history.database import transaction
+from federator.history.local_jobs import delete_old
 from federator.history.usage_sums import alone
 
 STEP: Final = 500  # workloads in one transaction: nobody waits for longer
@@ -29,6 +30,7 @@ def delete_some(engine: Engine, before_s: float) -> bool:
         day = int(before_s // 86_400.0)
         connection.execute(delete(schema.usage_days).where(schema.usage_days.c.day < day))
         _delete_supply(connection, before_s)
+        delete_old(connection, before_s)
         ids = list(connection.execute(old.order_by(ended.c.over_at_s).limit(STEP)).scalars())
         for table in (made, schema.measured, schema.unmeasured):
             connection.execute(delete(table).where(table.c.id.in_(ids)))

@@ -49,6 +49,7 @@ _ENDED_AS: Final[Mapping[WorkloadEvent, str]] = {
     WorkloadEvent.PREEMPTED: "PREEMPTED",
     WorkloadEvent.CHECKPOINTED: "REQUEUED",
     WorkloadEvent.LIMIT_STRUCK: "TIMEOUT",
+    WorkloadEvent.GREW_IN_VAIN: "FAILED",
     WorkloadEvent.LOST: "NODE_FAIL",
 }
 """The state of an attempt that is over while its workload waits for another."""

@@ -30,6 +30,7 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
 
 from federator.errors import HistoryError
+from federator.model.local_record import LocalRecord
 from federator.usage.days import DIMENSIONS, MEASURES
 from federator.usage.supply import SUPPLIED
 from federator.wire.accounting_rows import (
@@ -39,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 4
+VERSION: Final = 5
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -151,6 +152,31 @@ attempts_and_use: Final = attempts.outerjoin(
     measured, and_(attempts.c.id == measured.c.id, attempts.c.attempt == measured.c.attempt)
 )
 """Each attempt, beside what its site has told that it used, if it has."""
+local_jobs: Final = Table(
+    "local_jobs",  # stays of the sites' own jobs, where those are watched
+    METADATA,
+    Column("site", Text, primary_key=True),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("submitted_at_s", Double, primary_key=True),
+    Column("restarts", BigInteger, primary_key=True, autoincrement=False),
+    *_columns(LocalRecord, frozenset({"job_id", "submitted_at_s", "restarts"})),
+    Column("seen_at_s", Double, nullable=False),  # when that was told
+    Column("unsure_s", Double, nullable=False),  # its end may be so much earlier
+)
+local_watch: Final = Table(
+    "local_watch",  # times in which a site's own jobs were watched
+    METADATA,
+    Column("site", Text, primary_key=True),
+    Column("since_s", Double, primary_key=True),
+    Column("until_s", Double, nullable=False),
+)
+local_sites: Final = Table(
+    "local_sites",  # the nodes that a watched site last told of, packed
+    METADATA,
+    Column("site", Text, primary_key=True),
+    Column("capacity", LargeBinary, nullable=False),
+)
+LOCAL: Final = (local_jobs, local_watch, local_sites)
 _c = workloads.c
 INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
     Index("workloads_by_end", _c.over_at_s, _c.id),
@@ -165,6 +191,7 @@ INDEXES: Final = (  # one for each kind of question, in the order in which its r
         sqlite_where=_c.array_id > 0,
         postgresql_where=_c.array_id > 0,
     ),
+    Index("local_jobs_by_submission", local_jobs.c.submitted_at_s),
     Index("unmeasured_by_due", unmeasured.c.due_at_s),
     Index("attempts_by_end", attempts.c.ended_at_s, attempts.c.started_at_s, attempts.c.id),
     Index(
@@ -210,10 +237,16 @@ def _with_usage(connection: Connection) -> None:
             index.create(connection, checkfirst=True)
 
 
+def _with_local_jobs(connection: Connection) -> None:
+    """Records of the sites' own jobs."""
+    METADATA.create_all(connection, tables=list(LOCAL))
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
     3: _with_usage,
+    4: _with_local_jobs,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.errors import FederatorError, HistoryError, NotCompacted
-from federator.history import measured, query, usage_query
+from federator.history import local_jobs, measured, query, usage_query
 from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
@@ -26,6 +26,8 @@ from federator.history.supply import SupplyWriter
 from federator.history.url import NONE, history_url
 from federator.history.usage_query import UsageQuestion
 from federator.history.usage_sums import count_some
+from federator.model.site import Capacity
+from federator.model.workload import SiteName
 from federator.store.base import Store
 from federator.store.opening import open_store
 from federator.usage.report import UsageFound
@@ -194,6 +196,18 @@ class JobHistory:
         """As ``SupplyWriter.note``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
         await _in_time(loop.run_in_executor(self._readers, self._supply.note, seen, at_s))
+
+    async def put_local(self, news: Sequence[local_jobs.LocalBatch]) -> None:
+        """As ``local_jobs.put``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        put = partial(local_jobs.put, self._writer, news)
+        await _in_time(loop.run_in_executor(self._readers, put))
+
+    async def note_watched(self, sites: Mapping[SiteName, Capacity | None], now_s: float) -> None:
+        """As ``local_jobs.note_watched``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        note = partial(local_jobs.note_watched, self._writer, sites, now_s)
+        await _in_time(loop.run_in_executor(self._readers, note))
 
     # ---- the thread ----
 

@@ -418,6 +418,8 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     eligible_at_s: float = 0.0
     waits_for: Dependency = NO_DEPENDENCY
     site_evicted_at_s: float = 0.0
+    good_nodes: int = 0
+    most_nodes: int = 0
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -43,6 +43,7 @@ class WorkloadEvent(Enum):
     NODE_FAILED = "node failed"
     SITE_PREEMPTED = "preempted by the site"
     CHECKPOINTED = "left with a checkpoint"  # exit status 85: "start me again"
+    GREW_IN_VAIN = "failed at a larger size"  # an elastic one, which goes on at the last good size
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
@@ -115,6 +116,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
         (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
         (_S.RUNNING, _H.CHECKPOINTED): Edge(_S.PENDING, _FREED),
+        (_S.RUNNING, _H.GREW_IN_VAIN): Edge(_S.PENDING, _FREED),
         (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
         (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
         (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),

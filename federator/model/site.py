@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from federator.model.gres import Gres, plus, positive
 from federator.model.license import SiteLicense
+from federator.model.local_record import LocalRecord
 from federator.model.node_shape import NodeShape
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, SiteName
@@ -251,6 +252,8 @@ class SiteJob:
     nodes: dict[str, NodeShare] = field(default_factory=dict)  # while it holds them
     restarts: int = 0  # how often the site has put it back into its own queue
     preempted_at_s: float = 0.0  # when the site chose it as a victim; 0 once it waits again
+    hosts: tuple[str, ...] = ()  # that it has, or had, where the site's own queue is watched
+    local: LocalRecord | None = None  # likewise
 
     @property
     def leader_id(self) -> int:

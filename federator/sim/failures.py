@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from federator.model.message import Observation, SiteSent
+from federator.model.partition import PartitionSummary
 from federator.model.site_message import Report
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sim.physics import Draws, Physics
@@ -45,6 +46,8 @@ class Stage(Protocol):
     def start_what_can(self, name: SiteName) -> None: ...
 
     def break_off(self, attempt: SimulatedAttempt) -> None: ...
+
+    def usage_of(self, site: SiteState) -> tuple[PartitionSummary, ...]: ...
 
 
 class SiteFailures:
@@ -146,5 +149,9 @@ class SiteFailures:
     def _tell(self, name: SiteName) -> None:
         """The federation looks at its queue again when a site tells something else than before."""
         site = self._stage.sites[name]
-        report = Report(attempts=(), partitions=site.summary(), freed=site.scheduler.freed)
+        report = Report(
+            attempts=(),
+            partitions=self._stage.usage_of(site) or site.summary(),
+            freed=site.scheduler.freed,
+        )
         self._stage.see(SiteSent(site=name, message=report))

@@ -30,7 +30,8 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.partition import PartitionSummary
+from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.site_message import (
     Ask,
     AttemptAbsent,
@@ -117,6 +118,9 @@ class Fleet:
         if rules.lending is not Lending.OFF:
             self._planner = SimulatedPlanner(self, Tenancy(scenario.tenants, {}))
         self._failures = SiteFailures(self, self._physics, self._options.seed)
+        self._tells_usage = self._options.tells_usage or any(
+            arrival.draft.elastic is not None for arrival in scenario.arrivals
+        )
 
     def run(self) -> list[JobTrace]:
         """Live through all of it; one life for each arrival, in their order.
@@ -131,7 +135,11 @@ class Fleet:
             self.see(SiteUp(site=name))
             scheduler = site.scheduler
             complete = Report(
-                attempts=(), complete=True, capacity=scheduler.capacity, freed=scheduler.freed
+                attempts=(),
+                complete=True,
+                capacity=scheduler.capacity,
+                partitions=self.usage_of(site),
+                freed=scheduler.freed,
             )
             self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
@@ -204,6 +212,7 @@ class Fleet:
     def _start(self, attempt: SimulatedAttempt) -> None:
         order, physics = attempt.order, self._physics
         id_, records = order.workload.id, self._records
+        attempt.speed = records.speed(attempt)
         bounded = isfinite(order.workload.time_limit_s)
         tracked = self._evicts or self._predicts or bounded
         self.sites[order.site].start(attempt, self.now_s, tracked=tracked)
@@ -214,7 +223,7 @@ class Fleet:
             raise FederatorError(f"{order.site}: more runs on node {node} than it has")
         records.started(id_, order.site, self.now_s)
         limit_s = self.now_s + order.workload.time_limit_s
-        ends_at_s = attempt.works_from_s + records.left_s(id_)
+        ends_at_s = attempt.works_from_s + records.left_s(id_) / attempt.speed
         state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
         self.later(min(ends_at_s, limit_s), SimEventKind.END, lambda: self._end(attempt, state))
         self._report(attempt, SiteJobState.RUNNING)
@@ -224,6 +233,8 @@ class Fleet:
         order = attempt.order
         if self.sites[order.site].attempts.get(order.attempt) is attempt:
             self._records.life(order.workload.id).timed_out = state is SiteJobState.TIMEOUT
+            if state is SiteJobState.COMPLETED:
+                self._records.completed(attempt)
             self._over_with(attempt, state)
 
     def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
@@ -239,6 +250,9 @@ class Fleet:
         done_s = self._records.done_s(attempt, self.now_s)
         attempt.leaves_at_s = self.now_s + min(self._physics.save_s, order.grace_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
+        if attempt.order.workload.elastic is not None:  # of others nothing is told
+            saved_at_s = attempt.leaves_at_s if saves else 0.0
+            attempt.leave = Leave(told_at_s=self.now_s, saved_at_s=saved_at_s, forced=not saves)
         self.later(
             attempt.leaves_at_s, SimEventKind.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
         )
@@ -259,7 +273,7 @@ class Fleet:
         else:
             life = self._records.life(attempt.order.workload.id)
             life.failed = True
-            life.lost_gpu_s += done_s * attempt.gpus
+            life.lost_gpu_s += done_s / attempt.speed * attempt.gpus
             self._over_with(attempt, SiteJobState.NODE_FAIL)
 
     def _stop(
@@ -300,9 +314,17 @@ class Fleet:
             state=state,
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
+            leave=attempt.leave if state is SiteJobState.CANCELLED else None,
         )
-        freed = self.sites[order.site].scheduler.freed
-        self.see(SiteSent(site=order.site, message=Report(attempts=(report,), freed=freed)))
+        site = self.sites[order.site]
+        told = Report(
+            attempts=(report,), partitions=self.usage_of(site), freed=site.scheduler.freed
+        )
+        self.see(SiteSent(site=order.site, message=told))
+
+    def usage_of(self, site: SiteState) -> tuple[PartitionSummary, ...]:
+        """Told where somebody needs it, for it costs time."""
+        return site.usage() if self._tells_usage else ()
 
     # ---- the federation ----
 
@@ -313,9 +335,17 @@ class Fleet:
         self._is_busy = True
         try:
             while self._inbox:
-                self._carry_out(self.federation.handle_all(_next_news(self._inbox), self.now_s))
+                self._carry_out(self.decide(_next_news(self._inbox)))
         finally:
             self._is_busy = False
+
+    def decide(self, news: list[Observation]) -> list[Command]:
+        """What the federation makes of news."""
+        return self.federation.handle_all(news, self.now_s)
+
+    def bids_of(self, site: SiteName, ask: Ask) -> BidsMade:
+        """What a site answers."""
+        return self.sites[site].answer(ask, self.now_s)
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
@@ -323,7 +353,7 @@ class Fleet:
                 case Wake():
                     self._agenda.add_tick(command.at_s)
                 case SendTo(message=Ask() as ask):
-                    made = self.sites[command.site].answer(ask, self.now_s)
+                    made = self.bids_of(command.site, ask)
                     self._inbox.append(SiteSent(site=command.site, message=made))
                 case LaunchAt():
                     self._launch(command)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from federator.model.event import Awarded, Claimed, ClaimEnded, LogRecord
+from federator.model.event import Awarded, Changed, Claimed, ClaimEnded, LogRecord
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import AnswerRefused, AnswerSubmitted
+from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sim.scenario import AttemptInterval, FleetSample, JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt
@@ -58,10 +60,15 @@ class JobRecords:
         index = self._index_of[id_]
         return self._left_s[index] < self._arrivals[index].duration_s
 
+    def speed(self, attempt: SimulatedAttempt) -> float:
+        """Useful work in a second of an attempt: 1, unless it is elastic and of another size."""
+        nodes = sum(len(plan.nodes) for plan in attempt.order.jobs)
+        return self._arrivals[self._index_of[attempt.order.workload.id]].speed(nodes)
+
     def done_s(self, attempt: SimulatedAttempt, now_s: float) -> float:
         """Useful work of an attempt so far."""
         left_s = self.left_s(attempt.order.workload.id)
-        return min(left_s, max(0.0, now_s - attempt.works_from_s))
+        return min(left_s, max(0.0, now_s - attempt.works_from_s) * attempt.speed)
 
     # ---- steps ----
 
@@ -88,13 +95,19 @@ class JobRecords:
         """An attempt ends before its work is done, and has saved this much of it."""
         index = self._index_of[attempt.order.workload.id]
         self._left_s[index] -= kept_s
-        self.lives[index].lost_gpu_s += (done_s - kept_s) * attempt.gpus
+        self.lives[index].lost_gpu_s += (done_s - kept_s) / attempt.speed * attempt.gpus
+        self.lives[index].useful_gpu_s += kept_s / attempt.speed * attempt.gpus
         self._waiting_gpus += self._asked_gpus(attempt.order.workload.id)
 
     def left_site(self, attempt: SimulatedAttempt, now_s: float) -> None:
         """An attempt that ran does no more."""
         stay = AttemptInterval(attempt.order.site, attempt.started_at_s - BEGIN_S, now_s - BEGIN_S)
         self.life(attempt.order.workload.id).stays.append(stay)
+
+    def completed(self, attempt: SimulatedAttempt) -> None:
+        """An attempt has done all that was left."""
+        id_ = attempt.order.workload.id
+        self.life(id_).useful_gpu_s += self.left_s(id_) / attempt.speed * attempt.gpus
 
     def ended(self, id_: WorkloadId, now_s: float) -> None:
         self.life(id_).end_s = now_s - BEGIN_S
@@ -113,6 +126,9 @@ class JobRecords:
         match event:
             case Awarded():
                 self._awarded(event, now_s)
+            case Changed(happening=WorkloadEvent.REQUEUE_ASKED):
+                is_resize = event.reason is not None and event.reason.code is ReasonCode.RESIZED
+                self.life(event.workload).resizes += is_resize
             case Claimed():
                 self.life(event.workload).promised_s = event.promised_by_s - BEGIN_S
             case ClaimEnded():

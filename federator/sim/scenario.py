@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log2
 from typing import NamedTuple
 
 from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName
+from federator.sched.passes.scaling import GAIN_OF_DOUBLING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,23 @@ class SimulatedSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A submission: when, what, and how long it would run undisturbed."""
+    """A submission: when, what, and how long it would run undisturbed.
+
+    ``duration_s`` of an elastic one: on as many nodes as it asks for. ``doubling``: what twice the
+    nodes bring of throughput, in truth, whatever the federation takes it to be.
+    """
 
     at_s: float
     draft: Draft
     duration_s: float
+    doubling: float = GAIN_OF_DOUBLING
+
+    def speed(self, nodes: int) -> float:
+        """Its throughput on so many nodes, of that on as many as it asks for."""
+        elastic = self.draft.elastic
+        if elastic is None or not elastic.asked:
+            return 1.0
+        return float(self.doubling ** log2(nodes / elastic.asked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +86,10 @@ class JobTrace:
     end_s: float = -1.0
     site: SiteName = SiteName("")  # of the last attempt
     stays: list[AttemptInterval] = field(default_factory=list)  # in order of time
-    preemptions: int = 0
+    preemptions: int = 0  # resizes among them
+    resizes: int = 0  # for which it was told to leave
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
+    useful_gpu_s: float = 0.0  # in which work was done that was kept
     within_quota: bool = False  # at its first award
     promised_s: float = -1.0  # by when it starts, as its claim says; -1: it has none
     claims_kept: int = 0  # that ended with its start by then

@@ -12,11 +12,11 @@ from math import inf
 from federator.model.message import LaunchAt
 from federator.model.partition import PartitionSummary
 from federator.model.plan import JobPlan
-from federator.model.site import Node, NodeShare, NodeState, RunningJob
+from federator.model.site import Leave, Node, NodeShare, NodeState, RunningJob
 from federator.model.site_message import Ask, BidsMade
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler, summarise
 from federator.sim.scenario import SimulatedSite
 
 
@@ -28,7 +28,9 @@ class SimulatedAttempt:
     waits_for: set[WorkloadId]  # victims that have not left yet
     started_at_s: float = -1.0
     works_from_s: float = -1.0  # when start-up and restoring are over
+    speed: float = 1.0  # work done in a second; other than 1 of an elastic one of another size
     leaves_at_s: float = inf  # an evicted one
+    leave: Leave | None = None  # how an evicted one leaves
 
     @property
     def gpus(self) -> int:
@@ -197,10 +199,25 @@ class SiteState:
             for partition in self.site.partitions[:1]
         )
 
+    def usage(self) -> tuple[PartitionSummary, ...]:
+        """The same in full, with its idle nodes, as an agent tells it."""
+        nodes = self.scheduler.snapshot(self.site.name, 0.0).nodes
+        return summarise((_by_use(node) for node in nodes), self.site.partitions)
+
     def _free_gpus(self) -> Iterable[tuple[Node, int]]:
         now = self.scheduler.snapshot(self.site.name, 0.0).nodes
         for node in now:
             yield node, node.gpus - node.gpus_alloc if node.state.takes_jobs else -1
+
+
+def _by_use(node: Node) -> Node:
+    """A node in the state that Slurm would show."""
+    if not node.state.takes_jobs:
+        return node
+    if not node.gpus_alloc and not node.cpus_alloc:
+        return replace(node, state=NodeState.IDLE)
+    full = node.gpus_alloc >= node.gpus
+    return replace(node, state=NodeState.ALLOCATED if full else NodeState.MIXED)
 
 
 def shares_of(jobs: Iterable[JobPlan]) -> dict[str, NodeShare]:

@@ -163,12 +163,15 @@ class ReplayOptions:
         progress: told now and then how many more jobs have started, or ended.
         audit: check at each start and each end that no GPU is used twice (slower).
         keep_awards: of a ``Fleet``, keep every award (a few KiB each).
+        tells_usage: of a ``Fleet``, each report tells how many nodes are idle; it does anyway where
+            a job is elastic.
     """
 
     seed: int = 0
     progress: Callable[[int], None] = _quiet
     audit: bool = False
     keep_awards: bool = False
+    tells_usage: bool = False
 
 
 class TracePolicy(Protocol):

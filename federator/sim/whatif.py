@@ -72,14 +72,14 @@ def live_through(
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
-    """The daemon's rules.
+    """The daemon's rules, as they would be with every site in mode enforced.
 
     Args:
         config: federation.yaml.
         evictable_gpus: of the fleet; 0: nobody is evicted. Else ``policy.preemption`` counts.
     """
     budget_gpus = config.policy.preemption.budget_frac * evictable_gpus
-    return replace(config.rules, preempt_gpus=budget_gpus, preempt_frac=0.0)
+    return replace(config.rules, preempt_gpus=budget_gpus, preempt_frac=0.0, shadow=frozenset())
 
 
 def ask(

@@ -30,7 +30,13 @@ from federator.slurm.accounts import SlurmAccounts
 from federator.slurm.group_members import GroupMembers
 from federator.slurm.helper_client import HelperClient
 from federator.slurm.parse_base import Reading
-from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
+from federator.slurm.parse_jobs import (
+    OTHERS_FORMAT,
+    SQUEUE_FORMAT,
+    WATCHED_FORMAT,
+    parse_jobs,
+    parse_others,
+)
 from federator.slurm.parse_licenses import parse_licenses
 from federator.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
 from federator.slurm.parse_reservations import parse_reservations
@@ -59,7 +65,7 @@ SETTINGS_FRESH_S: Final = 0.5  # what admins change by hand is heard within 2 s
 
 NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
 
-_SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
+_SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,7 @@ class SlurmClient:
     Attributes:
         helper: acts as the jobs' users.
         accounts: what sacct knows of jobs that have ended.
+        watches: as it was made.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class SlurmClient:
         environment: Mapping[str, str] = ENVIRONMENT,
         clock: Callable[[], float] = time.time,
         layouts: bool = False,
+        watches: bool = False,
     ) -> None:
         """Make a client.
 
@@ -126,8 +134,12 @@ class SlurmClient:
             clock: Unix time at the site.
             layouts: also tell what each job of the federation holds on its nodes, which costs a
                 command for each start; without, a job's shares are empty.
+            watches: also tell of each job what a record of the site's own queue is made of, by
+                more fields of the same command.
         """
         self._runner = runner
+        self.watches = watches
+        self._squeue = (*_SQUEUE, WATCHED_FORMAT if watches else SQUEUE_FORMAT)
         self._partitions = tuple(partitions)
         self._environment = dict(environment)
         self._clock = clock
@@ -226,8 +238,8 @@ class SlurmClient:
         even where ``job_submit/`` refuses that to users.
         """
         launched = frozenset(own.launched)
-        argv = [*_SQUEUE, *(["-p", ",".join(self._partitions)] if self._partitions else [])]
-        reading = _read_jobs((await self._run(argv)).stdout)
+        argv = [*self._squeue, *(["-p", ",".join(self._partitions)] if self._partitions else [])]
+        reading = self._read_jobs((await self._run(argv)).stdout)
         if self._partitions:
             reading = await self._with_moved(reading, own, launched)
         return await self._shares.filled_in(reading, launched) if self._shares else reading
@@ -268,12 +280,18 @@ class SlurmClient:
         if not job_ids:
             return Reading(records=())
         ids = ",".join(map(str, sorted(job_ids)))
-        done = await self._run([*_SQUEUE, "-j", ids], may_fail=True)
+        done = await self._run([*self._squeue, "-j", ids], may_fail=True)
         if done.exit_status != 0:
             if b"Invalid job id" in done.stderr:  # said when it knows none of them
                 return Reading(records=())
             raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
-        return _read_jobs(done.stdout)
+        return self._read_jobs(done.stdout)
+
+    def _read_jobs(self, stdout: bytes) -> Reading[SiteJob]:
+        try:
+            return parse_jobs(stdout, watched=self.watches)
+        except ValueError as error:
+            raise SiteUnavailable(f"squeue cannot be read: {error}") from error
 
     async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.
@@ -383,13 +401,6 @@ def _with_reserved(
         else:
             found.append(node)
     return tuple(found)
-
-
-def _read_jobs(stdout: bytes) -> Reading[SiteJob]:
-    try:
-        return parse_jobs(stdout)
-    except ValueError as error:
-        raise SiteUnavailable(f"squeue cannot be read: {error}") from error
 
 
 def _sound(parse: Callable[[str], _T], text: str) -> _T:

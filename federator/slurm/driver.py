@@ -22,6 +22,7 @@ from federator.model.dataset import CopyPhase
 from federator.model.site import Node, NodeShare, NodeState, SiteJob
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
+from federator.slurm.local_records import local_records
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.recent_qos import RecentQos
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
@@ -80,6 +81,7 @@ class SlurmDriver:
             qos=self._qos.names(),
             problems=found.problems,
             nodes_complete=found.nodes_complete,
+            local=local_records(jobs, found.nodes, own) if self._client.watches else None,
         )
 
     async def settings_changed(self) -> bool:

@@ -29,10 +29,12 @@ squeue --json             48.7 + 5.7    135.3 + 13.6   144.6 + 13.8    safe, 4 t
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import Final
 
+from federator.model.local_record import LocalRecord
 from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
 from federator.slurm.parse_base import (
     ABSENT,
@@ -46,6 +48,7 @@ from federator.slurm.parse_base import (
     parse_time_s,
     problem,
 )
+from federator.slurm.parse_watched import read_facts, watch_format, watched_record
 
 _SAFE_FIELDS: Final = (
     "JobID",
@@ -74,6 +77,10 @@ SQUEUE_FORMAT: Final = ",".join(
     [f"{name}:|" for name in _SAFE_FIELDS] + [f"{name}:{width}" for name, width in _FREE_FIELDS]
 )
 """For ``squeue -O``; ``parse_jobs`` reads this and nothing else."""
+
+WATCHED_FORMAT: Final = watch_format(SQUEUE_FORMAT)
+"""The same with more, where a site's own queue is watched."""
+_WATCHED: Final = watched_record(len(_SAFE_FIELDS), sum(width for _, width in _FREE_FIELDS))
 
 OTHERS_FORMAT: Final = "JobID:|,StartTime:|,EndTime:|,NodeList:|"
 """For ``squeue -O``, of jobs outside the federation's partitions; Slurm composes all of it."""
@@ -119,8 +126,9 @@ _GROUP_FIELDS: Final = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S
 Layout = dict[str, NodeShare]
 
 
-def parse_jobs(output: bytes) -> Reading[SiteJob]:
-    """Read the output of `squeue -h -t all -O SQUEUE_FORMAT` under ``SLURM_TIME_FORMAT=%s``.
+def parse_jobs(output: bytes, *, watched: bool = False) -> Reading[SiteJob]:
+    """Read the output of `squeue -h -t all -O SQUEUE_FORMAT` under ``SLURM_TIME_FORMAT=%s``; with
+    ``watched`` that by ``WATCHED_FORMAT``.
 
     A job that holds nodes has an empty share on each of them; ``parse_layouts`` tells what it
     holds. A job in a state that is not known is taken to run, with a problem: held to have ended,
@@ -134,13 +142,14 @@ def parse_jobs(output: bytes) -> Reading[SiteJob]:
     problems: list[str] = []
     complete = True
     at = 0
+    form, read = (_WATCHED, _read_watched) if watched else (_RECORD, _read_record)
     while at < len(output):
-        match = _RECORD.match(output, at)
+        match = form.match(output, at)
         if match is None:
             raise ValueError(f"no record of squeue starts with {output[at : at + 60]!r}")
         at = match.end()
         try:
-            job, remark = _read_record(match[0])
+            job, remark = read(match[0])
         except ValueError as error:
             complete = False
             problems.append(problem("job", match[0].decode("utf-8", "replace"), error))
@@ -191,6 +200,44 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
         preempted_at_s=parse_time_s(preempted),
     )
     return job, remark
+
+
+@lru_cache(maxsize=32_768)
+def _read_watched(record: bytes) -> tuple[SiteJob, str]:
+    """As ``_read_record``, with what a record of the site's own jobs is made of."""
+    match = _WATCHED.fullmatch(record)
+    assert match is not None
+    job, remark = _read_record(match[2] + b"\n")
+    facts = read_facts(match[1], match[3])
+    hosts = _text(match[2].split(b"|")[_SAFE_FIELDS.index("NodeList")])
+    return replace(
+        job,
+        hosts=expand_hosts(hosts) if job.started_at_s else (),
+        local=LocalRecord(
+            job_id=job.job_id,
+            shown=_shown(job),
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
+            state=job.state.value,
+            submitted_at_s=job.submitted_at_s,
+            eligible_at_s=facts.eligible_at_s,
+            started_at_s=job.started_at_s,
+            ended_at_s=job.ended_at_s,
+            restarts=job.restarts,
+            limit_s=facts.limit_s,
+            gpus=facts.gpus,
+            gpu_type=facts.gpu_type,
+            nodes=facts.nodes,
+        ),
+    ), remark
+
+
+def _shown(job: SiteJob) -> str:
+    """The job's id as sacct shows it."""
+    if job.array_job_id and job.array_task_id is not None:
+        return f"{job.array_job_id}_{job.array_task_id}"
+    return f"{job.het_job_id}+{job.het_offset}" if job.het_job_id else str(job.job_id)
 
 
 def _ends_by_s(started: str, ended: str) -> float:

@@ -30,6 +30,7 @@ from federator.agent.base import (
     SubmittedJob,
     Sweep,
 )
+from federator.model.local_record import LocalRecord
 from federator.model.plan import JobPlan
 from federator.model.site import Node
 from federator.model.site_names import SiteNames, reversed_names
@@ -99,6 +100,7 @@ class RenamingDriver(SlurmDriver):
             holders=tuple(self._holder(holder) for holder in found.holders),
             windows=tuple(self._window(window) for window in found.windows),
             qos=None if found.qos is None else self._names_of_qos(found.qos),
+            local=None if found.local is None else tuple(map(self._record, found.local)),
         )
 
     async def nodes(self) -> Sequence[Node]:
@@ -169,6 +171,16 @@ class RenamingDriver(SlurmDriver):
         # Without any it is another account than the tenant of this name has.
         yield from (f"{sign}{tenant}" for tenant in tenants or [f"={name}"])
 
+    def _record(self, record: LocalRecord) -> LocalRecord:
+        back = self._back
+        return replaced(
+            record,
+            account=back.accounts.get(record.account, record.account),
+            partition=back.partitions.get(record.partition, record.partition),
+            gpu_type=back.gpu_types.get(record.gpu_type, record.gpu_type),
+            ran_on=back.gpu_types.get(record.ran_on, record.ran_on),
+        )
+
     def _holder(self, holder: Holder) -> Holder:
         account = self._back.accounts.get(holder.account, holder.account)
         return holder if account == holder.account else replace(holder, account=account)
@@ -229,11 +241,16 @@ def _all(names: tuple[str, ...], known: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(known.get(name, name) for name in names) if known else names
 
 
-def open_driver(site: str, partitions: Sequence[str], names: SiteNames) -> SlurmDriver:
-    """The driver for the Slurm of this machine, seeing the jobs of these partitions."""
+def open_driver(
+    site: str, partitions: Sequence[str], names: SiteNames, *, watches: bool = False
+) -> SlurmDriver:
+    """The driver for the Slurm of this machine, seeing the jobs of these partitions.
+
+    ``watches``: it also records the site's own jobs.
+    """
     there = [names.partitions.get(name, name) for name in partitions]
     runner = SubprocessRunner()
-    client = SlurmClient(runner, partitions=there, layouts=True)
+    client = SlurmClient(runner, partitions=there, layouts=True, watches=watches)
     accounting = AccountingNames(runner)
     if not names:
         return SlurmDriver(site, client, accounting)

@@ -12,6 +12,7 @@ The submission and its plan become argv, script and environment; nothing passes 
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
+* ``--mail-type`` has what is left to the site's Slurm (``mail_option``).
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * Where no prolog consumes leases the script's interpreter line does; see ``agent.lease_wrapper``.
@@ -68,6 +69,7 @@ from federator.slurm.options.file_names import (
 )
 from federator.slurm.options.interpret import datasets_of
 from federator.slurm.options.license_option import words_of_licenses
+from federator.slurm.options.mail_option import left_to_the_site
 from federator.slurm.options.option_table import OPTIONS, OWN, Treatment
 from federator.slurm.options.options import DIRECTIVE, Options, header_lines, words_of
 from federator.wire.agent_protocol import LaunchOrder
@@ -253,7 +255,8 @@ def _component(
     if not plan.nodes:
         raise InvalidRequest(f"{order.attempt}: the plan for {plan.name!r} has no nodes")
     ids = ids_of(order)
-    kept = [_named(option, ids) for option in options if not _is_replaced(option)]
+    left = left_to_the_site(options, mailed=order.mailed)
+    kept = [_named(option, ids) for option in left if not _is_replaced(option)]
     values = {option.name: option.value for option in options}
     export = _export(
         values.get("export"),

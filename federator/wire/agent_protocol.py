@@ -17,6 +17,7 @@ import msgspec
 from federator.errors import SiteUnavailable
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase
+from federator.model.local_record import LocalRecord
 from federator.model.plan import JobPlan, Shrink
 from federator.model.site import AttemptReport, GpuModel, Snapshot
 from federator.model.site_message import (
@@ -63,6 +64,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     displaces: bool = False
     names: SiteNames = SiteNames()  # of the site; only for agents whose ``Hello`` says "names"
     mode: SiteMode = SiteMode.ENFORCED  # shadow: only for agents whose ``Hello`` says "shadow"
+    watches: bool = False  # the site's own jobs are to be told: ``LocalJobs``
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -145,6 +147,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
+    mailed: bool = False  # the federation mails what befalls it, and so the site need not
 
 
 class SignalTo(Enum):
@@ -402,6 +405,18 @@ class CopyStatus(Message, frozen=True, kw_only=True, tag="copy_status"):
     detail: str = ""
 
 
+class LocalJobs(Message, frozen=True, kw_only=True, tag="local_jobs"):
+    """What is new of the site's own jobs, to a daemon whose ``Welcome`` says ``watches``.
+
+    ``at_s``: Unix time of the look, by the agent's clock. ``complete``: the last part of a look at
+    all of them, whose parts have the same ``at_s``: what was open before and is in none is gone.
+    """
+
+    at_s: float
+    records: tuple[LocalRecord, ...]
+    complete: bool = False
+
+
 class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
     """A user's command at the site; ``user`` is the peer of the agent's socket."""
 
@@ -438,6 +453,7 @@ FromAgent = (
     | Report
     | Tidied
     | CopyStatus
+    | LocalJobs
     | ClientCall
     | Pong
     | Trouble

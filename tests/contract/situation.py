@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from federator.agent.base import CheckpointStatus, Partition
 from federator.errors import FederatorError
-from federator.model.site import Node, NodeState, SiteJob
+from federator.model.site import Node, NodeState, SiteJob, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
 from federator.slurm.client import SlurmClient, SlurmSweep
 from federator.slurm.options.file_names import no_files
@@ -224,7 +224,14 @@ def _settled(sweep: SlurmSweep, scene: Scene) -> bool:
         "signalled",
     )
     down = next(node for node in sweep.nodes if node.name == f"{scene.site}-g7")
-    return down.state is NodeState.DOWN and all(job[scene.ids[name]].state.ended for name in over)
+    begun = {j.job_id for j in sweep.jobs if j.state is SiteJobState.RUNNING}
+    begun |= {j.array_job_id for j in sweep.jobs if j.array_task_id == 1 and j.job_id in begun}
+    return (
+        down.state is NodeState.DOWN
+        and all(job[scene.ids[name]].state.ended for name in over)
+        and begun >= {scene.ids["foreign"], scene.ids["array"]}
+        and job[scene.ids["too_big"]].reason not in ("", "None")  # Slurm has looked at it
+    )
 
 
 async def _act(client: SlurmClient, scene: Scene) -> None:

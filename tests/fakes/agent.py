@@ -15,6 +15,7 @@ from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect
 from federator.agent.journal import Journal
+from federator.agent.launch_traces import LaunchTraces
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import Done, Now
 from federator.agent.order_archive import OrderArchive
@@ -59,6 +60,7 @@ class Daemon:
         self.spool = ""  # agent.yaml's spool_dir
         self.consume_lease: Literal["gate", "wrapper"] = "gate"
         self.spool_hangs = False
+        self.traces: LaunchTraces | None = None
         self.clock_is_ahead_s = 0.0  # of true time, at the site
         self._reader: asyncio.StreamReader | None = None
         self._reports = 0  # of earlier agents
@@ -110,6 +112,7 @@ class Daemon:
             clock=lambda: self.clock() + self.clock_is_ahead_s,
             knows_user=lambda user: user != "stranger",
             acting=self._in_spool,
+            traces=self.traces,
         )
         self.tell(
             Welcome(

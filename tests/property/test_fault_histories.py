@@ -30,9 +30,11 @@ from federator.faults.kinds import FaultKind
 from federator.faults.log import MortalStore
 from federator.faults.report import FaultReport, run_histories
 from federator.faults.site_host import MortalJournal
+from federator.model import sizes
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Record
-from federator.model.workload import AttemptId
+from federator.model.workload import AttemptId, Workload
+from federator.sched.passes import elastic_sizes, report_events
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.guests import Guests
 from federator.sched.state.holdings import Holdings
@@ -169,6 +171,21 @@ def _lends_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Guests, "decide", lambda *_, **__: None)
 
 
+def _takes_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is forgotten: sizes between those of the job are tried, too."""
+
+    def larger(workload: Workload) -> range:
+        elastic = workload.elastic
+        return range(elastic.most, elastic.least, -1) if elastic is not None else range(0)
+
+    for module in (sizes, elastic_sizes):
+        monkeypatch.setattr(module, "larger_sizes", larger)
+
+
+def _fails_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_events, "is_on_trial", lambda _: False)
+
+
 class Bug(NamedTuple):
     """A planted one, the faults that bring it to light, and what the model says then."""
 
@@ -222,6 +239,12 @@ PLANTED: dict[str, Bug] = {
         _forgets_to_free_quota,
         (FaultKind.CHANNEL_CUT,),
         "its workloads hold",
+    ),
+    "an elastic job takes a size between its own": Bug(
+        _takes_any_size, (FaultKind.LOCAL_JOB,), "and can run on"
+    ),
+    "a failure at a larger size is the job's end": Bug(
+        _fails_whatever_fails, (FaultKind.LOCAL_JOB,), "and ran on fewer before"
     ),
 }
 

@@ -59,6 +59,7 @@ done; true
 """
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
 _ENVIRONMENT = threading.Lock()
+LONG_S = 3600  # of work that a test ends itself, however slow the machine is
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
 
 
@@ -394,22 +395,37 @@ def close_again(site: str) -> None:
     at(site, "sh", "-c", f"[ ! -e {RULES}.aside ] || mv {RULES}.aside {RULES}")
 
 
-def fill(site: str, seconds: int = 300) -> None:
-    """Local users take every GPU node of a site."""
-    nodes = layout.GPU_NODES.count
-    at(
+def take_all(site: str, *options: str) -> str:
+    """Submit a local user's job for every GPU node of a site; its id."""
+    job_id = at(
         site,
         "sbatch",
+        "--parsable",
         "--partition=local",
-        f"--nodes={nodes}",
+        f"--nodes={layout.GPU_NODES.count}",
         "--gres=gpu:8",
         "--exclusive",
         "--output=/dev/null",
-        f"--wrap=sleep {seconds}",
+        *options,
+        f"--wrap=sleep {LONG_S}",
         user=layout.LOCAL_USER,
     )
+    return job_id.strip()
+
+
+def fill(site: str) -> None:
+    """Local users take every GPU node of a site, until their job is cancelled."""
+    take_all(site)
     running = ("squeue", "--noheader", "--states=R", "--partition=local")
     within(90, lambda: at(site, *running))
+
+
+def killed_slurmd(node: str) -> str:
+    """A shell's commands: SIGKILL, and the wait until its port is free for another one."""
+    return (
+        f"pid=$(cat /run/slurmd-{node}.pid); kill -9 $pid; "
+        "for turn in $(seq 200); do kill -0 $pid 2>/dev/null || break; sleep 0.05; done"
+    )
 
 
 def agents(site: str) -> list[int]:

@@ -15,7 +15,7 @@ import pytest
 
 from federator.testbed import layout
 from federator.testbed.layout import SPOOL_DIR
-from tests.slurm.federation import Running, at, slurm_job, until, within
+from tests.slurm.federation import LONG_S, Running, at, slurm_job, until, within
 from tests.slurm.gate import Gate
 
 pytestmark = pytest.mark.slurm
@@ -61,7 +61,8 @@ def test_ticket_and_lease_are_there_for_sbatch_and_the_lease_until_the_end(
         ((token, ticket),) = tickets(site, id_).items()
         of, user, expires_at_s = ticket.split()
         assert (of, user) == (f"fed:{id_}:1", "vision1")
-        assert 60 < int(expires_at_s) - time.time() <= 120
+        written_at_s = at(site, "stat", "--format=%Y", f"{SPOOL_DIR}/tickets/{token}")
+        assert 60 < int(expires_at_s) - int(written_at_s) <= 121
         assert json.loads(leases(site)[f"{id_}.1"])["user"] == "vision1"
         ls = f"ls {SPOOL_DIR}/tickets 2>&1 || true"
         assert "Permission denied" in at(site, "sh", "-c", ls, user="vision2")
@@ -85,7 +86,7 @@ def test_an_attempt_that_is_cancelled_before_sbatch_leaves_no_lease(
     federation: Running, gate: Gate
 ) -> None:
     """What sbatch makes of it all the same is ended."""
-    ids = one_at_each_site(federation, gate, "#!/bin/sh\nsleep 60\n")
+    ids = one_at_each_site(federation, gate, f"#!/bin/sh\nsleep {LONG_S}\n")
 
     def check(site: str) -> None:
         federation.run("fscancel", str(ids[site]))

@@ -111,7 +111,8 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
         finally:
             daemon.stop()
         times["leave"] = timed(lambda: leave(site))
-        assert site.run("squeue", "--noheader", "--format=%A").split() == [local]
+        queued = ("squeue", "--noheader", "--format=%A")  # also what is just being ended
+        within(60, lambda: site.run(*queued).split() == [local])
         assert_ran_all_the_time(site, local)
         after = site.everything()
         assert sorted(set(before) ^ set(after)) == []

@@ -117,7 +117,7 @@ def test_plans_made_from_a_live_snapshot_are_what_slurm_would_start(
 def test_a_snapshot_shows_racks_spine_gpus_and_when_what_runs_will_have_ended(
     fleet: Running,
 ) -> None:
-    ours = fleet.submit(traced(60), "-N1", "--gres=gpu:h100:2", "-t5")
+    ours = fleet.submit(traced(290), "-N1", "--gres=gpu:h100:2", "-t5")
     fleet.await_state(ours, "RUNNING")
     occupy("cedar", "--nodelist=cedar-g7", "--gres=gpu:8", "-t10")
 
@@ -151,7 +151,7 @@ def test_a_blocked_gang_gets_its_room_and_only_shorter_jobs_run_there_before(
     within(60, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
     gang = fleet.submit(traced(1), "-N8", "--gres=gpu:h100:8", "-t1")
     within(60, lambda: fleet.row(gang)["refusals"])
-    long = fleet.submit(traced(300), "-N1", "--gres=gpu:h100:8", "-t30")
+    long = fleet.submit(traced(1700), "-N1", "--gres=gpu:h100:8", "-t30")
     short = fleet.submit(traced(1), "-N1", "--gres=gpu:h100:1", "-t2")
     within(20, lambda: "could start in" in fleet.run("fsqueue", "--why", str(gang)).stdout)
     (row,) = fleet.await_end(short)

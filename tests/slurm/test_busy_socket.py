@@ -19,7 +19,7 @@ ENOUGH = "/tmp/enough-connects"
 QUICK_S = 1.0
 LOOP = f"""
 import os, socket, time
-until = time.monotonic() + 120
+until = time.monotonic() + 900
 kept = []
 while time.monotonic() < until and not os.path.exists({ENOUGH!r}):
     peer = socket.socket(socket.AF_UNIX)

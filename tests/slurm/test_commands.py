@@ -7,6 +7,8 @@ import os
 import re
 import shlex
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from federator.testbed import inside, layout
 from federator.usage.diagnosis import Diagnosis, Thresholds
 from federator.usage.rows import HELD_NAMES
 from federator.wire.usage_messages import DoctorCall
-from tests.slurm.federation import Running, at, slurm_job, within
+from tests.slurm.federation import Running, at, slurm_job, until, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -164,10 +166,14 @@ def test_columns_of_a_running_job_are_squeues_own(federation: Running) -> None:
 
 @pytest.mark.parametrize("site", SITES)
 def test_rows_of_nodes_are_sinfos_own(federation: Running, site: str) -> None:
-    for words in (f"-o '{SAME_OF_NODES}'", f"-N -n {site}-g3 -o '{SAME_OF_NODES}'", "-o '%F/%C'"):
+    def same(words: str) -> bool:
+        """The daemon hears a moment later of what has changed, as of a job that ended."""
         theirs = shell(site, f"sinfo -h -p fed {words}").stdout.splitlines()
         ours = shell(site, f"fsinfo -h -M {site} -p fed {words}").stdout.splitlines()
-        assert sorted(ours) == sorted(theirs), words
+        return bool(theirs) and sorted(ours) == sorted(theirs)
+
+    for words in (f"-o '{SAME_OF_NODES}'", f"-N -n {site}-g3 -o '{SAME_OF_NODES}'", "-o '%F/%C'"):
+        within(20, partial(same, words))
     assert shell(site, f"fsinfo -h -M {site} -R").stdout == ""
 
 
@@ -234,11 +240,11 @@ def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) ->
 
 
 def test_the_doctor_finds_a_family_that_fails_and_gpus_that_do_nothing(
-    federation: Running,
+    federation: Running, go: Callable[..., None]
 ) -> None:
     """Nodes report idle GPUs, as their epilog would; such short jobs are judged by lower bounds."""
     where = ("--nodelist=alpine:alpine-g1", "--gres=gpu:1", "--array=1-5", "-Jsick")
-    id_ = federation.submit("#!/bin/sh\nsleep 4; exit 7\n", *where)
+    id_ = federation.submit(f"#!/bin/sh\n{until()}sleep 4; exit 7\n", *where)
 
     def running() -> list[dict[str, Any]] | None:
         rows = [row for row in federation.rows(*range(id_, id_ + 5)) if row["site_job_id"]]
@@ -249,6 +255,7 @@ def test_the_doctor_finds_a_family_that_fails_and_gpus_that_do_nothing(
         report["usage"] = {"gpu_busy_mean_frac": 0.01, "memory_most_mib": 900.0}
         file = f"{layout.SPOOL_DIR}/usage/{row['site_job_id']}.alpine-g1"
         at("alpine", "bash", "-c", f"echo {shlex.quote(json.dumps(report))} >{file}")
+    go("alpine")
     federation.await_end(*range(id_, id_ + 5))
 
     def told() -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ def test_a_job_longer_than_its_limit_finishes_over_several_attempts(chained: Cha
     )  # nothing twice, none left out
     attempts = {attempt for _, attempt, _ in seen}
     assert attempts == set(range(1, len(attempts) + 1))
-    assert 2 <= len(attempts) <= 3
+    assert 2 <= len(attempts) <= 5  # three on an idle machine, where a step takes hardly longer
     assert chained.running.row(id_)["attempt"] == len(attempts)
 
 

@@ -13,10 +13,12 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, ended_at_s, within
+from tests.slurm.federation import LONG_S, Row, Running, ended_at_s, within
 from tests.slurm.guests import BUSY_S, DEAF, GRACE_S, NODE, TENANTS, fill, preemption, start_of
 
 pytestmark = pytest.mark.slurm
+
+STAYS = f"#!/bin/sh\nsleep {LONG_S}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def deaf(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def test_who_ignores_every_signal_is_gone_at_the_deadline(deaf: DeafGuests) -> None:
     before = len(deaf.of_state("RUNNING"))
-    gang = deaf.running.submit("#!/bin/sh\nsleep 300\n", *NODE)
+    gang = deaf.running.submit(STAYS, *NODE)
     _, waited_s = start_of(deaf.running, gang)
     assert GRACE_S - 1 < waited_s < GRACE_S + BUSY_S
     assert len(deaf.of_state("RUNNING")) == before - 1
@@ -51,7 +53,7 @@ def test_who_ignores_every_signal_is_gone_at_the_deadline(deaf: DeafGuests) -> N
 def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(deaf: DeafGuests) -> None:
     evicting, away_s = deaf.running, GRACE_S - 5
     before = len(deaf.of_state("RUNNING"))
-    gang = evicting.submit("#!/bin/sh\nsleep 300\n", *NODE)
+    gang = evicting.submit(STAYS, *NODE)
     (leaves, *_) = within(60, lambda: deaf.of_state("PREEMPTING"))
     began_s = time.time()
     evicting.kill()

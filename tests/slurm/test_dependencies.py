@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from federator.testbed import inside, layout
-from tests.slurm.federation import Running, within
+from tests.slurm.federation import Running, until, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -24,10 +24,11 @@ class Node(NamedTuple):
     options: str = ""
 
 
+LASTS = until().strip()  # all are submitted before any of these ends
 DAG = (
-    Node("ok", "sleep 8"),
-    Node("bad", "sleep 8; exit 3"),
-    Node("array", "sleep 8; exit $SLURM_ARRAY_TASK_ID", "--array=0-1"),
+    Node("ok", LASTS),
+    Node("bad", f"{LASTS}; exit 3"),
+    Node("array", f"{LASTS}; exit $SLURM_ARRAY_TASK_ID", "--array=0-1"),
     Node("afterok", "true", "-d afterok:{ok}"),
     Node("never", "true", "-d afterok:{bad}"),
     Node("killed", "true", "-d afterok:{bad} --kill-on-invalid-dep=yes"),
@@ -63,7 +64,7 @@ def submitted(site: str, sbatch: str) -> dict[str, str]:
     ids: dict[str, str] = {}
     for node in DAG:
         options = node.options.format(**ids)
-        command = f"{sbatch} --parsable -t 5 -o /dev/null {options} --wrap='{node.command}'"
+        command = f"{sbatch} --parsable -t 60 -o /dev/null {options} --wrap='{node.command}'"
         ids[node.name] = shell(site, command)
     return ids
 
@@ -97,10 +98,11 @@ def outcome(site: str, scontrol: str, ids: dict[str, str]) -> dict[str, list[str
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_dag_ends_as_it_does_under_slurms_own_dependencies(
-    federation: Running, site: str
+    federation: Running, go: Callable[..., None], site: str
 ) -> None:
     theirs = submitted(site, "sbatch -p local -n1")
     ours = submitted(site, "fsbatch -n1")
+    go()
     try:
         expected = outcome(site, "scontrol", theirs)
         assert outcome(site, "fscontrol", ours) == expected
@@ -125,16 +127,18 @@ def test_an_unknown_job_is_refused_as_sbatch_refuses_it(
 
 
 def test_a_dependent_may_run_at_another_site_than_the_job_it_waits_for(
-    federation: Running,
+    federation: Running, go: Callable[..., None]
 ) -> None:
-    site, other = SITES[0], SITES[1]
-    with federation.only_room_at(site):
-        first = shell(site, "fsbatch --parsable --gres=gpu:1 --wrap='sleep 5'")
-        federation.await_state(int(first), "RUNNING")
-    with federation.only_room_at(other):
-        second = shell(site, f"fsbatch --parsable --gres=gpu:1 -d afterok:{first} --wrap=true")
-        (row,) = federation.await_end(int(second))
-    assert (row["state"], row["site"]) == ("COMPLETED", other)
+    """Only cedar has the GPUs of the first, and none of those of the second."""
+    ids = [int(shell(SITES[0], f"fsbatch --parsable --gres=gpu:h100:1 --wrap='{LASTS}'"))]
+    waits = f"fsbatch --parsable --gres=gpu:a100:1 -d afterok:{ids[0]} --wrap=true"
+    ids.append(int(shell(SITES[0], waits)))
+    federation.await_state(ids[0], "RUNNING")
+    assert federation.row(ids[1])["state"] == "INELIGIBLE"
+    go()
+    first, second = federation.await_end(*ids)
+    assert (first["state"], first["site"]) == ("COMPLETED", "cedar")
+    assert (second["state"], second["site"] in ("alpine", "boreal")) == ("COMPLETED", True)
 
 
 def await_words(look: Callable[[], str], wanted: str) -> None:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import SOON_S, Row, Running, within
+from tests.slurm.federation import LONG_S, SOON_S, Row, Running, until, within
 from tests.slurm.guests import (
     BUSY_S,
     GRACE_S,
@@ -28,6 +28,9 @@ from tests.slurm.guests import (
 )
 
 pytestmark = pytest.mark.slurm
+
+STAYS = f"#!/bin/sh\nsleep {LONG_S}\n"
+ENDS = f"#!/bin/sh\n{until()}"  # when it is told to
 
 
 @pytest.fixture
@@ -44,10 +47,7 @@ def test_a_storm_of_submissions_evicts_no_more_than_the_budget(thrifty: Running)
         return sum(row["state"] == "RUNNING" for row in thrifty.rows(*ids))
 
     guests = fill(thrifty, saver())
-    firsts = [
-        thrifty.submit("#!/bin/sh\nsleep 900\n", *NODE, "--array=1-5", user="nlp1")
-        for _ in range(10)
-    ]
+    firsts = [thrifty.submit(STAYS, *NODE, "--array=1-5", user="nlp1") for _ in range(10)]
     storm = [first + task for first in firsts for task in range(5)]
     within(90, lambda: running(storm) == 2)
     time.sleep(15)  # a pass or two later
@@ -67,11 +67,11 @@ def staged(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 
 
 def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
-    staged: Running,
+    staged: Running, go: Callable[..., None]
 ) -> None:
     guests = fill(staged, saver())
     began_s = time.monotonic()
-    gang = staged.submit("#!/bin/sh\nsleep 20\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    gang = staged.submit(ENDS, "-N6", "--gres=gpu:h100:8", user="nlp1")
     within(
         30, lambda: "come free for it at cedar" in staged.run("fsqueue", "--why", str(gang)).stdout
     )
@@ -86,6 +86,7 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
     row, _ = start_of(staged, gang, 2 * WINDOW_S + 90.0)
     assert time.monotonic() - began_s <= 2 * WINDOW_S + GRACE_S + BUSY_S
     assert len(row["node_names"]) == 6
+    go("cedar")
     within(90, lambda: all(r["state"] == "RUNNING" for r in staged.rows(*guests)))
     evicted = [id_ for id_ in guests if staged.row(id_)["attempt"] > 1]
     assert len(evicted) == 6
@@ -94,17 +95,18 @@ def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
 
 
 def test_a_guest_larger_than_the_budget_leaves_and_is_paid_for_in_the_windows_that_follow(
-    staged: Running,
+    staged: Running, go: Callable[..., None]
 ) -> None:
     guest = staged.submit(saver(), "-N8", "--gres=gpu:h100:8", user="bio1")
     staged.await_state(guest, "RUNNING")
     within(60, lambda: len(steps_of(guest)) > 1)
-    gang = staged.submit("#!/bin/sh\nsleep 20\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    gang = staged.submit(ENDS, "-N6", "--gres=gpu:h100:8", user="nlp1")
     _, waited_s = start_of(staged, gang)
     assert waited_s <= GRACE_S + BUSY_S
     shown = staged.run("federator", "status").stdout
     assert "1 with 64 GPUs" in shown
     assert "0 of 17.28 GPUs of the budget left, all in" in shown
+    go("cedar")
     staged.await_state(guest, "RUNNING", timeout_s=90.0)
     resumed(guest)
 
@@ -120,14 +122,15 @@ def in_time(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 
 
 def test_an_owner_with_a_start_objective_has_its_nodes_back_beyond_the_budget(
-    in_time: Running,
+    in_time: Running, go: Callable[..., None]
 ) -> None:
     guests = fill(in_time, saver())
-    gang = in_time.submit("#!/bin/sh\nsleep 8\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    gang = in_time.submit(ENDS, "-N6", "--gres=gpu:h100:8", user="nlp1")
     row, waited_s = start_of(in_time, gang)
     assert waited_s < 60.0 + BUSY_S  # of ten minutes, were it for the budget
     assert len(row["node_names"]) == 6
     assert "32 GPUs beyond it for start objectives" in in_time.run("federator", "status").stdout
+    go("cedar")
     within(90, lambda: all(r["state"] == "RUNNING" for r in in_time.rows(*guests)))
     evicted = [id_ for id_ in guests if in_time.row(id_)["attempt"] > 1]
     assert len(evicted) == 6
@@ -148,16 +151,17 @@ def with_homes(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 
 
 def test_an_owner_has_its_home_back_from_work_within_the_quota_of_others(
-    with_homes: Running,
+    with_homes: Running, go: Callable[..., None]
 ) -> None:
     guests = [with_homes.submit(saver(), *NODE, user="vision1") for _ in range(8)]
     for id_ in guests:
         with_homes.await_state(id_, "RUNNING")
     within(60, lambda: all(len(steps_of(id_, user="vision1")) > 1 for id_ in guests))
-    gang = with_homes.submit("#!/bin/sh\nsleep 8\n", "-N2", "--gres=gpu:h100:8", user="nlp1")
+    gang = with_homes.submit(ENDS, "-N2", "--gres=gpu:h100:8", user="nlp1")
     row, waited_s = start_of(with_homes, gang)
     assert row["site"] == "cedar"
     assert waited_s < GRACE_S + BUSY_S
+    go("cedar")
     within(90, lambda: all(r["state"] == "RUNNING" for r in with_homes.rows(*guests)))
     evicted = [id_ for id_ in guests if with_homes.row(id_)["attempt"] > 1]
     assert len(evicted) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 from federator.testbed.layout import StateDir
 from tests.fakes.redis_server import RedisServer
 from tests.slurm.conftest import clear
-from tests.slurm.federation import Running, at, starts, traced, within
+from tests.slurm.federation import Running, at, starts, traced, until, within
 
 pytestmark = pytest.mark.slurm
 TAKEOVER_S = 5.0
@@ -103,11 +103,11 @@ def submit_at(site: str, count: int) -> list[int]:
 
 
 def test_a_standby_takes_over_within_five_seconds_and_nothing_is_lost_or_run_twice(
-    two: tuple[Running, Running],
+    two: tuple[Running, Running], go: Callable[..., None]
 ) -> None:
     first, second = two
     assert "this daemon is a standby" in second.run("fsqueue").stderr
-    running = [first.submit(traced(25), "--gres=gpu:1") for _ in range(6)]
+    running = [first.submit(traced() + until(), "--gres=gpu:1") for _ in range(6)]
     for id_ in running:
         first.await_state(id_, "RUNNING")
     with ThreadPoolExecutor(2) as pool:
@@ -118,6 +118,7 @@ def test_a_standby_takes_over_within_five_seconds_and_nothing_is_lost_or_run_twi
         took = killed_and_stopped(first, second)
         submitted = [id_ for future in at_sites for id_ in future.result(480)]
     assert len(set(submitted)) == len(submitted) == 24
+    go()
     rows = first.await_end(*running, *submitted, timeout_s=120)
     assert {row["state"] for row in rows} == {"COMPLETED"}
     told = [(row["id"], row["attempt"], row["site"], row["site_job_id"]) for row in rows]

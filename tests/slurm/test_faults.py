@@ -7,7 +7,7 @@ ran, not in what anybody says of it.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tests.slurm.federation import (
     fill,
     slurm_job,
     starts,
+    take_all,
     traced,
     until,
     within,
@@ -57,19 +58,26 @@ def test_nodes_taken_as_sbatch_is_called_send_the_job_elsewhere(alone: Running, 
     assert starts(id_) == [(id_, 2, "boreal", row["site_job_id"])]
 
 
-def test_nodes_taken_before_the_order_comes_are_seen_by_the_agent(alone: Running) -> None:
+@pytest.fixture
+def patient(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """Its passes wait for a bid as long as a link may be silent."""
+    yield from lasting(Running(tmp_path, pass_interval_s=10.0, bid_timeout_s=20.0))
+
+
+def test_nodes_taken_before_the_order_comes_are_seen_by_the_agent(patient: Running) -> None:
     """boreal's agent is stopped, so the pass waits for its bid while alpine's grows old."""
+    taken = take_all("alpine", "--hold")
     (stopped,) = agents("boreal")
     at("boreal", "kill", "-STOP", str(stopped))
     try:
-        id_ = alone.submit(traced(2), *GANG)
-        fill("alpine")
-        within(40, lambda: "launch_declined" in alone.log())
+        id_ = patient.submit(traced(2), *GANG)
+        at("alpine", "scontrol", "release", taken)  # quicker than a submission
+        within(40, lambda: "launch_declined" in patient.log())
     finally:
         at("boreal", "kill", "-CONT", str(stopped))
-    (declined,) = [line for line in alone.log().splitlines() if "launch_declined" in line]
+    (declined,) = [line for line in patient.log().splitlines() if "launch_declined" in line]
     assert "node alpine-g1 was taken" in declined
-    (row,) = alone.await_end(id_, timeout_s=120)
+    (row,) = patient.await_end(id_, timeout_s=120)
     assert (row["state"], row["site"], row["attempt"]) == ("COMPLETED", "boreal", 2)
     assert jobs_of("alpine", id_) == []  # sbatch was never called
     assert starts(id_) == [(id_, 2, "boreal", row["site_job_id"])]
@@ -152,8 +160,10 @@ def test_agent_cut_off_inside_sbatch_leaves_its_site_within_reach(
 
 
 @pytest.mark.parametrize("cut", ["pause", "network"])
-def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> None:
-    id_ = alone.submit("#!/bin/sh\nsleep 12\n", "--gres=gpu:h100:2")
+def test_unreachable_site_does_not_stop_the_others(
+    alone: Running, go: Callable[..., None], cut: str
+) -> None:
+    id_ = alone.submit(f"#!/bin/sh\n{until()}", "--gres=gpu:h100:2")
     alone.await_state(id_, "RUNNING")
     cedar = site("cedar").container
     lost, found = {
@@ -173,6 +183,7 @@ def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> 
         assert "unknown for" in alone.run("fsqueue").stdout
     finally:
         subprocess.run(["docker", *found], check=True)
+    go("cedar")
     (row,) = alone.await_end(id_, timeout_s=120)
     assert row["state"] == "COMPLETED"
     assert row["attempt"] == 1

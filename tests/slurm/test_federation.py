@@ -31,14 +31,17 @@ def example(name: str, lasts: str = "sleep 2") -> str:
     return re.sub(r"\bsleep \d+", lasts, (EXAMPLES / name).read_text())
 
 
-def test_gang_starts_whole_on_the_planned_nodes_with_all_gpus(federation: Running) -> None:
-    id_ = federation.submit(example("gang.sh"), user="vision2")
+def test_gang_starts_whole_on_the_planned_nodes_with_all_gpus(
+    federation: Running, go: Callable[..., None]
+) -> None:
+    id_ = federation.submit(example("gang.sh", until().strip()), user="vision2")
     row = federation.await_state(id_, "RUNNING")
     job = slurm_job(row["site"], row["site_job_id"])
     assert sorted(row["node_names"]) == sorted(
         at(row["site"], "scontrol", "show", "hostnames", job["NodeList"]).split()
     )
     assert len(row["node_names"]) == 2
+    go()
     (row,) = federation.await_end(id_)
     assert row["state"] == "COMPLETED"
     lines = output_of(row, "vision2").splitlines()
@@ -87,13 +90,16 @@ def test_job_that_one_gpu_type_can_run_goes_to_its_site(federation: Running) -> 
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_a_job_with_another_comment_is_still_the_attempt(federation: Running, site: str) -> None:
+def test_a_job_with_another_comment_is_still_the_attempt(
+    federation: Running, go: Callable[..., None], site: str
+) -> None:
     """By root: users of these sites are not allowed to."""
     with federation.only_room_at(site):
-        id_ = federation.submit(traced(8), "--gres=gpu:8", "--nodes=2")
+        id_ = federation.submit(traced() + until(), "--gres=gpu:8", "--nodes=2")
         row = federation.await_state(id_, "RUNNING")
     assert row["site"] == site
     at(site, "scontrol", "update", f"jobid={row['site_job_id']}", "comment=lr=3e-4 seed=1")
+    go(site)
     (row,) = federation.await_end(id_)
     assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
     assert [start[:3] for start in starts(id_)] == [(id_, 1, site)]
@@ -184,7 +190,7 @@ def test_export_none_gives_the_login_environment_and_names_the_job(federation: R
 
 
 def test_a_user_cannot_touch_anothers_job(federation: Running) -> None:
-    id_ = federation.submit("#!/bin/sh\nsleep 60\n", "--gres=gpu:1", user="vision1")
+    id_ = federation.submit("#!/bin/sh\nsleep 600\n", "--gres=gpu:1", user="vision1")
     federation.await_state(id_, "RUNNING")
     refused = subprocess.run(
         ["docker", "exec", "--user", "bio1", layout.site("alpine").container, "fscancel", str(id_)],

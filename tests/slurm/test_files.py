@@ -6,12 +6,12 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from federator.testbed.layout import SITES, StateDir
-from tests.slurm.federation import Running, at, output_of, within
+from tests.slurm.federation import Row, Running, at, output_of, until, within
 
 pytestmark = pytest.mark.slurm
 
@@ -51,12 +51,20 @@ def level_ids() -> None:
     at(behind, "sh", "-c", f"for k in $(seq {missing}); do {asked}; done; true", user=USER)
 
 
+def of_whole_fleet(running: Running, go: Callable[..., None], id_: int) -> list[Row]:
+    """The ended tasks of an array; none ends, and leaves its nodes, before all are at a site."""
+    within(90, lambda: all(row["site_job_id"] for row in running.rows(id_)))
+    go()
+    return running.await_end(id_)
+
+
 def test_jobs_of_two_sites_to_which_both_gave_one_id_write_to_files_of_their_own(
-    federation: Running,
+    federation: Running, go: Callable[..., None]
 ) -> None:
     level_ids()
-    asked = "--array=0-15 --gres=gpu:a100:8 -e err-%j-%L --wrap 'echo $FED_SITE $FED_JOB_ID'"
-    rows = federation.await_end(submit(federation, asked))
+    wrap = f"echo $FED_SITE $FED_JOB_ID; {until()}"
+    first = submit(federation, f"--array=0-15 --gres=gpu:a100:8 -e err-%j-%L --wrap '{wrap}'")
+    rows = of_whole_fleet(federation, go, first)
     ids = {
         s: {row["site_job_id"] for row in rows if row["site"] == s} for s in ("alpine", "boreal")
     }
@@ -109,12 +117,12 @@ def test_what_fsqueue_and_explain_say_of_files_is_where_they_are(federation: Run
     ],
 )
 def test_where_a_site_lacks_the_folder_files_are_named_in_the_home_there(
-    federation: Running, come_from: str, asked: str, sites: set[str]
+    federation: Running, go: Callable[..., None], come_from: str, asked: str, sites: set[str]
 ) -> None:
     folder = f"/tmp/only-at-{come_from}"
     at(come_from, "mkdir", "-p", folder, user=USER)
-    command = f"cd {folder} && fsbatch --parsable {asked} --wrap pwd"
-    rows = federation.await_end(int(at(come_from, "sh", "-c", command, user=USER)))
+    command = f"cd {folder} && fsbatch --parsable {asked} --wrap 'pwd; {until()}'"
+    rows = of_whole_fleet(federation, go, int(at(come_from, "sh", "-c", command, user=USER)))
     assert {row["site"] for row in rows} == sites
     for row in rows:
         assert (row["state"], row["work_dir"]) == ("COMPLETED", f"/home/{USER}")

@@ -18,7 +18,7 @@ import pytest
 from federator.testbed import inside, layout
 from federator.testbed.layout import LOCAL_USER, StateDir
 from tests.slurm.conftest import clear
-from tests.slurm.federation import at, within
+from tests.slurm.federation import LONG_S, at, within
 
 pytestmark = pytest.mark.slurm
 
@@ -72,7 +72,7 @@ def everywhere(act: Callable[[str], None]) -> None:
 
 def submit(site: str, *options: str, wrap: str = "true", tail: tuple[str, ...] = ()) -> str:
     """Submit a job as a local user; the id."""
-    argv = ["sbatch", "--parsable", "--partition=local", "--output=/dev/null", "--time=5"]
+    argv = ["sbatch", "--parsable", "--partition=local", "--output=/dev/null", "--time=60"]
     user = LOCAL_USER
     if any(option.startswith("--comment=fed:") for option in options):
         user = "root"  # slurmctld takes such a comment from nobody else without a ticket
@@ -309,7 +309,7 @@ def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gate
             submit(site, "--comment=fed:9002:2", "-N2", wrap=f"{ran}; srun {ran}"),
             submit(site, "--comment=fed:9002:3", "-N1", wrap=ran, tail=(":", "-N1")),
         ]
-        own = submit(site, "--comment=fed:9001:1", "-N2", wrap="sleep 280")
+        own = submit(site, "--comment=fed:9001:1", "-N2", wrap=f"sleep {LONG_S}")
         within(60, lambda: state(site, own) == "RUNNING")
         within(40, lambda: script(site, f"cat {LEASES}/9001.1.job || true") == f"{site} {own}\n")
         without.append(submit(site, "--comment=fed:9001:1", "-N1", wrap=ran))
@@ -334,7 +334,7 @@ def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gate
     script(site, f"mkdir -p {LEASES}; chmod 1733 {LEASES}")
     configure(site, lease={"dir": LEASES})
     # The task that is split off last has the id of the array.
-    array = submit(site, "--array=0-2", "-N1", "--comment=own", wrap="sleep 280")
+    array = submit(site, "--array=0-2", "-N1", "--comment=own", wrap=f"sleep {LONG_S}")
     within(60, lambda: running(site, array) == {"0", "1", "2"})
     last = at(site, "squeue", "--noheader", "--array", f"--jobs={array}", "--format=%A %K")
     (task,) = [row.split()[1] for row in last.splitlines() if row.split()[0] == array]

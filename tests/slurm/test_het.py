@@ -18,7 +18,7 @@ import yaml
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, at, slurm_job, traced, within
+from tests.slurm.federation import LONG_S, Running, at, slurm_job, traced, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -58,7 +58,7 @@ def room_only_at(running: Running, site: str) -> Iterator[None]:
                 f"--nodes={layout.NODES_PER_SITE}",
                 "--exclusive",
                 "--output=/dev/null",
-                "--wrap=sleep 300",
+                f"--wrap=sleep {LONG_S}",
                 user=layout.LOCAL_USER,
             )
         within(90, lambda: all(_is_full(running, name) for name in others))
@@ -96,7 +96,7 @@ def test_slurm_gives_no_two_components_one_node(testbed: StateDir, site: str) ->
     submit = (*ANY, "--parsable")
     try:
         waits = at(site, *submit, "-n1", only_one, ":", "-n1", only_one, "--wrap=true", user=user)
-        starts = at(site, *submit, "-n1", ":", "-n1", "--wrap=sleep 300", user=user)
+        starts = at(site, *submit, "-n1", ":", "-n1", f"--wrap=sleep {LONG_S}", user=user)
         state = ("squeue", "-h", "-o%T")
         within(60, lambda: at(site, *state, f"-j{starts.strip()}").split() == ["RUNNING"] * 2)
         first, second = nodes_of(site, int(starts))

@@ -82,7 +82,7 @@ class Cluster:
         at(self.site, "mkdir", "-p", f"{SPOOL}/tickets")
         at(self.site, "chmod", "0711", f"{SPOOL}/tickets")
         at(self.site, "tee", f"{SPOOL}/admission.tsv", stdin="\n".join(lines) + "\n")
-        ticket = f"fed:7:1 {USER} {now_s + 100}\n"
+        ticket = f"fed:7:1 {USER} {now_s + 1000}\n"
         at(self.site, "tee", f"{SPOOL}/tickets/{TOKEN}", stdin=ticket)
 
     def runs_local_work(self) -> None:

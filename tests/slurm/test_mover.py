@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slurm
 READS = '#!/bin/sh\necho "$FED_SITE"\ncd "$FED_DATASET_TEXT_BOOKS" && cat * | sha256sum\n'
 SETS = "/shared/{}/copies-of-tests"
 MIB = 96
-MIB_PER_S = 16  # so that it can be killed on its way
+SLOW_MIB_PER_S = 1  # so that it can be killed on its way
 
 
 def data(running: Running, *words: str) -> str:
@@ -22,12 +22,16 @@ def data(running: Running, *words: str) -> str:
     return done.stdout
 
 
-def go_by(running: Running, stage: str) -> None:
+def configure(running: Running, stage: str, mib_per_s: int) -> None:
     """Bound copies, and say whether jobs may have them."""
     settings = yaml.safe_load(running.config.read_text())
     settings["data"] = {"stage": stage}
-    settings["storage"]["east"] |= {"copy_mib_per_s": MIB_PER_S, "keep_free_gib": 1}
+    settings["storage"]["east"] |= {"copy_mib_per_s": mib_per_s, "keep_free_gib": 1}
     running.config.write_text(yaml.safe_dump(settings))
+
+
+def go_by(running: Running, stage: str) -> None:
+    configure(running, stage, SLOW_MIB_PER_S)
     done = running.run("federator", "reload")
     assert done.returncode == 0, done.stderr
 
@@ -60,6 +64,7 @@ def test_a_data_set_comes_to_the_job_though_mover_and_daemon_are_killed(alone: R
     alone.kill()
     listed = at("cedar", "ls", there)
     assert "books" not in listed, listed
+    configure(alone, "auto", MIB)
     alone.spawn()
     within(90, alone.all_up)
     (row,) = alone.await_end(id_)

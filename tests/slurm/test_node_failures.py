@@ -16,10 +16,12 @@ from federator.testbed import layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
+    LONG_S,
     STARTS,
     Running,
     at,
     federation_jobs,
+    killed_slurmd,
     starts,
     within,
 )
@@ -34,7 +36,7 @@ LEASE_S = 120.0  # what is found when it has run out, is not found at once
 
 RUNS_UNTIL_IT_FAILS = (
     f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
-    'if [ "$FED_ATTEMPT" = 1 ]; then sleep 300; fi\nsleep 3\n'
+    f'if [ "$FED_ATTEMPT" = 1 ]; then sleep {LONG_S}; fi\nsleep 3\n'
 )
 
 
@@ -70,7 +72,7 @@ def restart_slurmd(site: str, node: str) -> None:
     Where a job may not be requeued, and has ended before slurmd tells of its prolog, 22.05 goes on
     telling: every 15 s, for ever, and each time the node is drained again.
     """
-    at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{node}.pid); slurmd -N {node}")
+    at(site, "sh", "-c", f"{killed_slurmd(node)}; slurmd -N {node}")
 
 
 def reconfigure(site: str) -> None:
@@ -100,7 +102,7 @@ def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running,
         assert (first["site"], first["attempt"]) == (site, 1)
         within(60, lambda: starts(id_))  # RUNNING is said before its prolog has ended
         *_, dies = first["node_names"]
-        at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{dies}.pid)")
+        at(site, "sh", "-c", killed_slurmd(dies))
         try:
             (row,) = federation.await_end(id_)
         finally:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from federator.agent.grace import TERM_BEFORE_S
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import SOON_S, Running, at, within
-from tests.slurm.federation import fill as take
+from tests.slurm.federation import LONG_S, SOON_S, Running, at, until, within
 from tests.slurm.guests import (
     NODE,
     SAVER,
@@ -29,6 +28,7 @@ from tests.slurm.guests import (
 
 pytestmark = pytest.mark.slurm
 
+STAYS = f"#!/bin/sh\nsleep {LONG_S}\n"
 GRACE_S = 60.0  # nobody needs all of it; what is to be done within it may take its time
 
 
@@ -50,15 +50,15 @@ def evicting(lasting_run: Running) -> Iterator[Running]:
 
 
 def give_back(site: str) -> None:
-    """The local users' jobs of ``take`` end."""
+    """The local users' jobs end."""
     at(site, "scancel", "--partition=local")
 
 
 def test_a_gang_within_quota_displaces_the_fewest_and_starts_within_their_grace(
-    evicting: Running,
+    evicting: Running, go: Callable[..., None]
 ) -> None:
     guests = fill(evicting, saver())
-    gang = evicting.submit("#!/bin/sh\nsleep 8\n", "-N2", "--gres=gpu:h100:8")
+    gang = evicting.submit(f"#!/bin/sh\n{until()}", "-N2", "--gres=gpu:h100:8")
     row, waited_s = start_of(evicting, gang)
     assert waited_s < GRACE_S
     gone = [
@@ -68,6 +68,7 @@ def test_a_gang_within_quota_displaces_the_fewest_and_starts_within_their_grace(
     ]
     assert len(gone) == 2
     assert len(row["node_names"]) == 2
+    go("cedar")
     for id_ in gone:  # they go on where they were, and have lost less than a step
         evicting.await_state(id_, "RUNNING")
         resumed(id_)
@@ -165,13 +166,13 @@ def test_each_habit_of_saving_is_understood(evicting: Running) -> None:
 
 
 def test_a_victim_goes_on_at_another_site_that_can_read_its_checkpoint(evicting: Running) -> None:
-    take("boreal")
+    evicting.fill("boreal")
     a100 = ("-N1", "--gres=gpu:a100:8")
     guests = [evicting.submit(saver(), *a100, user="bio1") for _ in range(8)]
     for id_ in guests:
         assert evicting.await_state(id_, "RUNNING")["site"] == "alpine"
     within(60, lambda: all(len(steps_of(id_, "west")) > 1 for id_ in guests))
-    gang = evicting.submit("#!/bin/sh\nsleep 60\n", "-N8", "--gres=gpu:a100:8")
+    gang = evicting.submit(STAYS, "-N8", "--gres=gpu:a100:8")
     row, waited_s = start_of(evicting, gang)
     assert row["site"] == "alpine"
     assert waited_s < GRACE_S
@@ -184,16 +185,19 @@ def test_a_victim_goes_on_at_another_site_that_can_read_its_checkpoint(evicting:
 
 def test_a_victim_waits_for_a_site_that_can_read_its_checkpoint(evicting: Running) -> None:
     """Cedar is of another region: it has room, and does not get the job."""
-    take("boreal")
-    take("cedar")
+    evicting.fill("boreal", "cedar")
     guest = evicting.submit(saver(), "-N1", "--gres=gpu:8", user="bio1")
     assert evicting.await_state(guest, "RUNNING")["site"] == "alpine"
     within(60, lambda: len(steps_of(guest, "west")) > 1)
-    owner = evicting.submit("#!/bin/sh\nsleep 300\n", "-N8", "--gres=gpu:a100:8")
+    owner = evicting.submit(STAYS, "-N8", "--gres=gpu:a100:8")
     evicting.await_state(owner, "RUNNING")
     give_back("cedar")
-    why = within(60, lambda: evicting.row(guest)["refusals"].get("cedar"))
-    assert why["reasons"][0]["code"] == "FedCheckpoint"
+
+    def why() -> str:
+        refusal = evicting.row(guest)["refusals"].get("cedar")
+        return str(refusal["reasons"][0]["code"]) if refusal else ""
+
+    within(60, lambda: why() == "FedCheckpoint")  # while it was full, it said so
     give_back("boreal")
     assert evicting.await_state(guest, "RUNNING")["site"] == "boreal"
     resumed(guest, "west")
@@ -202,7 +206,7 @@ def test_a_victim_waits_for_a_site_that_can_read_its_checkpoint(evicting: Runnin
 def test_two_preemptors_never_claim_the_same_victim(evicting: Running) -> None:
     guests = fill(evicting, saver())
     gangs = [
-        evicting.submit("#!/bin/sh\nsleep 120\n", "-N3", "--gres=gpu:h100:8", user=user)
+        evicting.submit(STAYS, "-N3", "--gres=gpu:h100:8", user=user)
         for user in ("vision1", "nlp1")
     ]
     nodes = [set(start_of(evicting, id_)[0]["node_names"]) for id_ in gangs]

@@ -11,7 +11,7 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, starts, traced, within
+from tests.slurm.federation import LONG_S, Row, Running, at, starts, traced, within
 
 pytestmark = pytest.mark.slurm
 
@@ -46,7 +46,7 @@ def rank_of(running: Running, id_: int) -> Row:
 def test_limit_holds_back_quota_decides_the_priority_and_both_survive_a_killed_daemon(
     shares: Running,
 ) -> None:
-    ids = [shares.submit(traced(300), *ONE_NODE) for _ in range(4)]
+    ids = [shares.submit(traced(LONG_S), *ONE_NODE) for _ in range(4)]
     for id_ in ids[:3]:
         shares.await_state(id_, "RUNNING")
     assert [rank_of(shares, id_)["within_quota"] for id_ in ids[:3]] == [True, True, False]

@@ -13,12 +13,12 @@ import yaml
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, within
+from tests.slurm.federation import Running, until, within
 
 pytestmark = pytest.mark.slurm
 
 NODE = ("-N1", "--gres=gpu:8")
-SLEEPS = "#!/bin/sh\nsleep 30\n"
+LASTS = f"#!/bin/sh\n{until()}"
 BRIEF = "#!/bin/sh\ntrue\n"
 
 
@@ -62,9 +62,9 @@ def up(running: Running, site: str) -> bool:
 
 
 def test_a_raised_limit_lets_a_job_start_and_a_wrong_file_changes_nothing(
-    running: Running,
+    running: Running, go: Callable[..., None]
 ) -> None:
-    first = running.submit(SLEEPS, *NODE, user="bio1")
+    first = running.submit(LASTS, *NODE, user="bio1")
     second = running.submit(BRIEF, *NODE, user="bio1")
     running.await_state(first, "RUNNING")
     change(running, lambda settings: settings["tenants"]["bio"]["limit"].update(gpus="many"))
@@ -79,14 +79,17 @@ def test_a_raised_limit_lets_a_job_start_and_a_wrong_file_changes_nothing(
     assert "1 change; the daemon goes by it" in reload(running)
     (row,) = running.await_end(second)
     assert row["state"] == "COMPLETED"
+    go()
     (row,) = running.await_end(first)
     assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
 
 
-def test_a_site_leaves_when_it_is_empty_and_comes_again(running: Running) -> None:
+def test_a_site_leaves_when_it_is_empty_and_comes_again(
+    running: Running, go: Callable[..., None]
+) -> None:
     for other in ("alpine", "boreal"):
         assert running.run("federator", "cordon", other).returncode == 0
-    id_ = running.submit(SLEEPS, *NODE, user="bio1")
+    id_ = running.submit(LASTS, *NODE, user="bio1")
     assert running.await_state(id_, "RUNNING")["site"] == "cedar"
     before: dict[str, Any] = {}
 
@@ -100,6 +103,7 @@ def test_a_site_leaves_when_it_is_empty_and_comes_again(running: Running) -> Non
     done = running.run("federator", "reload")
     assert done.returncode == os.EX_CONFIG
     assert "live workloads at site 'cedar'" in done.stderr
+    go("cedar")
     running.await_end(id_)
     assert "sites.cedar.region" in reload(running)
     assert not up(running, "cedar")

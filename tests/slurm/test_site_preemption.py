@@ -14,6 +14,7 @@ import pytest
 
 from federator.testbed import layout
 from tests.slurm.federation import (
+    LONG_S,
     STARTS,
     Row,
     Running,
@@ -30,10 +31,11 @@ GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
 SITES = [site.name for site in layout.SITES]
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "PREEMPTED"}
 _NOTES = f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
-WORKS = f"{_NOTES}sleep 300\n"
+WORKS = f"{_NOTES}sleep {LONG_S}\n"
 REQUEUES_ITSELF = (
     f"{_NOTES}{until('requeue')}"
-    '[ "$FED_ATTEMPT" = 1 ] && scontrol requeue "$SLURM_JOB_ID"\nsleep 300\n'
+    '[ "$FED_ATTEMPT" = 1 ] && scontrol requeue "$SLURM_JOB_ID"\n'
+    f"sleep {LONG_S}\n"
 )
 
 
@@ -97,7 +99,7 @@ def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
             "--gres=gpu:8",
             "--exclusive",
             "--output=/dev/null",
-            "--wrap=sleep 300",
+            f"--wrap=sleep {LONG_S}",
             user=layout.LOCAL_USER,
         )
         row = again(federation, id_)

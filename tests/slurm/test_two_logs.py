@@ -43,7 +43,7 @@ def test_a_trial_daemon_displaces_nobody_unless_told_to(alone: Running, trial: R
     trial.spawn()  # its log is not empty any more, and still another one
     within(60, lambda: len(refusals(trial)) == 2 * len(layout.SITES))
 
-    assert alone.all_up()
+    within(60, alone.all_up)
     assert alone.row(long)["state"] == "RUNNING"
     after = alone.submit(traced(0), *CPUS)
     assert alone.await_end(after)[0]["state"] == "COMPLETED"

@@ -12,7 +12,7 @@ import pytest
 from federator.cli.client import call
 from federator.testbed import layout
 from federator.wire.client_protocol import Finding, Verdict, VerifyCall, VerifyReply
-from tests.slurm.federation import Running, at, open_to_all
+from tests.slurm.federation import Running, at, open_to_all, within
 from tests.slurm.test_node_failures import WHY, failing_prolog
 
 pytestmark = pytest.mark.slurm
@@ -28,9 +28,11 @@ SITES = [site.name for site in layout.SITES]
 
 def verified(site: str, *nodes: str) -> dict[str, Finding]:
     """The findings by check; no probe may be left."""
-    reply = call(VerifyCall(site=site, user="vision1", nodes=nodes), 130.0)
+    reply = call(VerifyCall(site=site, user="vision1", nodes=nodes), 400.0)
     assert isinstance(reply, VerifyReply), reply
-    assert at(site, "squeue", "--noheader", "--name=fed-verify") == ""
+    live = ("squeue", "--noheader", "--name=fed-verify", "--states=PD,CF,R")
+    assert at(site, *live) == ""
+    within(60, lambda: at(site, "squeue", "--noheader", "--name=fed-verify") == "")  # its epilog
     assert at(site, "find", f"{layout.SPOOL_DIR}/leases", "-name", "0.*") == ""
     return {finding.check: finding for finding in reply.findings}
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from federator.testbed import layout
 from federator.testbed.layout import NETWORK
-from tests.slurm.federation import LIVE, STARTS, Running, agents, at, within
+from tests.slurm.federation import LIVE, STARTS, Running, agents, at, killed_slurmd, within
 
 USER: Final = "vision1"
 TASKS: Final = 10  # of an array: one submission
@@ -180,7 +180,7 @@ def restart_slurmctld(site: str) -> None:
 
 def restart_slurmd(site: str, node: str) -> None:
     """Its jobs run on without it."""
-    at(site, "sh", "-c", f"kill -KILL $(cat /run/slurmd-{node}.pid)")
+    at(site, "sh", "-c", killed_slurmd(node))
     at(site, "slurmd", "-N", node)
 
 

@@ -222,7 +222,7 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
             "turbo: true\npolicy:",
             3,
             "turbo",
-            "unknown key; one of federation, store, socket, log, history, metrics, policy, ",
+            "unknown key; one of federation, store, socket, log, history, metrics, traces, ",
         ),
         (
             "  name: global-fifo",

@@ -31,7 +31,7 @@ _EDGE = re.compile(r"^ *(\S+) --> (\S+?)(?:: (.+))?$", re.MULTILINE)
 _CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WRITES = re.compile(
-    r"log\.(debug|info|warning|error|exception)|self\._write|self\._order|LogLine"
+    r"log\.(debug|info|warning|error|exception)|(self\.)?_write|self\._order|LogLine"
 )  # a line of a log, its event first
 _NAMED = re.compile(r"(docs/[\w/-]+\.md)(?:,\s+\"([^\"]+)\")?")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

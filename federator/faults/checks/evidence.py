@@ -78,6 +78,9 @@ class Truth:
     command_died_at_s: float = inf  # likewise
     unheard: bool = False  # so it was cancelled
     release_asked: bool = False  # of one that was submitted on hold
+    nodes: int = 0  # by the log, of its last award
+    resized_to: int = 0  # nodes, when it was last told to leave for a resize; 0: it was not
+    too_large: float = inf  # so many nodes have failed it
 
     def may_run_at(self, site: str) -> bool:
         """Whether it asks for no node of another site."""

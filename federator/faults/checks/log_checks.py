@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from federator.faults.checks.evidence import Array, Evidence, Size
+from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.process import later
 from federator.model.event import (
@@ -39,6 +40,7 @@ class LogChecks:
 
     def __init__(self, evidence: Evidence, wishes: WishChecks) -> None:
         self._evidence = evidence
+        self._sizes = SizeChecks(evidence)
         self._wishes = wishes
         self._drains = DrainedSites()
         self.nodes: dict[str, Sequence[Node]] = {}  # of each site
@@ -58,6 +60,7 @@ class LogChecks:
                 self._goes_where_it_may(event)
                 self._is_lent_by_a_plan(event)
                 self._wishes.awarded(event)
+                self._sizes.awarded(event)
             elif isinstance(event, Planned):
                 self._plans[event.plan.made_at_s] = event
             elif isinstance(event, DrainRecord):
@@ -66,6 +69,7 @@ class LogChecks:
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")
                 self._saves(event)
+                self._sizes.changed(event)
                 if event.happening is WorkloadEvent.CANCEL_ASKED:
                     self._wishes.cancelled(event.workload)
                 if event.happening is WorkloadEvent.HELD:

@@ -12,6 +12,7 @@ from federator.faults.checks.end_checks import check_end
 from federator.faults.checks.evidence import Evidence
 from federator.faults.checks.log_checks import LogChecks
 from federator.faults.checks.run_checks import RunChecks
+from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.sched.state.ledger import Ledger
 
@@ -41,3 +42,4 @@ class Model:
         """Everything has ended, once, as Slurm and clients know it."""
         self.answers.check_acknowledged(ledger)
         check_end(self.evidence, self.wishes, ledger)
+        SizeChecks(self.evidence).check_end(ledger)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.faults.checks.evidence import BY_ITSELF, Evidence
+from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
 from federator.model.workload import AttemptId, WorkloadId
@@ -31,6 +32,7 @@ class RunChecks:
     ) -> None:
         self._evidence = evidence
         self._wishes = wishes
+        self._sizes = SizeChecks(evidence)
         self._gpu_limits = gpu_limits
         self._live: list[CodeRun] = []
         self.submissions: Counter[AttemptId] = Counter()
@@ -78,6 +80,7 @@ class RunChecks:
         if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
             self._evidence.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
         self._wishes.began(id_)
+        self._sizes.began(run)
         truth.runs.append(run)
         self._live.append(run)
         self._check_limits()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import BidRequest
 from federator.model.reason import Refusal
-from federator.model.workload import Job, SiteName, Workload, WorkloadId
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, Rights
 from federator.sched.passes.asking_limit import AskingLimit
 from federator.sched.passes.blocked_workloads import BlockedWorkloads
@@ -113,18 +113,24 @@ class Candidates:
             ranked.priority,
             self._asked[ranked.id].rights.preempt_gpus,
             predicted_run_s=inf if found is None else found.q90_s,
-            sizes=self._sizes(workload, within=ranked.within_quota),
+            sizes=self._sizes(ranked),
         )
 
-    def _sizes(self, workload: Workload, *, within: bool) -> tuple[int, ...]:
+    def _sizes(self, ranked: Ranked) -> tuple[int, ...]:
         """On how many nodes more than its least an elastic workload may start now.
 
         More than it asked for only while nobody else waits.
         """
-        if workload.elastic is None:
+        entry = self._ledger.entries[ranked.id]
+        if entry.workload.elastic is None:
             return ()
-        alone = len(self._ledger.backlog) <= 1
-        return allowed_sizes(workload, self._ledger.holdings, within=within, alone=alone)
+        return allowed_sizes(
+            entry.workload,
+            self._ledger.holdings,
+            within=ranked.within_quota,
+            alone=len(self._ledger.backlog) <= 1,
+            most=entry.most_nodes or inf,
+        )
 
     def _consider(self, front: Front, again: Collection[WorkloadId]) -> None:
         entry = self._ledger.entries[front.id]

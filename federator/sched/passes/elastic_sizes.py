@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from math import inf
 
 from federator.model.plan import JobPlan
 from federator.model.sizes import asked_nodes, jobs_at, larger_sizes, tried_sizes
@@ -18,7 +19,7 @@ from federator.sched.state.holdings import Charge, Holdings
 
 
 def allowed_sizes(
-    workload: Workload, holdings: Holdings, *, within: bool, alone: bool
+    workload: Workload, holdings: Holdings, *, within: bool, alone: bool, most: float = inf
 ) -> tuple[int, ...]:
     """The numbers of nodes above its least that sites may bid for, largest first.
 
@@ -27,16 +28,18 @@ def allowed_sizes(
         holdings: what tenants hold.
         within: whether it ranks within quota: it stays there.
         alone: whether nobody else waits.
+        most: a larger size has failed it.
     """
     sizes = larger_sizes(workload)
+    sizes = sizes[bisect_left(sizes, -most, key=lambda s: -s) :]
     if not alone:
         sizes = sizes[bisect_left(sizes, -asked_nodes(workload), key=lambda s: -s) :]
     # A size is covered if a larger one is: so few are looked at, however many there are.
     first = bisect_left(sizes, True, key=lambda s: is_covered(workload, s, holdings, within=within))
     if first == len(sizes):
         return ()
-    most = sizes[first]
-    return (most, *(size for size in tried_sizes(workload) if size < most))
+    largest = sizes[first]
+    return (largest, *(size for size in tried_sizes(workload) if size < largest))
 
 
 def is_covered(workload: Workload, size: int, holdings: Holdings, *, within: bool) -> bool:

@@ -203,7 +203,10 @@ class Growth:
             return 0
         idle = self._idle_nodes(entry)
         within = entry.award is not None and entry.award.within_quota
+        most = entry.most_nodes or inf
         for size in tried_sizes(entry.workload):
+            if size > most:
+                continue
             more = size - nodes
             if 0 < more <= idle and is_covered(
                 entry.workload, more, ledger.holdings, within=within

@@ -13,6 +13,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState, combined_state
 from federator.sched.passes.continuation import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.resizes import is_on_trial, last_good
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # of a job that has run for longer a cancel is somebody else's
 _ENDINGS: Final[Mapping[SiteJobState, WorkloadEvent]] = MappingProxyType(
@@ -54,6 +55,9 @@ _STILL_THERE: Final = frozenset(
         WorkloadEvent.SHRINK_DONE,
     }
 )
+TRIAL_S: Final = 1800.0
+"""After a resize, in which a failure at the larger size is taken to be the size's; torchrun gives
+up a rendezvous after 15 minutes."""
 MAX_WHY: Final = 300  # characters of a site's own words
 _WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 _GATE_NOTE: Final = re.compile(r"(?:^| )fed-gate:([A-Za-z0-9.-]{1,60})$")
@@ -147,7 +151,20 @@ def _ending_of_its_own(
     if of_the_site or _is_refused_by_node(entry, report):
         return WorkloadEvent.FAILED
     asks_again = report.state is SiteJobState.FAILED and report.exit_code == _CHECKPOINTED
+    if entry.workload.requeue and _has_grown_in_vain(entry, report, started_s):
+        ending = WorkloadEvent.GREW_IN_VAIN
     return WorkloadEvent.CHECKPOINTED if asks_again and entry.workload.requeue else ending
+
+
+def _has_grown_in_vain(entry: WorkloadRecord, report: AttemptReport, started_s: float) -> bool:
+    """It failed at a size at which it has done nothing yet: the size may be to blame.
+
+    Its ranks may never have found each other, which launchers notice after minutes.
+    """
+    saved = report.saved_at_s > started_s
+    soon = report.ended_at_s <= started_s + TRIAL_S
+    failed = report.state is SiteJobState.FAILED
+    return failed and soon and not saved and is_on_trial(entry)
 
 
 def refusal_of_plan(report: AttemptReport) -> Reason | None:
@@ -176,6 +193,8 @@ def _ending_of_leaver(
 ) -> WorkloadEvent:
     """As that of a victim; but at its time limit one that saved nothing has been cut off by it."""
     found = _ending_of_victim(ending, report)
+    if found is WorkloadEvent.FAILED and _has_grown_in_vain(entry, report, report.started_at_s):
+        return WorkloadEvent.PREEMPTED  # it may have been told too late to say why it left
     if not entry.workload.continues or found not in (
         WorkloadEvent.TIMED_OUT,
         WorkloadEvent.PREEMPTED,
@@ -225,6 +244,7 @@ def reason_for(entry: WorkloadRecord, event: WorkloadEvent, report: AttemptRepor
         return NO_PROGRESS if is_last_chance(entry, report.leave) else None
     known = {
         WorkloadEvent.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
+        WorkloadEvent.GREW_IN_VAIN: _back(entry),
         WorkloadEvent.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
         WorkloadEvent.CANCELLED: entry.reason,  # None of a user's own cancel
         WorkloadEvent.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
@@ -235,6 +255,17 @@ def reason_for(entry: WorkloadRecord, event: WorkloadEvent, report: AttemptRepor
         else AT_LIMIT,
     }
     return known.get(event)
+
+
+def _back(entry: WorkloadRecord) -> Reason:
+    nodes = len(entry.node_names)
+    return Reason(
+        code=ReasonCode.RESIZED,
+        detail="it failed at the larger size",
+        needed=last_good(entry, nodes),
+        free=nodes,
+        unit="nodes",
+    )
 
 
 def _why_put_back(report: AttemptReport) -> Reason:

@@ -55,5 +55,5 @@ def pays(nodes: int, more: int, left_s: float, lost_s: float = 0.0) -> bool:
     """
     left_s = min(left_s, HORIZON_S)
     stays = work_done([Phase(0.0, rate(nodes))], left_s)
-    resized = work_done([Phase(0.0, 0.0), Phase(0.0, rate(more))], left_s)
+    resized = work_done([Phase(0.0, 0.0), Phase(0.0, rate(more))], left_s, RESIZE_S)
     return resized - lost_s * rate(nodes) > stays

@@ -89,6 +89,7 @@ def _replace(entry: WorkloadRecord, event: Amended, packed: Packed) -> None:
 def _forget_refusals(entry: WorkloadRecord) -> None:
     entry.refusals = entry.avoid_until_s = entry.failures_at = NOTHING
     entry.setbacks = entry.plans_refused = NOTHING
+    entry.most_nodes = 0
 
 
 def _changed(workload: Workload, event: Amended, packed: Packed) -> Workload:

@@ -52,6 +52,7 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
+from federator.sched.state.resizes import note_worked, was_too_large
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.shrink import without
 from federator.sched.state.snapshot import restore
@@ -260,7 +261,8 @@ class Ledger:
         if entry.state is WorkloadState.PENDING and entry.workload.starts_by_s < inf:
             self.unsettled[entry.workload.id] = None
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
-            if event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK):
+            unasked = event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK)
+            if unasked and not was_too_large(entry, event):
                 set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.work_dir = None
@@ -271,6 +273,7 @@ class Ledger:
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
         left_unasked(entry, event)
+        note_worked(entry, event)
         if event.happening is WorkloadEvent.ACCEPTED:
             entry.lease_from_s = event.at_s
         elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):

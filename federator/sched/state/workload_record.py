@@ -49,6 +49,8 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     eligible_at_s: float = 0.0  # Unix time since when it could start; 0: since its submission
     waits_for: Dependency = NO_DEPENDENCY  # what is left of it
     site_evicted_at_s: float = 0.0  # when its site preempted it last, for reasons of its own
+    good_nodes: int = 0  # most that an elastic one is known to have worked on; 0: none is known
+    most_nodes: int = 0  # of an elastic one that a larger size has failed; 0: none has
 
 
 _NONE_YET: Final = RareFields()
@@ -128,6 +130,8 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     eligible_at_s = _RareField[float]()
     waits_for = _RareField[Dependency]()
     site_evicted_at_s = _RareField[float]()
+    good_nodes = _RareField[int]()
+    most_nodes = _RareField[int]()
 
     @property
     def is_lent(self) -> bool:

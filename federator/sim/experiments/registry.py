@@ -156,6 +156,17 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "OwnersExperiment",
             most_jobs=2000,
         ),
+        "elastic": _entry(
+            "do elastic jobs gain, and does a rigid neighbour lose?",
+            "elastic",
+            "ElasticExperiment",
+            fracs=(0.3,),
+            draws=1,
+            sites=2,
+            nodes=16,
+            days=0.5,
+            most_jobs=2000,
+        ),
         "tetris": _entry(
             "where tables live: by hand, by the paper's two versions, and by ours",
             "tetris",

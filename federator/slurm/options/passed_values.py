@@ -14,6 +14,7 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.slurm.options import quantities
+from federator.slurm.options.mail_option import OWN_TYPES
 from federator.slurm.options.signal_option import read_signal
 
 _Check = Callable[[str], bool]
@@ -35,6 +36,7 @@ _MAIL_TYPES: Final = frozenset(
         "TIME_LIMIT_80",
         "TIME_LIMIT_90",
         "ARRAY_TASKS",
+        *OWN_TYPES,
     }
 )
 _SPREAD: Final = r"(?:\*|block|cyclic|fcyclic)?"

@@ -180,6 +180,22 @@ def test_who_waits_is_told_when_it_could_start(
     )
 
 
+@pytest.mark.parametrize("silent_s", [3.0, 60.0])
+def test_who_waits_is_told_why_once_a_site_has_answered_or_after_5_s_that_none_has(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    silent_s: float,
+) -> None:
+    polls = round(silent_s / session.FIRST_POLLS_S)
+    waiting = how("PENDING", refusals={"cedar": IN_10_MIN})
+    federation.states = [how("PENDING")] * polls + [waiting] * 40 + [how("RUNNING")]
+    federation.states = [*federation.states, how("COMPLETED")]
+    assert run_fsrun("true") == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert ("cedar in 10 min" in told) == (silent_s < session.QUICK_S)
+
+
 def test_immediate_takes_it_out_of_the_queue(
     federation: Federation, ssh: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,8 +116,8 @@ class Host:
         return -1.0 if bounds is None else bounds[0]
 
 
-def submit(key: str = "a-key-of-ada") -> SubmitCall:
-    options = (Option(name="job-name", value="t"), Option(name="gres", value="gpu:1"))
+def submit(key: str = "a-key-of-ada", *more: Option) -> SubmitCall:
+    options = (Option(name="job-name", value="t"), Option(name="gres", value="gpu:1"), *more)
     submission = Submission(components=(options,), script="#!/bin/sh\n", work_dir="/")
     return SubmitCall(submission=submission, key=key)
 
@@ -402,3 +402,27 @@ def test_a_value_that_is_written_out_and_is_the_default_is_no_change(tmp_path: P
 @pytest.fixture(autouse=True)
 def _logs() -> None:
     structlog.reset_defaults()
+
+
+def test_mail_is_turned_on_by_a_reload_and_sent_of_what_happens_then(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    program = tmp_path / "mail"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$3" "$2" >> {got}\n')
+    program.chmod(0o755)
+
+    async def story(host: Host) -> None:
+        mails = Option(name="mail-type", value="END")
+        first = await host.ask(submit("first-of-ada", mails), "ada")
+        second = await host.ask(submit("second-of-ada", mails), "ada")
+        assert isinstance(first, SubmitReply)
+        assert isinstance(second, SubmitReply)
+        await host.ask(CancelCall(ids=(str(first.id),)), "ada")
+        host.change("tenants:", f"mail: {{command: [{program}]}}\ntenants:")
+        await host.reload()
+        await host.ask(CancelCall(ids=(str(second.id),)), "ada")
+        await asyncio.sleep(1.0)
+        (to, subject) = got.read_text().splitlines()
+        assert to == "ada"
+        assert subject.startswith(f"Slurm Job_id={second.id} Name=t Ended")
+
+    live(tmp_path / "daemon", story)

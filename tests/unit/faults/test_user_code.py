@@ -11,7 +11,15 @@ import pytest
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.process import ManyProcesses
 from federator.faults.slurm import SimulatedJob
-from federator.faults.user_code import SAVED, CodeRun, Script, UserCode, Witness
+from federator.faults.user_code import (
+    GIVES_UP_S,
+    NOT_JOINED,
+    SAVED,
+    CodeRun,
+    Script,
+    UserCode,
+    Witness,
+)
 from federator.model.site import SiteJobState
 from tests.fakes.build import attempt, plan_on
 
@@ -96,3 +104,10 @@ def test_it_ends_with_its_job_and_once() -> None:
 
     runs, _ = play(Script(), ended)
     assert [(run.ended, run.exit_code) for run in runs.ended_runs] == [(SiteJobState.NODE_FAIL, 1)]
+
+
+def test_ranks_that_never_find_each_other_fail_after_a_while() -> None:
+    _, finished = play(Script(duration_s=10.0, joins=1), begins)
+    assert finished == (GIVES_UP_S, SiteJobState.FAILED, NOT_JOINED)
+    _, finished = play(Script(duration_s=10.0, joins=2), begins)
+    assert finished == (10.0, SiteJobState.COMPLETED, 0)

@@ -68,6 +68,13 @@ def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None
     )
 
 
+def test_what_the_federation_mails_no_site_mails_again() -> None:
+    words = ["--mail-type=END,NEW_SITE", "--mail-user=u"]
+    assert "--mail-type=END" in render(order(words), "alpine").argv
+    argv = render(order(words, mailed=True), "alpine").argv
+    assert not [word for word in argv if "mail" in word]
+
+
 def test_what_became_part_of_the_plan_is_not_said_again() -> None:
     """Beside a list of nodes slurmctld would fill its gaps, and then have too many."""
     words = ["-N2", "--contiguous", "--switches=1", "-x", "n3", "-w", "n1"]

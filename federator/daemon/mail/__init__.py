@@ -1,0 +1,1 @@
+"""Mails users what befalls their jobs."""

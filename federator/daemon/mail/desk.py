@@ -1,0 +1,50 @@
+"""Mails users as the configuration in force says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from federator.config_mail import MailConfig
+from federator.daemon.mail.sending import MailSender
+from federator.daemon.mail.writing import LetterWriter
+from federator.daemon.own_config import OwnConfig
+from federator.model.event import LogRecord
+from federator.sched.state.ledger import Ledger
+
+
+class MailDesk:
+    """Writes and sends mails while its daemon leads.
+
+    Args:
+        own: the daemon's configuration, which a reload may change.
+        ledger: of the federation.
+        act: calls what may block.
+    """
+
+    def __init__(self, own: OwnConfig, ledger: Ledger, act: Callable[..., Awaitable[Any]]) -> None:
+        self._own = own
+        self._ledger = ledger
+        self._sender = MailSender(lambda: own.now.mail, own.now.federation, act)
+        self._config = MailConfig()
+        self._writer: LetterWriter | None = None
+        self.reconfigure()
+
+    def is_on(self) -> bool:
+        """Whether anything is mailed."""
+        return self._own.now.mail.is_on
+
+    def reconfigure(self) -> None:
+        """Go by what the configuration says now."""
+        if self._config != self._own.now.mail:
+            self._config = self._own.now.mail
+            self._writer = LetterWriter(self._ledger, self._config) if self.is_on() else None
+
+    def note(self, records: Sequence[LogRecord], now_s: float) -> None:
+        """Mail what these records say, which are durable and applied to the ledger."""
+        if self._writer is not None:
+            self._sender.post(self._writer.of(records), now_s)
+
+    async def run(self) -> None:
+        """Send, for ever."""
+        await self._sender.run()

@@ -1,0 +1,37 @@
+"""Makes the records of a site's own jobs of what a sweep has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from federator.agent.base import KnownJobs
+from federator.model.local_record import LocalRecord
+from federator.model.site import Node, SiteJob
+
+
+def local_records(
+    jobs: Iterable[SiteJob], nodes: Iterable[Node], own: KnownJobs
+) -> tuple[LocalRecord, ...]:
+    """The records of all jobs but those that the federation has launched.
+
+    The tasks of an array that have not been started are one job for Slurm; each has a record once
+    it is one. So has a job that is not submitted yet, such as a component without a time.
+
+    Args:
+        jobs: of a site whose queue is watched.
+        nodes: of that site.
+        own: what its agent knows.
+    """
+    type_of = {node.name: node.gpu_type or "" for node in nodes if node.gpus}
+    found = []
+    for job in jobs:
+        if job.local is None or job.leader_id in own.launched or not job.submitted_at_s:
+            continue
+        if job.array_job_id and job.array_task_id is None:
+            continue
+        types = {type_of.get(name, "") for name in job.hosts}
+        ran_on = types.pop() if len(types) == 1 else ""
+        found.append(msgspec.structs.replace(job.local, ran_on=ran_on))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Traces: one for each workload, from its submission to its end; docs/traces.md."""

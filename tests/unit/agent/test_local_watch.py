@@ -1,0 +1,69 @@
+"""An agent tells of each stay of the site's own jobs when it changes, and none twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from federator.agent.local_watch import MOST_AT_ONCE, LocalWatch
+from federator.model.local_record import LocalRecord
+from federator.wire.agent_protocol import LocalJobs, from_agent_decoder
+
+
+def record(job_id: int, state: str = "RUNNING", **fields: Any) -> LocalRecord:
+    values: dict[str, Any] = {"submitted_at_s": 10.0, "shown": str(job_id), **fields}
+    return LocalRecord(
+        job_id=job_id, user="ada", account="bio", partition="gpu", state=state, **values
+    )
+
+
+def test_the_first_sweep_is_told_whole_and_later_ones_by_what_is_new() -> None:
+    watch = LocalWatch()
+    first = [record(1), record(2, "PENDING")]
+    assert list(watch.news(first, 100.0)) == [
+        LocalJobs(at_s=100.0, records=tuple(first), complete=True)
+    ]
+    assert list(watch.news(first, 101.0)) == []
+    changed = [record(1), record(2, started_at_s=101.5), record(3, "PENDING")]
+    assert list(watch.news(changed, 102.0)) == [LocalJobs(at_s=102.0, records=tuple(changed[1:]))]
+
+
+def test_a_site_without_jobs_says_so_once() -> None:
+    watch = LocalWatch()
+    assert list(watch.news([], 100.0)) == [LocalJobs(at_s=100.0, records=(), complete=True)]
+    assert list(watch.news([], 101.0)) == []
+
+
+def test_nothing_is_told_of_a_site_that_is_not_watched() -> None:
+    assert list(LocalWatch().news(None, 100.0)) == []
+
+
+def test_what_ended_between_two_sweeps_did_not_later_than_the_second() -> None:
+    watch = LocalWatch()
+    ended = record(2, "COMPLETED", ended_at_s=99.0)
+    list(watch.news([record(1), ended], 100.0))
+    (told,) = watch.news([], 105.0)  # Slurm forgets those that have ended: nothing new
+    assert [(r.job_id, r.state, r.ended_at_s) for r in told.records] == [(1, "GONE", 105.0)]
+
+
+def test_a_job_that_was_put_back_has_a_stay_more() -> None:
+    watch = LocalWatch()
+    list(watch.news([record(1)], 100.0))
+    again = record(1, "PENDING", submitted_at_s=104.0, restarts=1)
+    (told,) = watch.news([again], 105.0)
+    assert [(r.state, r.restarts) for r in told.records] == [("PENDING", 1), ("REQUEUED", 0)]
+
+
+def test_many_jobs_are_told_in_parts_of_which_the_last_completes_the_look() -> None:
+    many = [record(k) for k in range(MOST_AT_ONCE + 1)]
+    parts = list(LocalWatch().news(many, 100.0))
+    assert [(len(p.records), p.complete, p.at_s) for p in parts] == [
+        (MOST_AT_ONCE, False, 100.0),
+        (1, True, 100.0),
+    ]
+
+
+def test_a_record_travels_whole() -> None:
+    (told,) = LocalWatch().news([record(1, limit_s=float("inf"), gpus=-1)], 1.5)
+    assert from_agent_decoder.decode(msgspec.msgpack.encode(told)) == told

@@ -1,0 +1,178 @@
+"""The record of sites' own jobs is replayed under the federation, and each site by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from federator.config import FederationConfig, load_config
+from federator.history.local_jobs import LocalHistory
+from federator.model.local_record import UNKNOWN_GPUS
+from federator.model.site_mode import SiteMode
+from federator.model.workload import SiteName
+from federator.sim.importers.local_history import past_records, watched_period
+from federator.sim.local_replay import LocalReplay, replay
+from federator.sim.report.local_report import LocalReport, local_report
+from federator.sim.report.promotion import broken_rules
+from tests.fakes.local_jobs import T0_S, capacity, local_history, stay
+
+CONFIG = """\
+federation: demo
+store: "memory:"
+regions: {west: {shared: /shared}}
+gpus: {a100: {mem_gib: 80}, h100: {mem_gib: 96}}
+sites:
+  alpine: {region: west, partitions: [gpu], mode: shadow, command: ["true"]}
+  birch: {region: west, partitions: [gpu], mode: shadow, command: ["true"]}
+tenants:
+  bio: {priority: 2, quota: {gpus: 8}}
+  nlp: {priority: 3}
+"""
+SITES = {"alpine": capacity("alpine", 1), "birch": capacity("birch", 1)}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> FederationConfig:
+    (tmp_path / "federation.yaml").write_text(CONFIG)
+    return load_config(tmp_path / "federation.yaml")
+
+
+def replayed(
+    history: LocalHistory, config: FederationConfig, *, any_gpu: bool = False
+) -> tuple[LocalReplay, LocalReport]:
+    names = list(history.capacities)
+    period = watched_period(history, names, 0.0, 1e12)
+    assert period is not None
+    records, unseen = past_records(history, names, period, any_gpu=any_gpu)
+    found = replay(records, history.capacities, config, period.begin_s)
+    modes = dict.fromkeys(names, "shadow")
+    return found, local_report(found, period, unseen, modes, "mast", 0)
+
+
+def test_a_job_that_waited_at_a_full_site_would_have_started_at_an_empty_one(
+    config: FederationConfig,
+) -> None:
+    first = stay(1, started_at_s=0.0, ended_at_s=7200.0)
+    second = stay(2, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=10_800.0)
+    history = local_history([("alpine", first), ("alpine", second)], SITES)
+    found, report = replayed(history, config)
+    assert [fate.federated_start_s for fate in found.fates] == [T0_S, T0_S + 60]
+    assert [fate.alone_start_s for fate in found.fates] == [T0_S, T0_S + 7200]
+    alpine, birch = report.sites
+    assert (alpine.jobs, alpine.response_error_frac, alpine.start_error_s) == (2, 0.0, 0.0)
+    assert (birch.jobs, birch.response_error_frac) == (0, None)
+    assert report.in_all.real is not None
+    assert report.in_all.federated is not None
+    assert (report.in_all.real.mean_s, report.in_all.federated.mean_s) == (3570.0, 0.0)
+    assert report.in_all.real.p95_s == 7140.0
+    # 8 GPUs of birch were free for 7140 s while the second job waited, of 16 for a day.
+    assert report.stranded.real_frac == pytest.approx(7140 * 8 / (86_400 * 16))
+    assert report.stranded.federated_frac == 0.0
+    held = 10_800 * 8 / (86_400 * 16)
+    assert report.allocation.real_frac == pytest.approx(held)
+    assert report.allocation.federated_frac == pytest.approx(held)
+
+
+def test_a_job_goes_only_where_there_is_the_type_of_gpu_on_which_it_ran(
+    config: FederationConfig,
+) -> None:
+    sites = {"alpine": capacity("alpine", 1), "birch": capacity("birch", 1, "h100")}
+    first = stay(1, started_at_s=0.0, ended_at_s=7200.0)
+    second = stay(2, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=10_800.0)
+    history = local_history([("alpine", first), ("alpine", second)], sites)
+    starts = [
+        replayed(history, config, any_gpu=any_gpu)[0].fates[1].federated_start_s
+        for any_gpu in (False, True)
+    ]
+    assert starts == [T0_S + 7200, T0_S + 60]
+
+
+def test_what_ran_when_the_record_begins_and_ends_is_load_and_is_not_measured(
+    config: FederationConfig,
+) -> None:
+    before = stay(1, submitted_at_s=-9000.0, started_at_s=-3600.0, ended_at_s=3600.0)
+    waits = stay(2, submitted_at_s=0.0, started_at_s=3600.0, ended_at_s=4000.0)
+    runs_on = stay(3, "RUNNING", submitted_at_s=80_000.0, started_at_s=80_001.0)
+    pending = stay(4, "PENDING", submitted_at_s=80_002.0)
+    only = {"alpine": capacity("alpine", 1)}
+    records = [("alpine", each) for each in (before, waits, runs_on, pending)]
+    found, report = replayed(local_history(records, only), config)
+    starts = {f.past.job_id: (f.measured, f.alone_start_s) for f in found.fates}
+    assert starts == {
+        "1": (False, T0_S - 3600),
+        "2": (True, T0_S + 3600),
+        "3": (True, T0_S + 80_000),
+    }
+    (alpine,) = report.sites
+    assert (alpine.jobs, alpine.unseen.waiting, alpine.left_out) == (
+        2,
+        1,
+        {"never ran, or has not ended": 1},
+    )
+    assert report.allocation.real_frac == pytest.approx((4000 + 86_400 - 80_001) / 86_400)
+
+
+def test_stays_that_say_too_little_are_counted_and_left_out(config: FederationConfig) -> None:
+    known = stay(1, "GONE", started_at_s=0.0, ended_at_s=60.0)
+    no_gpus = stay(2, started_at_s=0.0, ended_at_s=60.0, gpus=UNKNOWN_GPUS)
+    lost = stay(3, "GONE", started_at_s=0.0, ended_at_s=9000.0)
+    history = local_history([("alpine", known), ("alpine", no_gpus)], SITES)
+    kept = history.kept[0]._replace(record=lost, unsure_s=8000.0)
+    found, report = replayed(history._replace(kept=[*history.kept, kept]), config)
+    assert [fate.past.job_id for fate in found.fates] == ["1"]
+    unseen = report.sites[0].unseen
+    assert (unseen.stays, unseen.ended_between) == (3, 1)
+    assert (unseen.unknown_end, unseen.unknown_gpus, unseen.unwatched_s) == (1, 1, 0.0)
+    assert unseen.left_out_frac == pytest.approx(2 / 3)
+
+
+def test_time_without_a_look_is_told(config: FederationConfig) -> None:
+    history = local_history([], {"alpine": capacity("alpine", 1)}, end_s=1000.0)
+    late = history.spans[0]._replace(since_s=T0_S + 3000, until_s=T0_S + 4000)
+    _, report = replayed(history._replace(spans=[*history.spans, late]), config)
+    assert report.sites[0].unseen.unwatched_s == 2000.0
+    assert report.in_all.real is None
+
+
+def test_the_time_looked_at_begins_when_the_last_site_was_first_watched() -> None:
+    history = local_history([], SITES)
+    late = history.spans[1]._replace(since_s=T0_S + 500)
+    history = history._replace(spans=[history.spans[0], late])
+    period = watched_period(history, list(history.capacities), 0.0, T0_S + 1000)
+    assert period is not None
+    assert (period.begin_s, period.end_s) == (T0_S + 500, T0_S + 1000)
+    assert watched_period(history, [SiteName("cedar")], 0.0, 1e12) is None
+
+
+def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_top(
+    config: FederationConfig,
+) -> None:
+    """bio has a quota and goes first: nlp, which came first at its own site, would wait for it."""
+    records = []
+    for day in range(4):
+        at_s = 86_400.0 * day
+        for number, account, came_s, start_s in (
+            (1, "bio", 0.0, 0.0),
+            (2, "nlp", 10.0, 3600.0),
+            (3, "bio", 20.0, 7200.0),
+        ):
+            times = {"submitted_at_s": at_s + came_s, "started_at_s": at_s + start_s}
+            ended_at_s = at_s + start_s + 3600.0
+            one = stay(10 * day + number, account=account, ended_at_s=ended_at_s, **times)
+            records.append(("alpine", one))
+    only = {"alpine": capacity("alpine", 1)}
+    history = local_history(records, only, end_s=4 * 86_400.0)
+    _, report = replayed(history, config)
+    by_name = {account.name: account for account in report.accounts}
+    assert [name for name, account in by_name.items() if account.worse] == ["nlp"]
+    change_s = by_name["nlp"].change_s
+    assert change_s is not None
+    assert (change_s.low, change_s.high) == (3600.0, 3600.0)
+    rules = report.sites[0].rules
+    assert [r.name for r in broken_rules(rules, SiteMode.OPT_IN)] == ["watched", "jobs"]
+    assert [r.name for r in broken_rules(rules, SiteMode.ENFORCED)] == [
+        "watched",
+        "jobs",
+        "accounts",
+    ]
