@@ -22,6 +22,17 @@ SITE = SiteName("alpine")
 CANCEL = CancelAsked(client=0, ids=(WorkloadId(2**32),), by="ada")
 
 
+class Wakeful(Inbox):
+    """Notes the wakes that are asked of it."""
+
+    def __init__(self, wakes: list[float]) -> None:
+        super().__init__(lambda: 0.0)
+        self._asked = wakes
+
+    def wake(self, at_s: float) -> None:
+        self._asked.append(at_s)
+
+
 class Stand:
     """A link, and sources of which each has one thing to do."""
 
@@ -30,8 +41,7 @@ class Stand:
         self.told: list[Admission] = []
         self.wakes: list[float] = []
         self.by_site = {SITE: self}
-        self.inbox = Inbox(lambda: 0.0)
-        self.inbox.wake = self.wakes.append  # type: ignore[method-assign]
+        self.inbox = Wakeful(self.wakes)
         sources = ChoreSources(
             AdmissionUpdates(Ledger()),
             cast(InteractiveJobs, self),
