@@ -42,6 +42,7 @@ from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
+from federator.daemon.turn_chores import ChoreSources, TurnChores
 from federator.daemon.workload_traces import WorkloadTraces
 from federator.errors import ConfigError
 from federator.model.event import encode_event
@@ -98,11 +99,12 @@ class Term:
         self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False
-        self._admission = AdmissionUpdates(self._federation.ledger)
-        self._admission_wake_s = self._mover_wake_s = 0.0
         history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
+        admission, sessions = AdmissionUpdates(ledger), self._api.sessions
+        due = ChoreSources(admission, sessions, self._tidying, self._mover)
+        self._chores = TurnChores(due, self._links, self.inbox)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
@@ -293,23 +295,12 @@ class Term:
         commands = self._decided(observations, now_s)
         self.inbox.decided(observations, now_s)
         await self._carry_out(commands)
-        self._tell_admission(now_s)
-        self._end_unheard(now_s)
-        for site_name, order in self._tidying.due(now_s):
-            self._links.by_site[site_name].send(order)
-        self._move_data(now_s)
+        self._chores.do(now_s)
         for asked in self.reloads.taken():
             await self._reload(asked)
         self._links.flush()
         self._turn_began_s = inf
         self._metrics.counts.turn_took(self._metrics.elapsed() - began_s)
-
-    def _move_data(self, now_s: float) -> None:
-        for site_name, order in self._mover.due(now_s):
-            self._links.by_site[site_name].send(order)
-        if self._mover_wake_s <= now_s and (next_s := self._mover.next_s()) > now_s:
-            self._mover_wake_s = next_s
-            self.inbox.wake(next_s)
 
     def _decided(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         commands: list[Command] = []
@@ -378,23 +369,6 @@ class Term:
 
         await self._compaction.run(now_s, forget)
         self._turn_began_s = inf
-
-    def _end_unheard(self, now_s: float) -> None:
-        """Cancel the sessions whose commands are no longer heard."""
-        found = self._api.sessions.unheard(now_s)
-        for cancel in found.cancels:
-            log.info("session_unheard", workloads=list(cancel.ids), user=cancel.by)
-            self.inbox.put(cancel)
-        if found.look_at_s:
-            self.inbox.wake(found.look_at_s)
-
-    def _tell_admission(self, now_s: float) -> None:
-        news = self._admission.due(now_s)
-        if news is not None:
-            self._links.send_admission(news)
-        elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
-            self._admission_wake_s = self._admission.next_s
-            self.inbox.wake(self._admission_wake_s)
 
     async def _carry_out(self, commands: Sequence[Command]) -> None:
         """Make records durable, then do the rest; each only as the leader.

@@ -148,6 +148,10 @@ measured: Final = Table(
     Column("attempt", BigInteger, primary_key=True, autoincrement=False),
     *(Column(name, Double) for name in MeasuredUse.__struct_fields__),
 )
+attempts_and_use: Final = attempts.outerjoin(
+    measured, and_(attempts.c.id == measured.c.id, attempts.c.attempt == measured.c.attempt)
+)
+"""Each attempt, beside what its site has told that it used, if it has."""
 local_jobs: Final = Table(
     "local_jobs",  # stays of the sites' own jobs, where those are watched
     METADATA,
@@ -173,10 +177,6 @@ local_sites: Final = Table(
     Column("capacity", LargeBinary, nullable=False),
 )
 LOCAL: Final = (local_jobs, local_watch, local_sites)
-attempts_and_use: Final = attempts.outerjoin(
-    measured, and_(attempts.c.id == measured.c.id, attempts.c.attempt == measured.c.attempt)
-)
-"""Each attempt, beside what its site has told that it used, if it has."""
 _c = workloads.c
 INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
     Index("workloads_by_end", _c.over_at_s, _c.id),

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Final, TypeVar
 
 from federator.agent.base import NOTHING, KnownJobs, Partition
@@ -29,13 +28,12 @@ from federator.model.window import SiteWindow, windows_of
 from federator.slurm.accounts import SlurmAccounts
 from federator.slurm.group_members import GroupMembers
 from federator.slurm.helper_client import HelperClient
+from federator.slurm.other_jobs import OTHERS_FRESH_S, OtherJobs
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import (
-    OTHERS_FORMAT,
     SQUEUE_FORMAT,
     WATCHED_FORMAT,
     parse_jobs,
-    parse_others,
 )
 from federator.slurm.parse_licenses import parse_licenses
 from federator.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
@@ -60,7 +58,6 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "SLURM_TIME_FORMAT": "%s",
 }
 READ_TIMEOUT_S: Final = 25.0
-OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 SETTINGS_FRESH_S: Final = 0.5  # what admins change by hand is heard within 2 s
 
 NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
@@ -149,9 +146,8 @@ class SlurmClient:
         self._groups = GroupMembers(self._clock)
         self._settings: _Settings | None = None
         self._swept: _Settings | None = None  # that the last sweep shows
-        self._others: Reading[LocalJob] | None = None
-        self._others_on: tuple[Node, ...] = ()  # the nodes when they were read
-        self._others_until_s = 0.0
+        # Without partitions ``jobs`` returns those of all anyhow.
+        self._others = OtherJobs(self._run, clock) if self._partitions else None
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
         self._reservations: tuple[SlurmReservation, ...] = ()  # as last read
@@ -293,34 +289,15 @@ class SlurmClient:
         except ValueError as error:
             raise SiteUnavailable(f"squeue cannot be read: {error}") from error
 
-    async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
-        """Return the jobs of all partitions that hold nodes: what will come free, and when.
-
-        Nothing where ``jobs`` returns those of all partitions anyhow. With ``nodes`` that are as
-        they were the last time, what was read then, if that is not long ago and nothing of it
-        should have ended.
-        """
-        if not self._partitions:
-            return Reading(records=(), problems=(), complete=True)
-        if (
-            self._others is None
-            or nodes != self._others_on
-            or self._clock() >= self._others_until_s
-        ):
-            argv = ("squeue", "--local", "-h", "-a", "-t", "R,CF,CG,S", "-O", OTHERS_FORMAT)
-            self._others = parse_others((await self._run(argv)).stdout)
-            self._others_on, now_s = nodes, self._clock()
-            ends = (job.ends_by_s for job in self._others.records if job.ends_by_s > now_s)
-            self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
-        return self._others
-
     async def sweep(self, own: KnownJobs = NOTHING) -> SlurmSweep:
         """Return jobs and nodes, as one look; ``own`` as of ``jobs``."""
         settings = self._swept = await self._recent_settings()
         jobs = await self.jobs(own)
         taken_at_s = self._clock()
         nodes = await self.nodes()
-        others = await self.others(nodes.records)
+        others: Reading[LocalJob] = Reading(records=())
+        if self._others is not None:
+            others = await self._others.on(nodes.records)
         licenses = await self.licenses()
         cpus = {node.name: node.cpus for node in nodes.records if self._concerns(node)}
         reservations = await self._groups.named(settings.reservations.records)

@@ -13,7 +13,8 @@ from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.site import LocalJob, NodeShare, NodeState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.slurm.client import OTHERS_FRESH_S, SETTINGS_FRESH_S, SlurmClient, SlurmSweep
+from federator.slurm.client import SETTINGS_FRESH_S, SlurmClient, SlurmSweep
+from federator.slurm.other_jobs import OTHERS_FRESH_S
 from federator.slurm.runner import Completed
 from tests.fakes.runner import Answer, FakeRunner, printed
 from tests.unit.slurm.texts import job_line, node_line, squeue_record

@@ -1,0 +1,82 @@
+"""Each turn does what is due, and the daemon wakes for what comes due later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from federator.daemon.admission import EVERY_S, AdmissionUpdates
+from federator.daemon.checkpoint_cleanup import CheckpointCleanup
+from federator.daemon.data_mover import DataMover
+from federator.daemon.inbox import Inbox
+from federator.daemon.interactive_jobs import InteractiveJobs, Unheard
+from federator.daemon.site_links import SiteLinks
+from federator.daemon.turn_chores import ChoreSources, TurnChores
+from federator.model.message import CancelAsked
+from federator.model.tagged import Message
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.state.ledger import Ledger
+from federator.wire.agent_protocol import Admission, Ping
+
+SITE = SiteName("alpine")
+CANCEL = CancelAsked(client=0, ids=(WorkloadId(2**32),), by="ada")
+
+
+class Wakeful(Inbox):
+    """Notes the wakes that are asked of it."""
+
+    def __init__(self, wakes: list[float]) -> None:
+        super().__init__(lambda: 0.0)
+        self._asked = wakes
+
+    def wake(self, at_s: float) -> None:
+        self._asked.append(at_s)
+
+
+class Stand:
+    """A link, and sources of which each has one thing to do."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.told: list[Admission] = []
+        self.wakes: list[float] = []
+        self.by_site = {SITE: self}
+        self.inbox = Wakeful(self.wakes)
+        sources = ChoreSources(
+            AdmissionUpdates(Ledger()),
+            cast(InteractiveJobs, self),
+            cast(CheckpointCleanup, self),
+            cast(DataMover, self),
+        )
+        self.chores = TurnChores(sources, cast(SiteLinks, self), self.inbox)
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def send_admission(self, news: Admission) -> None:
+        self.told.append(news)
+
+    def unheard(self, now_s: float) -> Unheard:
+        return Unheard(cancels=(CANCEL,), look_at_s=now_s + 5.0)
+
+    def due(self, _now_s: float) -> Iterator[tuple[SiteName, Message]]:
+        yield SITE, Ping()
+
+    def next_s(self) -> float:
+        return 103.0
+
+
+def test_what_is_due_goes_to_its_site() -> None:
+    stand = Stand()
+    stand.chores.do(100.0)
+    assert stand.sent == [Ping(), Ping()]  # of the clean-up, and of the mover
+    assert len(stand.told) == 1
+    assert stand.inbox.take_all() == [CANCEL]
+
+
+def test_the_daemon_wakes_for_the_rest_once() -> None:
+    stand = Stand()
+    stand.chores.do(100.0)
+    assert stand.wakes == [105.0, 103.0]
+    stand.chores.do(101.0)  # figures were told a moment ago, and may change
+    assert stand.wakes[2:] == [100.0 + EVERY_S, 106.0]
