@@ -38,15 +38,17 @@ HOSTILE = {
 }
 # Runs a command on a terminal of its own, as a user's window does: types, and resizes it.
 _WINDOW = """
-import fcntl, json, os, pty, re, select, struct, sys, termios, time
+import fcntl, json, os, pty, re, select, signal, struct, sys, termios, time
 command, acts = json.loads(sys.argv[1])
 pid, fd = pty.fork()
 if not pid:
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # ignored by tests in the background
     os.execvp(command[0], command)
 def size(rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 size(33, 111)
-seen, shown, until = b"", b"", time.monotonic() + 150
+seen, shown, until = b"", b"", time.monotonic() + 220
 while time.monotonic() < until:
     if acts and re.search(acts[0][0].encode(), seen, re.S):
         _, kind, what = acts.pop(0)
@@ -212,15 +214,21 @@ def test_control_c_before_the_start_leaves_the_queue(federation: Running) -> Non
     status, shown = window(
         "alpine",
         f"fsalloc -w cedar-g1 {GPU['cedar']} true",
-        ("queued and waiting for resources: .*cedar in (59|60) min", "type", "\x03"),
+        ("queued and waiting for resources: ", "type", "\x03"),
     )
     assert status == 1
     assert "has been revoked." in shown
     row = ended(federation)
     assert (row["state"], row["site"]) == ("CANCELLED", "")
-    refused = shell("alpine", f"fsrun --immediate=5 -w cedar-g1 {GPU['cedar']} true")
-    assert refused.exit_status == 1
-    assert "not started within 5 s; could start at cedar in" in refused.stderr
+
+    def told() -> bool:
+        """When it could start, if cedar has answered by then."""
+        refused = shell("alpine", f"fsrun --immediate=3 -w cedar-g1 {GPU['cedar']} true")
+        assert refused.exit_status == 1
+        assert "not started within 3 s; " in refused.stderr
+        return "could start at cedar in " in refused.stderr
+
+    within(30, told)
     assert ended(federation)["state"] == "CANCELLED"
 
 
