@@ -111,6 +111,6 @@ def test_without_a_range_nothing_changes() -> None:
 )
 def test_on_venus_elastic_jobs_are_done_sooner() -> None:
     jobs = read_trace(VENUS, read_pools(TRACES / "helios-venus-sept2020.pools.csv"))
-    result = run_here(ElasticExperiment(trace=jobs, most_jobs=600, draws=1, fracs=(1.0,)), 0)
+    result = run_here(ElasticExperiment(trace=jobs, most_jobs=150, draws=1, fracs=(1.0,)), 0)
     row = dict(zip(result.table("arms").columns, result.table("arms").rows[2], strict=True))
     assert float(row["jct_elastic_h"] or 0) < float(row["jct_elastic_as_rigid_h"] or 0)
