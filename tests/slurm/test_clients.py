@@ -17,7 +17,7 @@ import pytest
 
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import Running, within
+from tests.slurm.federation import LIVE, Running, within
 
 pytestmark = pytest.mark.slurm
 
@@ -88,6 +88,11 @@ class Client:
         return path.read_text().splitlines() if path.exists() else []
 
 
+def lives(federation: Running) -> bool:
+    """Whether any job has not ended."""
+    return any(row["state"] in LIVE for row in federation.rows())
+
+
 @pytest.fixture
 def client(federation: Running, shared_packages: Path) -> Iterator[Client]:
     folder = shared_packages.with_name("clients")
@@ -110,19 +115,26 @@ def test_simple_slurm_chains_jobs_of_two_sites(client: Client, federation: Runni
         )  # Slurm may say there that it was cancelled
 
 
-def test_psij_sees_its_jobs_end(client: Client) -> None:
-    ends = dict(line.split(" ", 1) for line in client.run("python3", "psij_jobs.py").splitlines())
-    assert ends["good"].startswith("COMPLETED")
+def test_psij_sees_how_its_jobs_end_at_another_site(client: Client, federation: Running) -> None:
+    with federation.only_room_at("boreal"):
+        output = client.run("python3", "psij_jobs.py")
+    ends = dict(line.split(" ", 1) for line in output.splitlines())
+    assert (ends["good"], ends["bad"]) == ("COMPLETED 0", "FAILED 3")
     assert ends["stopped"].startswith("CANCELED")
-    assert client.read("psij-good.out") == ["well"]
+    assert client.read("psij-good.out") == ["well at boreal"]
 
 
-def test_parsl_runs_apps_on_a_block_of_workers(client: Client) -> None:
-    assert client.run("python3", "parsl_apps.py").splitlines() == ["total 14", "failed on purpose"]
+def test_parsl_runs_apps_on_a_block_of_workers(client: Client, federation: Running) -> None:
+    output = client.run("python3", "parsl_apps.py")
+    told = ["total 14", "failed on purpose", "behind it DependencyError"]
+    assert output.splitlines() == told
+    within(60, lambda: not lives(federation))  # its block, once it is closed
 
 
-def test_dask_jobqueue_scales_up_and_down(client: Client) -> None:
-    assert client.run("python3", "dask_workers.py").splitlines()[-1] == "total 6"
+def test_dask_jobqueue_scales_up_and_down(client: Client, federation: Running) -> None:
+    output = client.run("python3", "dask_workers.py")
+    assert output.splitlines()[-2:] == ["total 6", "workers 1"]
+    within(60, lambda: not lives(federation))  # once the cluster is closed
 
 
 SNAKEMAKE = (

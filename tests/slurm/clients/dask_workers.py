@@ -1,6 +1,7 @@
-"""dask-jobqueue: a cluster of workers that are jobs, scaled up and down again."""
+"""dask-jobqueue: a cluster of workers that are jobs, scaled up, adapted down, and closed."""
 
 import os
+import time
 
 from dask.distributed import Client
 from dask_jobqueue import SLURMCluster
@@ -23,3 +24,8 @@ if __name__ == "__main__":
     with cluster, Client(cluster) as client:
         client.wait_for_workers(2, timeout=480)
         print("total", client.submit(sum, client.map(abs, [-1, 2, -3])).result(timeout=240))
+        cluster.adapt(minimum_jobs=1, maximum_jobs=1, interval="1s", wait_count=1)
+        deadline = time.monotonic() + 240
+        while len(client.scheduler_info()["workers"]) > 1 and time.monotonic() < deadline:
+            time.sleep(0.5)
+        print("workers", len(client.scheduler_info()["workers"]))

@@ -42,7 +42,10 @@ executor = HighThroughputExecutor(
 with parsl.load(Config(executors=[executor], strategy="none", run_dir="parsl")):
     total = added(*[squared(number) for number in range(4)])
     print("total", total.result(timeout=480))
+    broken = failing()
+    behind = added(broken)
     try:
-        failing().result(timeout=240)
+        broken.result(timeout=240)
     except ValueError as error:
         print("failed", error)
+    print("behind it", type(behind.exception(timeout=240)).__name__)
