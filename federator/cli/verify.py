@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from federator.wire.client_protocol import (
 )
 
 _CONFIG = click.Path(path_type=Path)
+_MISSING: Final = re.compile(r"(?P<key>names\.[a-z_]+\.[^:;]+): (?P<there>[^;]+)")
 _MOST_NODES: Final = 64  # which an agent tries at once
 
 
@@ -55,7 +57,8 @@ def verify(name: str, config: Path, user: str, nodes: str, as_json: bool) -> Non
     if found is None:
         raise InvalidRequest(f"there is no site {name!r}; one of {', '.join(loaded.sites)}")
     asked = VerifyCall(site=name, user=user, nodes=_expanded(nodes))
-    findings = [*_door(found), *_ask(asked, loaded.socket)]
+    seen = _ask(asked, loaded.socket)
+    findings = [*_door(found), *(_with_lines(each, name, config) for each in seen)]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
         print(json.dumps({"site": name, "ok": not failed, "findings": _as_json(findings)}))
@@ -98,6 +101,21 @@ def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
     if not isinstance(reply, VerifyReply):
         raise unexpected(reply)
     return reply.findings
+
+
+def _with_lines(finding: Finding, site: str, config: Path) -> Finding:
+    """The same; names that the site lacks are found in federation.yaml by line."""
+    if finding.check != "names" or finding.verdict is not Verdict.FAIL:
+        return finding
+    from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
+
+    file = ConfigFile(config)
+    wrong = [
+        file.mistake(("sites", site, *match["key"].split(".", 2)), f"no {match['there']} there")
+        for match in _MISSING.finditer(finding.detail)
+    ]
+    detail = "; ".join(wrong) or finding.detail
+    return Finding(check=finding.check, verdict=finding.verdict, detail=detail)
 
 
 def table(findings: list[Finding]) -> list[str]:
