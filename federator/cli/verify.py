@@ -16,7 +16,7 @@ from federator.cli.client import call, socket_beside
 from federator.cli.text import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
 from federator.daemon.ssh_check import door_findings
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
 from federator.model.workload import SiteName
 from federator.site_installer import validation
 from federator.wire.client_protocol import (
@@ -101,6 +101,19 @@ def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
     if not isinstance(reply, VerifyReply):
         raise unexpected(reply)
     return reply.findings
+
+
+def missing_names(site: str, socket: Path, config: Path) -> str:
+    """The names of federation.yaml that a site lacks, each with its line; "": none is known.
+
+    The running daemon's agent looks; where none can be asked, nothing is known.
+    """
+    try:
+        seen = _ask(VerifyCall(site=site), socket)
+    except FederatorError:
+        return ""
+    wrong = [f for f in seen if f.check == "names" and f.verdict is Verdict.FAIL]
+    return "; ".join(_with_lines(each, site, config).detail for each in wrong)
 
 
 def _with_lines(finding: Finding, site: str, config: Path) -> Finding:
