@@ -279,7 +279,7 @@ def _missing(
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
-async def _reach(loaded: FederationConfig) -> dict[str, str]:
+async def _reach(loaded: FederationConfig) -> dict[SiteName, str]:
     from federator.daemon.edges import transport_of  # noqa: PLC0415
 
     async def one(name: SiteName) -> str:
