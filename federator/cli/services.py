@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -268,7 +268,8 @@ def _agent(
 def check(config: Path, reach: bool, as_json: bool) -> None:
     """Validate a federation.yaml and the files it names; with --sites also that sites let us in.
 
-    A site is asked for its SSH session only; the running daemon's agent is not disturbed.
+    A site is asked for its SSH session only. Where it has names of its own, the running daemon, if
+    there is one that we may ask, is asked whether the site has them.
 
     Example: federator check --config federation.yaml --sites
     """
@@ -276,6 +277,8 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
 
     loaded = load_config(config, with_files=True)
     results = asyncio.run(_reach(loaded)) if reach else dict.fromkeys(loaded.sites, "not tried")
+    if reach:
+        results |= _missing(loaded, results, config)
     good = all(result in ("ok", "not tried") for result in results.values())
     if as_json:
         print(
@@ -298,7 +301,18 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
         sys.exit(os.EX_UNAVAILABLE)
 
 
-async def _reach(loaded: FederationConfig) -> dict[str, str]:
+def _missing(
+    loaded: FederationConfig, results: Mapping[SiteName, str], config: Path
+) -> dict[SiteName, str]:
+    """What is wrong with the names that sites have, of those that can be reached."""
+    from federator.cli.verify import missing_names  # noqa: PLC0415
+
+    asked = [n for n, site in loaded.sites.items() if site.names.there and results[n] == "ok"]
+    found = {name: missing_names(name, loaded.socket, config) for name in asked}
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+async def _reach(loaded: FederationConfig) -> dict[SiteName, str]:
     from federator.daemon.edges import transport_of  # noqa: PLC0415
 
     async def one(name: SiteName) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from federator.cli.client import call, socket_beside
 from federator.cli.text import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
 from federator.daemon.ssh_check import door_findings
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
 from federator.model.workload import SiteName
 from federator.site_installer import validation
 from federator.wire.client_protocol import (
@@ -29,6 +30,7 @@ from federator.wire.client_protocol import (
 )
 
 _CONFIG = click.Path(path_type=Path)
+_MISSING: Final = re.compile(r"(?P<key>names\.[a-z_]+\.[^:;]+): (?P<there>[^;]+)")
 _MOST_NODES: Final = 64  # which an agent tries at once
 
 
@@ -55,7 +57,8 @@ def verify(name: str, config: Path, user: str, nodes: str, as_json: bool) -> Non
     if found is None:
         raise InvalidRequest(f"there is no site {name!r}; one of {', '.join(loaded.sites)}")
     asked = VerifyCall(site=name, user=user, nodes=_expanded(nodes))
-    findings = [*_door(found), *_ask(asked, loaded.socket)]
+    seen = _ask(asked, loaded.socket)
+    findings = [*_door(found), *(_with_lines(each, name, config) for each in seen)]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
         print(json.dumps({"site": name, "ok": not failed, "findings": _as_json(findings)}))
@@ -98,6 +101,34 @@ def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
     if not isinstance(reply, VerifyReply):
         raise unexpected(reply)
     return reply.findings
+
+
+def missing_names(site: str, socket: Path, config: Path) -> str:
+    """The names of federation.yaml that a site lacks, each with its line; "": none is known.
+
+    The running daemon's agent looks; where none can be asked, nothing is known.
+    """
+    try:
+        seen = _ask(VerifyCall(site=site), socket)
+    except FederatorError:
+        return ""
+    wrong = [f for f in seen if f.check == "names" and f.verdict is Verdict.FAIL]
+    return "; ".join(_with_lines(each, site, config).detail for each in wrong)
+
+
+def _with_lines(finding: Finding, site: str, config: Path) -> Finding:
+    """The same; names that the site lacks are found in federation.yaml by line."""
+    if finding.check != "names" or finding.verdict is not Verdict.FAIL:
+        return finding
+    from federator.daemon.own_config import ConfigFile  # noqa: PLC0415
+
+    file = ConfigFile(config)
+    wrong = [
+        file.mistake(("sites", site, *match["key"].split(".", 2)), f"no {match['there']} there")
+        for match in _MISSING.finditer(finding.detail)
+    ]
+    detail = "; ".join(wrong) or finding.detail
+    return Finding(check=finding.check, verdict=finding.verdict, detail=detail)
 
 
 def table(findings: list[Finding]) -> list[str]:

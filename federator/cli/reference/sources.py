@@ -13,6 +13,7 @@ from federator.cli.job_states import CODES
 from federator.cli.node_columns import COLUMNS as NODE_COLUMNS
 from federator.cli.reference.commands import CommandOption, CommandReference
 from federator.cli.signal_names import SIGNALS
+from federator.slurm.options.mail_option import OWN_TYPES
 
 
 class Source(NamedTuple):
@@ -36,7 +37,10 @@ _LIVE: Final[Mapping[str, str]] = MappingProxyType(
 _BY_VALUE: Final[Mapping[str, str]] = MappingProxyType(
     {"IDS": "jobs", "NODES": "nodes", "SITE": "sites"}
 )
-_MAIL: Final = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "TIME_LIMIT", "ARRAY_TASKS")
+_MAIL: Final = (
+    *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "TIME_LIMIT", "ARRAY_TASKS"),
+    *OWN_TYPES,
+)
 _CONDITIONS: Final = ("after:", "afterok:", "afterany:", "afternotok:", "aftercorr:", "singleton")
 _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     {

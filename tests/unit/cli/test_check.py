@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from federator.cli import services, verify
 from federator.cli.services import check
-from federator.errors import ConfigError
+from federator.errors import ConfigError, SiteUnavailable
+from federator.wire.client_protocol import Finding, Verdict
 
 WARNING = "tenant nlp has no quota, nor has an ancestor: all its work is over quota"
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\n"
@@ -86,3 +88,28 @@ def test_no_tenants_is_warned_of(path: Path) -> None:
     path.write_text(CONFIG[: CONFIG.index("tenants")])
     result = CliRunner().invoke(check, ["--config", str(path)])
     assert f"{path}: warning: no tenants: nobody can submit" in result.output.splitlines()
+
+
+NAMED = "command: [agent],\n  names: {partitions: {gpu: gpu-a}}}"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_with_sites_names_that_a_site_lacks_are_told_by_line_if_a_daemon_can_be_asked(
+    path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    async def reach(_: object) -> dict[str, str]:
+        return {"alpine": "ok"}
+
+    def ask(*_: object) -> tuple[Finding, ...]:
+        if not answers:
+            raise SiteUnavailable("no daemon")
+        detail = "Slurm does not know names.partitions.gpu: gpu-a"
+        return (Finding(check="names", verdict=Verdict.FAIL, detail=detail),)
+
+    monkeypatch.setattr(services, "_reach", reach)
+    monkeypatch.setattr(verify, "_ask", ask)
+    path.write_text(CONFIG.replace("command: [agent]}", NAMED))
+    result = CliRunner().invoke(check, ["--config", str(path), "--sites"])
+    wrong = f"alpine: {path}:5: sites.alpine.names.partitions.gpu: no gpu-a there"
+    assert result.output.splitlines()[-1] == (wrong if answers else "alpine: ok")
+    assert result.exit_code == (69 if answers else 0)

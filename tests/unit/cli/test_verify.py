@@ -67,6 +67,19 @@ def test_one_failed_check_is_status_1_and_a_sites_words_cannot_move_the_cursor(
     assert "node n2  fail  fed-gate: ecc: GPU 3?[2J" in result.output
 
 
+def test_names_that_a_site_lacks_are_found_by_their_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = "[agent],\n  names: {qos: {high: fed-high}}}}"
+    monkeypatch.setitem(globals(), "CONFIG", CONFIG.replace("[agent]}}", names))
+    detail = "Slurm does not know names.qos.high: fed-high; names.features.ib: x"
+    bad = Finding(check="names", verdict=Verdict.FAIL, detail=detail)
+    result, _ = invoke(monkeypatch, tmp_path, VerifyReply(findings=(bad,)))
+    assert result.exit_code == 1
+    assert "federation.yaml:5: sites.alpine.names.qos.high: no fed-high there; " in result.output
+    assert "sites.alpine.names.features.ib: no x there" in result.output
+
+
 def test_json_has_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result, _ = invoke(monkeypatch, tmp_path, VerifyReply(findings=(BAD,)), "--json")
     told = json.loads(result.output)

@@ -290,14 +290,14 @@ def test_accounts_are_asked_by_the_names_of_the_site() -> None:
         asked: ClassVar[list[str]] = []
 
         async def ends_of(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
-            self.asked += [each.user for each in missing]
+            self.asked.extend(each.user for each in missing)
             (each,) = missing
             state = SiteJobState.COMPLETED
             report = AttemptReport(attempt=each.attempt, user=each.user, site_job_id=7, state=state)
             return {each.attempt: report}
 
         async def use_of(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
-            self.asked += [job.user for job in jobs]
+            self.asked.extend(job.user for job in jobs)
             return [None] * len(jobs)
 
     accounts = RenamedAccounts(Kept(), SiteNames(users={"ada": "a.one"}))
