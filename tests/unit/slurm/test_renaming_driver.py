@@ -12,6 +12,7 @@ from msgspec.structs import replace as replaced
 
 from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.base import Holder, Sweep
+from federator.model.local_record import LocalRecord
 from federator.model.site import GpuModel
 from federator.model.site_names import SiteNames
 from federator.model.window import SiteWindow
@@ -40,6 +41,19 @@ KEPT = SiteWindow(
     ends_at_s=9e9,
     nodes=("n1",),
     accounts=("vis-grp", "nlp", "vision", "-bio"),
+)
+
+
+RECORD = LocalRecord(
+    job_id=7,
+    shown="7",
+    user="ada",
+    account="vis-grp",
+    partition="gpu-a",
+    state="RUNNING",
+    submitted_at_s=1.0,
+    gpu_type="nvidia_a100_80gb_pcie",
+    ran_on="nvidia_a100_80gb_pcie",
 )
 
 
@@ -96,7 +110,14 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
     async def sweep(_self: SlurmDriver, _own: object = None) -> Sweep:
         held = Holder(job_id=7, nodes={}, ends_by_s=0.0, account="vis-grp")
         qos = frozenset({"normal", "fed-normal", "urgent"})
-        return Sweep(nodes=(client.node,), attempts=(), holders=(held,), windows=(KEPT,), qos=qos)
+        return Sweep(
+            nodes=(client.node,),
+            attempts=(),
+            holders=(held,),
+            windows=(KEPT,),
+            qos=qos,
+            local=(RECORD,),
+        )
 
     async def nodes(_self: SlurmDriver) -> Sequence[object]:
         return [client.node]
@@ -132,6 +153,9 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
     assert (node.gpu_type, node.features) == ("a100", ("ib", "x86"))
     assert [holder.account for holder in found.holders] == ["vision"]
     assert found.qos == frozenset({"normal", "fed-normal", "urgent"})
+    (record,) = found.local or ()
+    assert (record.account, record.partition) == ("vision", "gpu")
+    assert (record.gpu_type, record.ran_on) == ("a100", "a100")
 
 
 def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
