@@ -31,6 +31,7 @@ ASSUMED: Final = (
     "jobs that ran when the record begins came when they started; those that run at its end hold "
     "their GPUs to it",
     "a job that ended between two looks did so at the second",
+    "jobs that never started by the end of the record are left out of both sides",
 )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
+from federator.agent.base import NOTHING, KnownJobs, Sweep
 from federator.agent.local_watch import MOST_AT_ONCE, LocalWatch
 from federator.model.local_record import LocalRecord
+from federator.model.site_message import Report
 from federator.wire.agent_protocol import LocalJobs, from_agent_decoder
+from tests.fakes.agent import Daemon
 
 
 def record(job_id: int, state: str = "RUNNING", **fields: Any) -> LocalRecord:
@@ -67,3 +72,22 @@ def test_many_jobs_are_told_in_parts_of_which_the_last_completes_the_look() -> N
 def test_a_record_travels_whole() -> None:
     (told,) = LocalWatch().news([record(1, limit_s=float("inf"), gpus=-1)], 1.5)
     assert from_agent_decoder.decode(msgspec.msgpack.encode(told)) == told
+
+
+def test_an_agent_whose_driver_watches_the_queue_tells_of_it_with_its_first_sweep(
+    tmp_path: Path,
+) -> None:
+    daemon = Daemon(tmp_path)
+    looks = daemon.site.sweep
+
+    async def sweep(own: KnownJobs = NOTHING) -> Sweep:
+        return replace(await looks(own), local=(record(1),))
+
+    cast(Any, daemon.site).sweep = sweep
+
+    async def story() -> None:
+        await daemon.wait_for(Report)
+        (first,) = daemon.heard(LocalJobs)
+        assert (first.records, first.complete) == ((record(1),), True)
+
+    daemon.serve(story)

@@ -51,14 +51,16 @@ KEPT = SiteWindow(
 )
 
 
-OWN_JOB = LocalRecord(
-    job_id=8,
-    shown="8",
+RECORD = LocalRecord(
+    job_id=7,
+    shown="7",
     user="a.one",
     account="vis-grp",
     partition="gpu-a",
-    state="PENDING",
+    state="RUNNING",
     submitted_at_s=1.0,
+    gpu_type="nvidia_a100_80gb_pcie",
+    ran_on="nvidia_a100_80gb_pcie",
 )
 
 
@@ -121,7 +123,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str | None]) -
             holders=(held,),
             windows=(KEPT,),
             qos=qos,
-            local=(OWN_JOB,),
+            local=(RECORD,),
         )
 
     async def nodes(_self: SlurmDriver) -> Sequence[object]:
@@ -154,15 +156,6 @@ class Dbd:
         return Completed(exit_status=status, stdout=out.encode(), stderr=b"")
 
 
-def test_a_sites_own_job_is_recorded_by_the_federations_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = asyncio.run(driver(monkeypatch, {}).sweep())
-    assert found.local is not None
-    (record,) = found.local
-    assert (record.user, record.account, record.partition) == ("ada", "vision", "gpu")
-
-
 def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asyncio.run(driver(monkeypatch, {}).sweep())
     (node,) = found.nodes
@@ -171,6 +164,9 @@ def test_a_sweep_shows_the_federation_s_names(monkeypatch: pytest.MonkeyPatch) -
     assert (node.gpu_type, node.features) == ("a100", ("ib", "x86"))
     assert [holder.account for holder in found.holders] == ["vision"]
     assert found.qos == frozenset({"normal", "fed-normal", "urgent"})
+    (record,) = found.local or ()
+    assert (record.user, record.account, record.partition) == ("ada", "vision", "gpu")
+    assert (record.gpu_type, record.ran_on) == ("a100", "a100")
 
 
 def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,44 @@
+"""``fsbatch --test-only`` says where the site's own sbatch would start a job now."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from federator.cli.bid_text import print_bids
+from federator.model.plan import Bid, JobPlan
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
+from federator.model.site import NodeShare
+from federator.wire import replies
+
+PLAN = JobPlan(name="job", partition="gpu", nodes={"a1": NodeShare(gpus=8, cpus=8, mem_mib=1)})
+WAITS = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURCES),))
+REPLY = replies.TestOnlyReply(
+    bids=(
+        replies.SiteBid(site="alpine", bid=Bid(score=Score(), jobs=(PLAN,))),
+        replies.SiteBid(site="baker", refusal=WAITS),
+    ),
+    winner="",
+    advised=("alpine",),
+)
+
+
+def test_a_site_in_mode_advisory_is_named_beside_the_federations_own_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert print_bids(REPLY, as_json=False) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("fsbatch: - alpine")
+    assert lines[2:] == [
+        "fsbatch: would start now by sbatch at alpine: the federation starts nothing there (mode "
+        "advisory)",
+        "fsbatch: would wait in the federation's queue",
+    ]
+
+
+def test_programs_are_told_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_bids(REPLY, as_json=True) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["winner"], answer["advised"]) == (None, ["alpine"])
