@@ -178,9 +178,9 @@ class LetterWriter:
     def _array_end(
         self, array_id: WorkloadId, entry: WorkloadRecord, wish: MailWish
     ) -> Iterator[Letter]:
-        tasks = self._tasks(array_id)
+        entries = self._ledger.entries
         if array_id not in self._live:
-            entries = self._ledger.entries
+            tasks = self._tasks(array_id)
             self._live[array_id] = {id_ for id_ in tasks if entries[id_].state not in TERMINAL}
             is_over = False
         else:
@@ -188,7 +188,7 @@ class LetterWriter:
         self._live[array_id].discard(entry.workload.id)
         if self._live[array_id] or is_over:
             return
-        ended = [self._ledger.entries[id_] for id_ in tasks]
+        ended = [entries[id_] for id_ in self._tasks(array_id)]
         kind, words = _ending(ended, wish)
         if kind:
             states = sorted({each.state.value for each in ended})

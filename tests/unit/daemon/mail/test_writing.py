@@ -14,7 +14,7 @@ from federator.model.event import Draft
 from federator.model.message import Command, DrainAsked, Observation, Record
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import TenantName
+from federator.model.workload import TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
@@ -180,3 +180,25 @@ def test_a_name_with_a_line_break_stays_in_one_header_line(fleet: Loopback) -> N
     (began,) = mails_while(fleet, happens)
     assert "\n" not in began.subject
     assert "\r" not in began.subject
+
+
+def test_a_large_array_is_looked_through_once_for_each_of_its_two_mails(
+    fleet: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[WorkloadId] = []
+    tasks_of = LetterWriter._tasks
+
+    def tasks(writer: LetterWriter, array_id: WorkloadId) -> list[WorkloadId]:
+        looks.append(array_id)
+        return tasks_of(writer, array_id)
+
+    monkeypatch.setattr(LetterWriter, "_tasks", tasks)
+
+    def happens() -> None:
+        array_id = fleet.submit(asking("ALL", tasks=500))
+        fleet.run_for(50.0)
+        fleet.cancel(*fleet.federation.ledger.array_tasks[array_id].values())
+        fleet.run_for(100.0)
+
+    assert kinds(mails_while(fleet, happens)) == ["begin", "end"]
+    assert len(looks) <= 3
