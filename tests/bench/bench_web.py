@@ -23,7 +23,9 @@ from typing import Final
 
 import yaml
 
+from federator.wire.client_protocol import Call
 from federator.wire.client_socket import ClientSocket, OpenSocket
+from federator.wire.replies import Reply
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 from tests.fakes.page_daemon import DecidingDaemon, MadeUpDaemon, config_of
@@ -140,6 +142,12 @@ def told(name: str, took: list[float]) -> None:
     )
 
 
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 FLOOD: Final = """
 import asyncio, collections, sys, time
 sys.path.insert(0, ".")
@@ -159,9 +167,15 @@ asyncio.run(main())
 async def flood(path: Path) -> None:
     """Passes without the page, with one open page, and under a flood."""
     daemon = DecidingDaemon(fleet(), config_of(("site000", "site001", "site002")), "root")
-    door = await ClientSocket(lambda _user, call: daemon.ask(call)).listen(
-        path.parent / "daemon.sock"
-    )
+    asked_s = [0.0]
+
+    async def timed(_user: str, call: Call) -> Reply:
+        began_s = time.thread_time()
+        reply = await daemon.ask(call)  # it waits for nothing
+        asked_s[0] += time.thread_time() - began_s
+        return reply
+
+    door = await ClientSocket(timed).listen(path.parent / "daemon.sock")
     told("without the page", await passes(daemon, 20))
     served = page(path)
     try:
@@ -170,7 +184,12 @@ async def flood(path: Path) -> None:
             await get(view)
         asked, began_s = Counter(daemon.asked), time.monotonic()
         watching = [asyncio.create_task(get("/events?of=queue")) for _ in range(3)]
+        cpu_s, answers_s, at_s = cpu_of(served.pid), asked_s[0], time.monotonic()
         told("three open pages", await passes(daemon, 20))
+        lasted_s = time.monotonic() - at_s
+        page_frac = (cpu_of(served.pid) - cpu_s) / lasted_s
+        daemon_frac = (asked_s[0] - answers_s) / lasted_s
+        print(f"  CPU then: page {page_frac:.1%} of a core, its questions {daemon_frac:.1%}")
         flooding = await asyncio.create_subprocess_exec(
             sys.executable, "-c", FLOOD, stdout=asyncio.subprocess.PIPE
         )

@@ -11,7 +11,7 @@ from federator.cli.main import AT_SITES, COMMANDS
 
 EXTRAS = (
     *("numpy", "structlog", "pydantic", "rich", "redis", "asyncssh", "docker", "starlette"),
-    *("sqlalchemy", "psycopg", "textual"),
+    *("sqlalchemy", "psycopg", "textual", "opentelemetry"),
 )
 AS_AT_A_SITE = f"""
 import sys

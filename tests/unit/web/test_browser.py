@@ -154,6 +154,32 @@ def test_a_view_has_no_error_and_no_fault_of_access_and_fits(
         tab.context.close()
 
 
+MANY_SITES = (*VIEWS[:-1], "/sites/site199")
+
+
+@pytest.fixture(scope="module")
+def large(browser: Any) -> Iterator[str]:
+    daemon = MadeUpDaemon(names=("train", *HOSTILE), sites=200, nodes=40, pending=2_000)
+    with served(daemon.ask, config_of(web=PROXIED)) as address:
+        yield address
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("path", MANY_SITES)
+def test_a_view_of_200_sites_has_no_error_and_fits(
+    browser: Any, large: str, path: str, look: str
+) -> None:
+    tab = Tab(browser, large, look)
+    try:
+        page = tab.open(path)
+        assert page.locator("h1").count() == 1
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, "the page scrolls sideways"
+        assert tab.wrong == []
+    finally:
+        tab.context.close()
+
+
 def test_the_queue_is_filtered_sorted_and_paged_by_clicks(tab: Tab) -> None:
     page = tab.open("/queue")
     page.get_by_label("User").select_option("bob")
