@@ -111,6 +111,26 @@ def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
     assert [start[:3] for start in starts(id_)] == [(id_, 1, site), (id_, 2, row["site"])]
 
 
+@pytest.mark.parametrize("site", SITES)
+def test_what_is_requeued_at_its_site_is_taken_back_and_runs_once_more(
+    federation: Running, site: str, go: Callable[..., None]
+) -> None:
+    """By an admin, who may hold it, or by itself as submitit and Lightning do."""
+    scripts = {"requeue": WORKS, "requeuehold": WORKS, "itself": REQUEUES_ITSELF}
+    with running_at(site, federation, *scripts.values()) as rows:
+        firsts = dict(zip(scripts, rows, strict=True))
+        go(word="requeue")
+        for how in ("requeue", "requeuehold"):
+            at(site, "scontrol", how, str(firsts[how]["site_job_id"]))
+        seconds = {how: again(federation, first["id"]) for how, first in firsts.items()}
+    for how, row in seconds.items():
+        id_ = row["id"]
+        within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])  # noqa: B023
+        code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
+        assert code == "FedPreempted" if how == "requeuehold" else code in {None, "FedRequeued"}
+        assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
+
+
 @contextmanager
 def unseen(site: str) -> Iterator[None]:
     """What is done meanwhile, the site's agent sees at its end only."""
@@ -123,31 +143,17 @@ def unseen(site: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_what_is_requeued_at_its_site_is_taken_back_and_runs_once_more(
-    federation: Running, site: str, go: Callable[..., None]
+def test_what_an_admin_moves_to_a_partition_of_others_is_followed_there(
+    federation: Running, site: str
 ) -> None:
-    """By an admin, who may hold it, or by itself as submitit and Lightning do.
-
-    One that waits there again, and is moved to a partition of others, is followed there; users of
-    these sites are not allowed to.
-    """
-    scripts = {"requeue": WORKS, "requeuehold": WORKS, "moved": WORKS, "itself": REQUEUES_ITSELF}
-    with running_at(site, federation, *scripts.values()) as rows:
-        firsts = dict(zip(scripts, rows, strict=True))
-        jobs = {how: str(row["site_job_id"]) for how, row in firsts.items()}
-        move = f"scontrol update jobid={jobs['moved']} partition=local"
-        show = f"squeue -ho %P -j {jobs['moved']}"
+    """Once it waits again; users of these sites are not allowed to."""
+    with running_at(site, federation, WORKS) as (first,):
+        id_, job = first["id"], str(first["site_job_id"])
+        move = f"scontrol update jobid={job} partition=local; squeue -ho %P -j {job}"
         with unseen(site):
-            at(site, "scontrol", "requeuehold", jobs["moved"])
-            within(60, lambda: at(site, "sh", "-c", f"{move}; {show}").strip() == "local")
-        go(word="requeue")
-        for how in ("requeue", "requeuehold"):
-            at(site, "scontrol", how, jobs[how])
-        seconds = {how: again(federation, first["id"]) for how, first in firsts.items()}
-    for how, row in seconds.items():
-        id_ = row["id"]
-        within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])  # noqa: B023
-        code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
-        is_held = how in ("requeuehold", "moved")
-        assert code == "FedPreempted" if is_held else code in {None, "FedRequeued"}
-        assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
+            at(site, "scontrol", "requeuehold", job)
+            within(60, lambda: at(site, "sh", "-c", move).strip() == "local")
+        row = again(federation, id_)
+    within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])
+    assert row["setbacks"][site]["reason"]["code"] == "FedPreempted"
+    assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
