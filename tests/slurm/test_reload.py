@@ -126,5 +126,6 @@ def test_jobs_are_neither_lost_nor_doubled_while_channels_are_made_anew(
         assert "poll_interval_s" in reload(running)
     for id_ in ids:
         (row,) = running.await_end(id_)
-        assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+        story = running.run("federator", "explain", str(id_)).stdout
+        assert (row["state"], row["attempt"]) == ("COMPLETED", 1), story
     assert "cannot" not in (running.folder / "daemon.log").read_text()
