@@ -203,7 +203,7 @@ def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
 
 
 def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) -> None:
-    """Slurm's start and end of each job, ± 1 s: the testbed has no slurmdbd to ask sacct."""
+    """Slurm's start and end of each job, ± 1 s; sacct's are in test_accounting.py."""
     where = "--nodelist={0}:{0}-g[1-2]"
     ids = {
         name: federation.submit(STEPS, "--gres=gpu:4", where.format(name), f"-Jused-{name}")

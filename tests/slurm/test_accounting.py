@@ -1,0 +1,205 @@
+"""Sites that keep accounts: what fsacct, fseff and usage tell beside what each sacct does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from federator.testbed import inside, layout
+from federator.testbed.layout import StateDir
+from tests.slurm.accounts import accounts_at
+from tests.slurm.federation import Row, Running, at, within
+
+pytestmark = pytest.mark.slurm
+SITES: Final = tuple(site.name for site in layout.SITES)
+USER: Final = "vision1"
+WORKS: Final = """#!/bin/sh
+exec python3 -c '
+import time
+held = bytearray(200 << 20)
+for k in range(0, len(held), 4096):
+    held[k] = 1
+while time.process_time() < 2:
+    pass
+time.sleep(3)
+'
+"""
+SCRIPTS: Final = {
+    "works": WORKS,
+    "fails": "#!/bin/sh\nsleep 1\nexit 3\n",
+    "killed": "#!/bin/sh\nkill -9 $$\n",
+    "cancelled": "#!/bin/sh\nsleep 600\n",
+}
+ENDS: Final = {
+    "works": "COMPLETED",
+    "fails": "FAILED",
+    "killed": "FAILED",
+    "cancelled": "CANCELLED",
+}
+SAME: Final = "State,ExitCode,NNodes,AllocCPUS,NodeList,Partition,Account,QOS"
+
+
+def setup(site: str) -> str:
+    """What sacctmgr of a site is told: the tenants, and QOS of which not all may be used."""
+    lines = ["sacctmgr -iQ add qos fast,barred"]
+    lines += [f"sacctmgr -iQ add qos only-{site}"]
+    for tenant in layout.TENANTS:
+        lines.append(f"sacctmgr -iQ add account {tenant.name}")
+        lines.append(f"sacctmgr -iQ add user {','.join(tenant.users)} account={tenant.name}")
+        lines.append(f"sacctmgr -iQ modify account {tenant.name} set qos=normal,fast,only-{site}")
+    lines.append("sacctmgr -iQ add account local")
+    lines.append(f"sacctmgr -iQ add user {layout.LOCAL_USER} account=local")
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def accounts(testbed: StateDir) -> Iterator[None]:
+    with accounts_at(SITES, setup):
+        yield
+
+
+class Ended(NamedTuple):
+    """A job of each kind at each site, ended; by kind and site."""
+
+    federation: Running
+    rows: dict[tuple[str, str], Row]
+
+
+@pytest.fixture(scope="module")
+def ended(accounts: None, shared: Running) -> Ended:
+    ids = {}
+    for kind, script in SCRIPTS.items():
+        for site in SITES:
+            place = f"--nodelist={site}:{site}-g1"
+            options = ("-n1", "--gres=gpu:1", "--mem=400M", "-t5", f"--job-name={kind}", place)
+            ids[kind, site] = shared.submit(script, *options, "--qos=fast")
+    for site in SITES:
+        shared.await_state(ids["cancelled", site], "RUNNING")
+    done = shared.run("fscancel", *(str(ids["cancelled", site]) for site in SITES))
+    assert done.returncode == 0, done.stderr
+    shared.await_end(*ids.values())
+    return Ended(shared, {key: shared.row(id_) for key, id_ in ids.items()})
+
+
+def shell(site: str, command: str) -> inside.Executed:
+    return inside.execute(layout.site(site), ("bash", "-c", command), user=USER)
+
+
+def sacct(site: str, job_id: int, fields: str, *options: str) -> list[list[str]]:
+    """The rows of a site's own sacct, once slurmdbd has heard of the end."""
+    command = f"sacct -nP -j {job_id} -o End,{fields} {' '.join(options)}"
+
+    def look() -> list[list[str]]:
+        rows = [line.split("|") for line in shell(site, command).stdout.splitlines()]
+        return [] if any(row[0] == "Unknown" for row in rows) else rows
+
+    return [row[1:] for row in within(60, look, 0.5)]
+
+
+def measured(federation: Running, id_: int) -> dict[str, Any]:
+    """An attempt of fsacct, once its site has told what it used."""
+
+    def look() -> dict[str, Any] | None:
+        told = json.loads(federation.run("fsacct", "-j", str(id_), "--json").stdout)
+        (attempt,) = told["jobs"][0]["attempts"]
+        return attempt if attempt["use"] else None
+
+    found = within(90, look, 1.0)
+    assert found is not None
+    return found
+
+
+def test_states_exit_codes_and_amounts_are_those_of_each_sacct(ended: Ended) -> None:
+    uid = re.compile(r"(?<=CANCELLED by )\S+")  # differs from site to site
+    ours, theirs = {}, {}
+    for (kind, site), row in ended.rows.items():
+        ((*words, elapsed),) = sacct(site, row["site_job_id"], f"{SAME},ElapsedRaw", "-X")
+        theirs[kind, site] = [uid.sub("", word) for word in words]
+        assert words[0].split()[0] == ENDS[kind]
+        asked = ("-nPX", "-j", str(row["id"]), "-o", f"{SAME},ElapsedRaw")
+        *words, lasted = ended.federation.run("fsacct", *asked).stdout.strip().split("|")
+        ours[kind, site] = [uid.sub("", word) for word in words]
+        assert abs(int(lasted) - int(elapsed)) <= 1, (kind, site)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_cpu_time_and_memory_are_joined_from_the_sites_sacct(ended: Ended, site: str) -> None:
+    row = ended.rows["works", site]
+    use = measured(ended.federation, row["id"])["use"]
+    assert 200 <= use["task_mem_mib"] <= 300, "what it has held"
+    assert 2 <= use["cpu_s"] <= 10
+    words = ("-nPX", "-j", str(row["id"]), "-o", "TotalCPU,MaxRSS,AllocCPUS")
+    total, rss, cpus = ended.federation.run("fsacct", *words).stdout.strip().split("|")
+    rows = sacct(site, row["site_job_id"], "TotalCPU,MaxRSS,AllocCPUS")
+    assert (total, cpus) == (rows[0][0], rows[0][2])
+    assert rss in [each[1] for each in rows]
+    said = ended.federation.run("fseff", str(row["id"])).stdout
+    elapsed_s = int(sacct(site, row["site_job_id"], "ElapsedRaw", "-X")[0][0])
+    assert f"CPU Utilized: 00:00:{round(use['cpu_s']):02}" in said
+    assert re.search(r"Memory Efficiency: [5-7][0-9]\.[0-9]+% of 400\.00 MB", said), said
+    (shown,) = re.findall(r"CPU Efficiency: ([0-9.]+)% of", said)
+    assert float(shown) == pytest.approx(100 * use["cpu_s"] / elapsed_s, rel=0.3)
+
+
+def test_usage_sums_are_those_of_each_sacct(ended: Ended) -> None:
+    wanted: dict[str, list[tuple[int, int]]] = {site: [] for site in SITES}
+    for (_, site), row in ended.rows.items():
+        (found,) = sacct(site, row["site_job_id"], "ElapsedRaw,AllocCPUS,AllocTRES", "-X")
+        assert "gres/gpu=1" in found[2]
+        wanted[site].append((int(found[0]), int(found[1])))
+    words = ("--by", "site,family", "--start", "now-1days", "--json")
+
+    def look() -> list[dict[str, Any]] | None:
+        told = json.loads(ended.federation.run("federator", "usage", *words).stdout)
+        rows = [row for row in told["rows"] if row["key"]["family"] in SCRIPTS]
+        return rows if sum(row["attempts"] for row in rows) == len(ended.rows) else None
+
+    rows = within(90, look, 1.0)
+    assert rows is not None
+    for site in SITES:
+        mine = [row for row in rows if row["key"]["site"] == site]
+        gpu_s = sum(elapsed_s for elapsed_s, _ in wanted[site])
+        cpu_s = sum(elapsed_s * cpus for elapsed_s, cpus in wanted[site])
+        assert abs(sum(row["held_gpu_s"] for row in mine) - gpu_s) <= len(SCRIPTS), site
+        cpus = sum(cpus for _, cpus in wanted[site])
+        assert abs(sum(row["cpu_s"] for row in mine) - cpu_s) <= cpus, site
+
+
+def test_a_qos_goes_where_sacctmgr_knows_it_and_one_that_none_knows_is_refused(
+    ended: Ended,
+) -> None:
+    federation = ended.federation
+    ids = {site: federation.submit("#!/bin/sh\n", f"--qos=only-{site}", "-n1") for site in SITES}
+    for site, id_ in ids.items():
+        (row,) = federation.await_end(id_)
+        assert (row["state"], row["site"]) == ("COMPLETED", site)
+        assert sacct(site, row["site_job_id"], "QOS", "-X") == [[f"only-{site}"]]
+    done = federation.run("fsbatch", f"--uid={USER}", "--qos=unheard-of", "--wrap=true")
+    assert done.returncode == 1
+    assert "Invalid qos specification" in done.stderr
+
+
+def test_a_qos_that_no_site_lets_the_user_have_is_told_in_the_sites_words(ended: Ended) -> None:
+    id_ = ended.federation.submit("#!/bin/sh\n", "--qos=barred", "-n1")
+    row = ended.federation.await_state(id_, "HELD", timeout_s=120)
+    said = ended.federation.run("federator", "explain", str(id_)).stdout
+    assert "Invalid qos specification" in said, row
+    assert at(SITES[0], "squeue", "-h", "-t", "all", "-o", "%q").count("barred") == 0
+
+
+def test_users_and_accounts_of_the_shim_are_those_of_the_sites(
+    ended: Ended, tmp_path: Path
+) -> None:
+    where = "show association format=account,user where account=vision,nlp,bio"
+    shims = tmp_path / "shims"
+    assert ended.federation.run("federator", "shims", str(shims)).returncode == 0
+    ours = ended.federation.run(str(shims / "sacctmgr"), "-nP", *where.split()).stdout
+    for site in SITES:
+        theirs = shell(site, f"sacctmgr -nP {where}").stdout
+        assert sorted(set(ours.splitlines())) == sorted(set(theirs.splitlines())), site
