@@ -91,14 +91,17 @@ def shell(site: str, command: str) -> inside.Executed:
 
 
 def sacct(site: str, job_id: int, fields: str, *options: str) -> list[list[str]]:
-    """The rows of a site's own sacct, once slurmdbd has heard of the end."""
-    command = f"sacct -nP -j {job_id} -o End,{fields} {' '.join(options)}"
+    """The rows of a site's own sacct, once slurmdbd has heard of the end, and of the start.
+
+    Of a short job it may hear of the end first; then it does not know the QOS.
+    """
+    command = f"sacct -nP -j {job_id} -o End,QOS,{fields} {' '.join(options)}"
 
     def look() -> list[list[str]]:
         rows = [line.split("|") for line in shell(site, command).stdout.splitlines()]
-        return [] if any(row[0] == "Unknown" for row in rows) else rows
+        return [] if any("Unknown" in row[:2] for row in rows) else rows
 
-    return [row[1:] for row in within(60, look, 0.5)]
+    return [row[2:] for row in within(60, look, 0.5)]
 
 
 def measured(federation: Running, id_: int) -> dict[str, Any]:
