@@ -60,17 +60,19 @@ def _tests(call: QueueCall) -> Iterator[Callable[[WorkloadRecord], bool]]:
 def collapsed(entries: Iterable[WorkloadRecord]) -> list[Group]:
     """Put the waiting tasks of each array together, as squeue does; all else stays alone.
 
+    Those that can never start stand apart from those that still may (``aftercorr``).
+
     Args:
         entries: in order of id; so are the groups, by their first.
     """
     groups: list[Group] = []
-    waiting: dict[tuple[int, str], list[WorkloadRecord]] = {}
+    waiting: dict[tuple[int, str, bool], list[WorkloadRecord]] = {}
     for entry in entries:
         array = entry.workload.array
         if array is None or entry.state in AT_SITE or entry.state in TERMINAL:
             groups.append([entry])
             continue
-        key = (array.array_id, entry.state.value)
+        key = (array.array_id, entry.state.value, entry.waits_for.never)
         if key in waiting:
             waiting[key].append(entry)
         else:

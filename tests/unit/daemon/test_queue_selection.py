@@ -11,6 +11,7 @@ import pytest
 
 from federator.daemon.queue_selection import index_list
 from federator.daemon.views import find, outcome_of, queue_rows, unknown_ids
+from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
@@ -283,3 +284,18 @@ def test_a_row_of_an_older_daemon_is_read() -> None:
     assert (row.details, row.time_limit_s) == (None, 60.0)
     asked = msgspec.msgpack.decode(msgspec.msgpack.encode({"type": "queue"}), type=QueueCall)
     assert asked == QueueCall()
+
+
+def test_tasks_that_can_never_start_stand_apart_from_those_that_still_may() -> None:
+    f = fleet()
+    first = array(f, range(2))
+    corresponding = Condition(kind=DependencyKind.AFTER_CORR, job=WorkloadId(first))
+    f.submit(draft(gang(1), name="s", hold=Hold.USER))
+    waits_for = Dependency(conditions=(corresponding, Condition(kind=DependencyKind.SINGLETON)))
+    tasks = draft(gang(1), name="s", waits_for=waits_for, array_indices=(0, 1))
+    second = f.submit(tasks)
+    f.run_for(5.0)
+    f.cancel(WorkloadId(first + 1))
+    f.run_for(30.0)
+    call = QueueCall(collapsed=True)
+    assert {f"{second}_[0]", f"{second}_[1]"} <= set(shown(f, call))
