@@ -155,11 +155,9 @@ def copy_folder(order: "dict[str, Any]") -> "int | None":
 
 
 def read_news() -> "dict[str, Any]":
-    with (
-        contextlib.suppress(OSError, ValueError, RecursionError),
-        open("news", encoding="utf-8") as file,
-    ):
-        news = json.load(file)  # the owner may have written anything there
+    broken = (OSError, ValueError, RecursionError)  # the owner may have written anything there
+    with contextlib.suppress(*broken), open("news", encoding="utf-8") as file:
+        news = json.load(file)
         sound = type(news) is dict and set(news) == {"phase", "bytes", "detail"}
         if sound and [type(news[of]) for of in ("phase", "bytes", "detail")] == [str, int, str]:
             return {**news, "bytes": min(max(0, news["bytes"]), (1 << 63) - 1)}
