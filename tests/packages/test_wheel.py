@@ -101,6 +101,7 @@ def test_all_extras_can_be_asked_for(built: Path) -> None:
         "dev",
         "docs",
         "forecast",
+        "otel",
         "parquet",
         "planner",
         "postgresql",
