@@ -29,10 +29,10 @@ while time.process_time() < 2:
 time.sleep(3)
 '
 """
-SCRIPTS: Final = {
+SCRIPTS: Final = {  # each holds its GPU for a second at least: what holds none is no usage
     "works": WORKS,
-    "fails": "#!/bin/sh\nsleep 1\nexit 3\n",
-    "killed": "#!/bin/sh\nkill -9 $$\n",
+    "fails": "#!/bin/sh\nsleep 2\nexit 3\n",
+    "killed": "#!/bin/sh\nsleep 2\nkill -9 $$\n",
     "cancelled": "#!/bin/sh\nsleep 600\n",
 }
 ENDS: Final = {
