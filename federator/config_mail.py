@@ -12,7 +12,7 @@ from federator.config_listen import listen_address
 from federator.config_services import Strict
 
 _ADDRESS: Final = re.compile(
-    r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,63}(?:@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?"
+    r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,63}(?:@(?=.{1,253}\Z)[A-Za-z0-9][A-Za-z0-9-]*(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*)?"
 )
 _DOMAIN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252})?")
 

@@ -1,6 +1,7 @@
 """Writes mails: subjects as those of Slurm, so that filters go on working.
 
-Names of jobs and addresses are users' words: in a header they have no control characters.
+Names of jobs and addresses are users' words: in a header they have no control characters, and
+nothing that a mailer would decode to some.
 """
 
 from __future__ import annotations
@@ -70,5 +71,5 @@ def _letter(event: MailEvent, entry: WorkloadRecord, to: str, heading: str, id_:
 
 
 def plain(text: str) -> str:
-    """The same without what ends a header or is not shown."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    """The same without what ends a header, is not shown, or begins an encoded word (RFC 2047)."""
+    return "".join(c if c.isprintable() else "?" for c in text).replace("=?", "= ?")

@@ -157,9 +157,12 @@ class MailSender:
         """Send until none waits."""
         tries = 0
         while self._waiting:
-            letter = self._waiting[0]
+            letter, config = self._waiting[0], self._config()
+            if not config.is_on:  # a reload has ended it
+                self._waiting.clear()
+                return
             try:
-                await self._act(deliver, self._config(), self._federation, letter)
+                await self._act(deliver, config, self._federation, letter)
             except Unreached as error:
                 if tries < len(PAUSES_S):
                     await self._pause(PAUSES_S[tries])
@@ -168,7 +171,7 @@ class MailSender:
                 log.warning("mail_failed", mails=len(self._waiting), detail=str(error))
                 self._waiting.clear()
                 return
-            except (OSError, smtplib.SMTPException, subprocess.SubprocessError) as error:
+            except Exception as error:  # one that cannot be written must not keep others back
                 log.warning("mail_failed", mails=1, detail=plain(str(error))[:300])
             tries = 0
             self._waiting.popleft()

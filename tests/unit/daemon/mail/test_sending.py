@@ -6,6 +6,7 @@ import asyncio
 import socketserver
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from email import message_from_string
 from email.message import Message
 from email.policy import default
@@ -16,8 +17,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.config_mail import MailConfig
-from federator.daemon.mail.letters import Letter
+from federator.daemon.mail.letters import Letter, MailEvent, job_letter
 from federator.daemon.mail.sending import PAUSES_S, MailSender
+from federator.sched.state.workload_record import WorkloadRecord
+from tests.fakes.build import workload
 
 LETTER = Letter(
     "ada", "ada@example.org", "Slurm Job_id=7 Name=Züge Began", "Site:   alpine\n", "7.1.begin"
@@ -150,12 +153,64 @@ def test_a_user_gets_no_more_than_so_many_an_hour_and_is_told(server: SmtpServer
     assert "7 mails before it were not sent: 3 an hour" in str(server.got[-1].get_payload())
 
 
-@pytest.mark.parametrize("to", ["-oQ/tmp", "a b", "a,b", "a\nb", "a\r\nBcc: c", "<a@b>", "|sh", ""])
+@pytest.mark.parametrize(
+    "to", ["-oQ/tmp", "a b", "a,b", "a\nb", "a\r\nBcc: c", "<a@b>", "|sh", "", "a@x..y", "a@b."]
+)
 def test_what_is_no_address_gets_nothing(server: SmtpServer, to: str) -> None:
     with capture_logs() as logs:
         send(MailConfig(smtp=server.address), LETTER._replace(to=to))
     assert server.got == []
     assert [line["event"] for line in logs] == ["mail_refused"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "=?utf-8?q?a=0D=0ABcc:_evil@x.org=0D=0A=0D=0Abody?=",
+        "=\0utf-8?q?a=0D=0ABcc:_evil@x.org?=",
+        "=?utf-7?q?+2AA-?=",
+        "a\r\nBcc: evil@x.org",
+    ],
+)
+def test_a_name_of_a_job_adds_no_line_to_a_mail(server: SmtpServer, name: str) -> None:
+    """Also where a mailer would decode it to one, or fails at that."""
+    entry = WorkloadRecord(workload=replace(workload(), name=name))
+    ended = MailEvent("END", "Ended")
+    with capture_logs() as logs:
+        send(MailConfig(smtp=server.address), job_letter(ended, entry, "ada"), LETTER)
+    assert logs == []
+    got, usual = server.got
+    assert got.keys() == usual.keys()
+    assert str(got.get_payload()).startswith("Job:")
+
+
+class Broken(Letter):
+    """No mail can be made of it."""
+
+    __slots__ = ()
+
+    @property
+    def subject(self) -> str:
+        raise RuntimeError("a fault of ours")
+
+
+def test_one_that_cannot_be_written_keeps_no_other_back(server: SmtpServer) -> None:
+    with capture_logs() as logs:
+        send(MailConfig(smtp=server.address), Broken(*LETTER), LETTER)
+    assert len(server.got) == 1
+    assert [line["event"] for line in logs] == ["mail_failed"]
+
+
+def test_what_waits_when_a_reload_ends_mail_is_not_sent_later(server: SmtpServer) -> None:
+    config = [MailConfig(smtp=server.address)]
+    sender = MailSender(lambda: config[0], "demo", pause=_no_pause)
+    sender.post([LETTER], 0.0)
+    config[0] = MailConfig()
+    asyncio.run(sender.send_waiting())
+    config[0] = MailConfig(smtp=server.address)
+    sender.post([LETTER, LETTER], 1.0)
+    asyncio.run(sender.send_waiting())
+    assert len(server.got) == 2
 
 
 def test_a_command_is_called_as_slurms_mail_program_without_a_shell(tmp_path: Path) -> None:
