@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Final, Protocol
 
 import structlog
@@ -62,6 +63,9 @@ class LocalRecorder:
 
     def take(self, site: SiteName, batch: LocalJobs) -> None:
         """Keep this; while the database is away for long, the oldest are lost, and that is said."""
+        if not isfinite(batch.at_s):  # no database holds it, and it would keep back all others'
+            log.warning("local_jobs_lost", site=site, records=len(batch.records))
+            return
         self._waiting.append(LocalBatch(site, batch.at_s, batch.records, batch.complete))
         self._records += len(batch.records)
         while self._records > MOST_WAITING and len(self._waiting) > 1:
@@ -79,10 +83,7 @@ class LocalRecorder:
         """Write what waits; what cannot be written waits on."""
         try:
             if self._waiting:
-                news = tuple(self._waiting)
-                await self._history.put_local(news)
-                del self._waiting[: len(news)]
-                self._records = sum(len(each.records) for each in self._waiting)
+                await self._put()
             await self._note()
         except HistoryError:  # the history itself says that it is away
             return
@@ -90,6 +91,16 @@ class LocalRecorder:
             if repr(error) != self._fault:
                 self._fault = repr(error)
                 log.exception("local_jobs_fault")
+
+    async def _put(self) -> None:
+        news, count = self._waiting, self._records
+        self._waiting, self._records = [], 0  # more may come meanwhile
+        try:
+            await self._history.put_local(tuple(news))
+        except BaseException:
+            self._waiting = news + self._waiting
+            self._records += count
+            raise
 
     async def _note(self) -> None:
         now_s = self._clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, nan
 from typing import cast
 
 import pytest
@@ -92,6 +93,41 @@ def test_while_the_database_is_away_no_more_waits_than_there_is_room_for(
     assert [(line["event"], line["records"]) for line in logs] == [("local_jobs_lost", 2)]
     asyncio.run(keeps.write())
     assert [each.at_s for each in history.news] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("at_s", [nan, inf])
+def test_a_time_that_is_none_keeps_back_no_other_site(at_s: float) -> None:
+    history = History()
+    keeps = recorder(history, {ALPINE: Link(watches=False)}, [0.0])
+    with capture_logs() as logs:
+        keeps.take(BIRCH, told(at_s))
+    keeps.take(ALPINE, told(1.0))
+    asyncio.run(keeps.write())
+    assert [each.site for each in history.news] == [ALPINE]
+    assert [(line["event"], line["site"]) for line in logs] == [("local_jobs_lost", BIRCH)]
+
+
+def test_what_comes_during_a_write_is_written_once_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_recorder, "MOST_WAITING", 2)
+    history = History()
+    keeps = recorder(history, {ALPINE: Link(watches=False)}, [0.0])
+
+    async def slow(news: Sequence[LocalBatch]) -> None:
+        history.news += news
+        if len(history.news) == 2:
+            keeps.take(ALPINE, told(3.0))
+            keeps.take(ALPINE, told(4.0))
+
+    monkeypatch.setattr(history, "put_local", slow)
+    keeps.take(ALPINE, told(1.0))
+    keeps.take(ALPINE, told(2.0))
+    with capture_logs() as logs:
+        asyncio.run(keeps.write())
+        asyncio.run(keeps.write())
+    assert [each.at_s for each in history.news] == [1.0, 2.0, 3.0, 4.0]
+    assert logs == []
 
 
 def test_a_site_counts_as_watched_while_its_agent_sweeps() -> None:
