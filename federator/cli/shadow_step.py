@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from federator.cli.client import call
+from federator.cli.client import NoAnswer, call
 from federator.cli.mode_edit import replace_text, with_mode
 from federator.cli.reload import show
 from federator.cli.shadow_record import DAYS, report_of
@@ -103,7 +103,7 @@ def _refusal(site: SiteName, target: SiteMode, broken: list[Rule]) -> str:
 
 
 def _change(path: Path, site: SiteName, target: SiteMode) -> None:
-    """Change the file, and have the daemon go by it; if that fails, the file is as it was."""
+    """Change the file, and have the daemon go by it; if that is refused, the file is as it was."""
     pending = _asked(ReloadCall(dry_run=True))
     if not pending.path or not _is_same(Path(pending.path), path):
         raise InvalidRequest(f"{path}: the daemon goes by {printable(pending.path)}")
@@ -118,6 +118,8 @@ def _change(path: Path, site: SiteName, target: SiteMode) -> None:
 def _or_undo(act: Callable[[], None], undo: Callable[[], None]) -> None:
     try:
         act()
+    except NoAnswer:
+        raise  # the daemon may go by it already: the file must say the same
     except FederatorError:
         undo()
         raise

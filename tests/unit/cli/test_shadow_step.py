@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from federator.cli import shadow_step
+from federator.cli.client import NoAnswer
 from federator.cli.shadow_step import step, target_of
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site_mode import SiteMode
@@ -185,3 +186,17 @@ def test_which_mode_is_meant() -> None:
 def test_an_unknown_site_is_refused(desk: Desk) -> None:
     with pytest.raises(InvalidRequest, match="unknown site dune; expected one of alpine"):
         CliRunner().invoke(step, ["dune", "up", "--config", str(desk.path)], catch_exceptions=False)
+
+
+def test_without_an_answer_the_file_stays_as_the_daemon_may_go_by_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures(monkeypatch, GOOD)
+
+    def unheard(_asked: object) -> Reply:
+        raise NoAnswer("no answer within 60 s")
+
+    monkeypatch.setattr("federator.cli.reload.call", unheard)
+    with pytest.raises(NoAnswer):
+        run(desk, "up")
+    assert desk.path.read_text() == CONFIG.replace("mode: shadow", "mode: advisory")
