@@ -38,6 +38,7 @@ class _Namesakes:
     live: dict[WorkloadId, WorkloadId]  # by id; the array of each, or itself
     at_sites: Counter[WorkloadId]  # how many of each array, or job
     singletons: set[WorkloadId] = field(default_factory=set)  # of these, those that wait for it
+    turn: WorkloadId | None = None  # ``next_ones`` when one of them moved last
 
     def next_ones(self) -> WorkloadId | None:
         """The oldest, or the array whose tasks are; None while any other is at a site."""
@@ -226,9 +227,9 @@ class Dependents:
             del namesakes.at_sites[own]
         if entry.state in TERMINAL:
             namesakes.live.pop(entry.workload.id, None)
-        first = next(iter(namesakes.live), None)
-        array = namesakes.next_ones()
-        if array is None or first not in namesakes.singletons:
+        array, before_it = namesakes.next_ones(), namesakes.turn
+        namesakes.turn = array
+        if array is None or array == before_it:  # of many tasks, each is not looked at at each step
             return
         for id_, its_array in namesakes.live.items():
             if its_array != array:

@@ -7,7 +7,7 @@ import pytest
 from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.event import Amended, Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import ControlVerb
+from federator.model.message import ControlAsked, ControlVerb
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import WorkloadId
@@ -346,3 +346,24 @@ def test_a_condition_is_written_as_squeue_writes_it() -> None:
     conditions = dependency("after:7+5,afterok:8_3").conditions
     assert [c.text() for c in conditions] == ["after:7+5(unfulfilled)", "afterok:8_3(unfulfilled)"]
     assert Condition(kind=K.SINGLETON).text() == "singleton(unfulfilled)"
+
+
+def test_tasks_of_a_singleton_array_start_though_one_of_them_waits_for_nothing_more() -> None:
+    f = federation()
+    before, array = submit(f, name="s"), submit(f, "singleton", tasks=3, name="s")
+    tasks = [WorkloadId(array + k) for k in range(3)]
+    freed = Amended(at_s=0.0, workloads=(tasks[0],), waits_for=Dependency(), hold=Hold.USER)
+    f.observe(
+        ControlAsked(
+            client=99,
+            verb=ControlVerb.UPDATE,
+            ids=(tasks[0],),
+            by="ada",
+            is_operator=False,
+            amended=(freed,),
+        )
+    )
+    f.run_for(1.0)
+    end(f, before)
+    f.run_for(100.0)
+    assert [f.state(task) for task in tasks[1:]] == [WorkloadState.RUNNING] * 2
