@@ -45,6 +45,7 @@ _ENDS: Final = {
     WorkloadEvent.DEADLINE_PASSED,
     WorkloadEvent.PREEMPTED,
     WorkloadEvent.LIMIT_STRUCK,
+    WorkloadEvent.GREW_IN_VAIN,
     WorkloadEvent.CANCELLED,
 }
 """An attempt is over."""
@@ -55,6 +56,7 @@ _ERRORS: Final = {
     WorkloadEvent.TIMED_OUT,
     WorkloadEvent.LOST,
     WorkloadEvent.DEADLINE_PASSED,
+    WorkloadEvent.GREW_IN_VAIN,
 }
 
 
@@ -142,6 +144,12 @@ class WorkloadTraces:
 
     def recorded(self, events: Sequence[LogRecord]) -> None:
         """These are durable, and applied to the ledger."""
+        try:
+            self._follow(events)
+        except Exception:  # a fault of ours must not end the turn
+            log.exception("traces_fault")
+
+    def _follow(self, events: Sequence[LogRecord]) -> None:
         now_s = self._clock()
         last = {e.workload: number for number, e in enumerate(events) if isinstance(e, Changed)}
         for number, event in enumerate(events):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import structlog
+
 from federator.config_mail import MailConfig
 from federator.daemon.mail.sending import MailSender
 from federator.daemon.mail.writing import LetterWriter
 from federator.daemon.own_config import OwnConfig
 from federator.model.event import LogRecord
 from federator.sched.state.ledger import Ledger
+
+log = structlog.get_logger()
 
 
 class MailDesk:
@@ -42,8 +46,12 @@ class MailDesk:
 
     def note(self, records: Sequence[LogRecord], now_s: float) -> None:
         """Mail what these records say, which are durable and applied to the ledger."""
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
             self._sender.post(self._writer.of(records), now_s)
+        except Exception:  # a fault of ours must not end the turn
+            log.exception("mail_fault")
 
     async def run(self) -> None:
         """Send, for ever."""

@@ -33,7 +33,7 @@ _LEAVES: Final = frozenset({_H.EVICTED, _H.REQUEUE_ASKED, _H.LIMIT_NEAR})
 _RETURNS: Final = frozenset(
     {
         *(_H.WITHDRAWN, _H.SITE_REQUEUED, _H.NODE_FAILED, _H.SITE_PREEMPTED),
-        *(_H.CHECKPOINTED, _H.PREEMPTED, _H.LIMIT_STRUCK, _H.LOST),
+        *(_H.CHECKPOINTED, _H.PREEMPTED, _H.LIMIT_STRUCK, _H.LOST, _H.GREW_IN_VAIN),
     }
 )
 _MOVES: Final = frozenset({ReasonCode.DRAINED, ReasonCode.WRITTEN_OFF})

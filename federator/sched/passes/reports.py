@@ -6,6 +6,9 @@ What the ledger has given up is ended there; what it should know and does not is
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, WorkloadState
 from federator.model.message import Note, Remembered, SendTo, SiteUp
 from federator.model.reason import Reason, ReasonCode
@@ -23,6 +26,7 @@ from federator.sched.passes.report_events import (
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 
+LATEST_S: Final = 1e11  # Unix time; what is later is none
 _SHRINK_DONE = WorkloadEvent.SHRINK_DONE
 _HOLDS_NODES = (
     WorkloadEvent.ACCEPTED,
@@ -49,7 +53,7 @@ def attempt_reported(turn: Transaction, site: SiteName, report: AttemptReport) -
         return True  # somebody else's job, with a comment that pretends
     if entry is None or entry.site_job_id not in (0, report.site_job_id):
         return _orphan(turn, site, report)
-    report = report_of_remaining(entry, report)
+    report = report_of_remaining(entry, with_sound_times(report))
     for event in events_of_report(entry, report):
         turn.change(
             entry,
@@ -68,6 +72,32 @@ def attempt_reported(turn: Transaction, site: SiteName, report: AttemptReport) -
             work_dir=report.work_dir if entry.work_dir is None else None,
         )
     return True
+
+
+def with_sound_times(report: AttemptReport) -> AttemptReport:
+    """The report without times that are none, which whoever reckons with them may not survive.
+
+    They are not known then: 0.
+    """
+    leave = report.leave
+    times = [report.started_at_s, report.ended_at_s, report.saved_at_s]
+    times += [leave.told_at_s, leave.saved_at_s] if leave is not None else []
+    if all(0.0 <= at_s <= LATEST_S for at_s in times):
+        return report
+    if leave is not None:
+        told_at_s, saved_at_s = _sound(leave.told_at_s), _sound(leave.saved_at_s)
+        leave = replace(leave, told_at_s=told_at_s, saved_at_s=saved_at_s)
+    return replace(
+        report,
+        started_at_s=_sound(report.started_at_s),
+        ended_at_s=_sound(report.ended_at_s),
+        saved_at_s=_sound(report.saved_at_s),
+        leave=leave,
+    )
+
+
+def _sound(at_s: float) -> float:
+    return at_s if 0.0 <= at_s <= LATEST_S else 0.0
 
 
 def _orphan(turn: Transaction, site: SiteName, report: AttemptReport) -> bool:

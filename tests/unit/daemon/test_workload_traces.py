@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.agent.launch_traces import LaunchTraces
 from federator.config import load_config
 from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges, Listening
-from federator.daemon.workload_traces import WorkloadTraces
+from federator.daemon.workload_traces import _ENDS, WorkloadTraces
 from federator.errors import InvalidRequest
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.message import Command, Observation, Record
+from federator.model.lifecycle import AT_SITE, TRANSITIONS
+from federator.model.message import Command, Observation, Record, SubmitAsked
 from federator.model.submission import Option, Submission
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, TenantName, WorkloadId
@@ -284,3 +286,23 @@ def test_a_daemon_without_traces_has_nothing_that_makes_them(
     monkeypatch.setattr(WorkloadTraces, "__init__", none)
     (reply,) = submitted_to_a_daemon(tmp_path, None)
     assert isinstance(reply, SubmitReply)
+
+
+def test_a_fault_of_the_traces_ends_no_turn(fleet: Loopback) -> None:
+    def broken(_span: object) -> None:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    traces = WorkloadTraces(fleet.federation.ledger, broken, lambda: 0.0)
+    commands = fleet.federation.handle(SubmitAsked(client=1, key="k", draft=draft(gang(1))), 1.0)
+    with capture_logs() as logs:
+        traces.recorded([c.event for c in commands if isinstance(c, Record)])
+    assert [line["event"] for line in logs] == ["traces_fault"]
+
+
+def test_every_way_back_into_the_queue_ends_an_attempt() -> None:
+    back = {
+        happening
+        for (state, happening), edge in TRANSITIONS.items()
+        if state in AT_SITE and edge.to not in AT_SITE
+    }
+    assert back <= _ENDS

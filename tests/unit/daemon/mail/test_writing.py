@@ -9,8 +9,9 @@ import pytest
 
 from federator.config_mail import MailConfig
 from federator.daemon.mail.letters import Letter
-from federator.daemon.mail.writing import LetterWriter
+from federator.daemon.mail.writing import _RETURNS, LetterWriter
 from federator.model.event import Draft
+from federator.model.lifecycle import TRANSITIONS, WorkloadState
 from federator.model.message import Command, DrainAsked, Observation, Record
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant
@@ -202,3 +203,12 @@ def test_a_large_array_is_looked_through_once_for_each_of_its_two_mails(
 
     assert kinds(mails_while(fleet, happens)) == ["begin", "end"]
     assert len(looks) <= 3
+
+
+def test_every_way_back_into_the_queue_from_running_is_a_requeue() -> None:
+    back = {
+        happening
+        for (state, happening), edge in TRANSITIONS.items()
+        if state is WorkloadState.RUNNING and edge.to is WorkloadState.PENDING
+    }
+    assert back <= _RETURNS
