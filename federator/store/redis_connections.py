@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -88,6 +90,8 @@ class RedisConnections:
             yield
         except redis.RedisError as error:
             remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
+            if "certificate verify failed" in str(error):
+                remedy = "check ?ca_file=, and that its certificate names this host"
             said = f"{error}; {remedy}" if remedy else str(error)
             raise StoreError(f"{self._address}: {said}") from error
         except OSError as error:  # of a password file
@@ -184,7 +188,15 @@ def _client(
     }
     tls: dict[str, Any] = {}
     if address.tls:
-        tls = {"ssl": True, "ssl_ca_certs": address.ca_file and str(address.ca_file)}
+        tls = {
+            "ssl": True,
+            "ssl_cert_reqs": "required",
+            "ssl_check_hostname": True,  # redis-py before 6 does not by itself
+            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+            "ssl_ca_certs": _readable(address.ca_file),
+            "ssl_certfile": _readable(address.cert_file),
+            "ssl_keyfile": _readable(address.key_file),
+        }
     login: dict[str, Any] = {
         "db": address.db,
         "protocol": 2,
@@ -203,6 +215,17 @@ def _client(
         return redis.Redis(unix_socket_path=address.socket, **limits, **login, **more)
     ((host, port),) = address.hosts
     return redis.Redis(host=host, port=port, **limits, **login, **more)
+
+
+def _readable(file: Path | None) -> str | None:
+    """The library does not name the file that it cannot read."""
+    if file is None:
+        return None
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read: {error}") from error
+    return str(file)
 
 
 def _password(file: Any) -> str | None:

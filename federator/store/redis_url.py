@@ -13,6 +13,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WAIT_MS: Final = 1000
 _SENTINEL_PORT: Final = 26379
 _PORT: Final = 6379
+_PATHS: Final = (
+    *("password_file", "sentinel_password_file"),
+    *("ca_file", "cert_file", "key_file", "mark_file"),
+)
+_TLS_ALONE: Final = frozenset(("ca_file", "cert_file", "key_file"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,8 @@ class RedisAddress:
     password_file: Path | None = None
     sentinel_password_file: Path | None = None
     ca_file: Path | None = None
+    cert_file: Path | None = None  # of this client, where the server asks for one
+    key_file: Path | None = None
     mark_file: Path | None = None  # notes how far the log was acknowledged
     assume_durable: bool = False  # where the server does not let its settings be read
 
@@ -66,6 +73,10 @@ def parse_redis_url(url: str) -> RedisAddress:
         if len(hosts) != 1 and "service" not in found:
             raise ValueError("expected one host; for several sentinels, redis+sentinel://…")
     tls = parts.scheme.startswith("rediss")
+    if not tls and (extra := _TLS_ALONE & found.keys()):
+        raise ValueError(f"{min(extra)} has a meaning with rediss:// alone")
+    if ("cert_file" in found) != ("key_file" in found):
+        raise ValueError("cert_file and key_file: expected both, or neither")
     return RedisAddress(hosts=hosts, tls=tls, user=parts.username or "", **found)  # type: ignore[arg-type]
 
 
@@ -107,7 +118,7 @@ def _options(query: str) -> dict[str, object]:
                 if not _NAME.fullmatch(value):
                     raise ValueError("name: expected up to 64 of A-Z a-z 0-9 . _ -")
                 found[key] = value
-            case "password_file" | "sentinel_password_file" | "ca_file" | "mark_file":
+            case _ if key in _PATHS:
                 if not value.startswith("/"):
                     raise ValueError(f"{key}: expected an absolute path")
                 found[key] = Path(value)
@@ -117,8 +128,8 @@ def _options(query: str) -> dict[str, object]:
                 found[key] = True
             case _:
                 raise ValueError(
-                    "unknown option; expected replicas, wait_ms, name, db, password_file, "
-                    "sentinel_password_file, ca_file, mark_file or assume_durable"
+                    "unknown option; expected replicas, wait_ms, name, db, assume_durable, "
+                    + ", ".join(_PATHS)
                 )
     return found
 

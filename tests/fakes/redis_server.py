@@ -92,13 +92,19 @@ class RedisServer:
 class RedisSentinel:
     """Watches one primary, alone, and is quick to promote its replica."""
 
-    def __init__(self, folder: Path, primary: RedisServer) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        primary: RedisServer,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         folder.mkdir()
         self.port = free_port()
+        named = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(folder), **settings}
         config = folder / "sentinel.conf"
         config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor queue 127.0.0.1 {primary.port} 1\n"
+            "".join(f"{name} {value}\n" for name, value in named.items())
+            + f"sentinel monitor queue 127.0.0.1 {primary.port} 1\n"
             "sentinel down-after-milliseconds queue 1000\n"
             "sentinel failover-timeout queue 2000\n"
         )

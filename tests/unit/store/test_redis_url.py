@@ -53,6 +53,8 @@ def test_a_url_is_read(url: str, meant: RedisAddress) -> None:
         ("redis://a/1?db=1", "given twice"),
         ("redis://a?replicas=-1", "replicas: expected a number"),
         ("redis://a?fsync=no", "unknown option"),
+        ("redis://a?ca_file=/ca.pem", "ca_file has a meaning with rediss:// alone"),
+        ("rediss://a?cert_file=/a.pem", "cert_file and key_file: expected both"),
         ("redis://a?name=x}y", "name: expected"),
         ("redis://a?password_file=secret", "absolute path"),
         ("redis://a?assume_durable=no", "expected yes"),
