@@ -1,8 +1,7 @@
 """Runs an agent: carries what happens to its core, and has carried out what that decides.
 
-It reads orders, waits for answers and for time to pass, and serves what concerns no attempt: the
-users' socket, site checks, the removal of old checkpoints, the figures of tenants. The agent
-ends when its channel does: what runs runs on.
+It reads orders, and waits for answers and for time to pass. What concerns no attempt is the
+services' (``services/dispatch.py``). It ends when its channel does; what runs runs on.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from federator.agent.acts import SiteActs
-from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.agent_log import LoggedChannel
 from federator.agent.base import AgentDriver
 from federator.agent.config import AgentConfig
@@ -34,31 +32,17 @@ from federator.agent.observations import (
     Woken,
 )
 from federator.agent.order_archive import OrderArchive
-from federator.agent.services.checkpoint_cleanup import Tidier
-from federator.agent.services.client_relay import Relay
-from federator.agent.services.data_copies import DataCopies
-from federator.agent.services.handshake import SILENCE_S, term_of
-from federator.agent.services.measurements import Measurements
-from federator.agent.services.settings_watch import SettingsWatch
-from federator.agent.services.site_check import Verifier
-from federator.agent.services.user_questions import ANSWERS, UserQuestions
+from federator.agent.services.dispatch import AgentServices
+from federator.agent.services.handshake import SILENCE_S, check_greeted, term_of
+from federator.agent.services.user_questions import ANSWERS
 from federator.agent.spool import Acting, Spool
 from federator.errors import SiteUnavailable, StaleState
 from federator.model.site_message import Ask
 from federator.model.tagged import Message
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    Admission,
-    CallAnswer,
-    CopyOrder,
     Hello,
-    NodesAsk,
-    SignalAsk,
-    TidyOrder,
     ToAgent,
-    UsageAsk,
-    VerifyAsk,
-    VerifyDone,
     Welcome,
     to_agent_decoder,
 )
@@ -99,23 +83,23 @@ class Agent:
         traces: LaunchTraces | None = None,
     ) -> None:
         self._traces = traces
-        self._config = config
-        self._driver = driver
-        self._journal = journal
-        self._clock = clock
+        self._config, self._driver = config, driver
+        self._journal, self._clock = journal, clock
         self._knows_user = knows_user
         self._listen = listen
         self._channel = LoggedChannel(config.site, write)
-        spool_dir = Path(config.spool_dir) if config.spool_dir else None
-        self._spool = Spool(spool_dir, config.site, clock, acting, user_there)
-        self._verifier = Verifier(driver, self._spool, clock, knows_user)
-        self._questions = UserQuestions(driver, clock, self._send)
-        self._copies = DataCopies(driver, self._send)
-        self._measurements = Measurements(driver.accounts, driver, self._spool, self._send)
+        spool = Path(config.spool_dir) if config.spool_dir else None
+        self._spool = Spool(spool, config.site, clock, acting, user_there)
         self._kept = OrderArchive(Path(config.state_dir), clock())
-        self._relay = Relay(self._send)
-        self._settings = SettingsWatch(
-            driver, config.settings_interval_s, lambda: self._observe(SettingsChanged())
+        self._services = AgentServices(
+            config,
+            driver,
+            self._spool,
+            knows_user=knows_user,
+            clock=clock,
+            send=self._send,
+            start=self._start,
+            settings_changed=lambda: self._observe(SettingsChanged()),
         )
         self._acts = SiteActs(
             driver,
@@ -123,12 +107,10 @@ class Agent:
             self._kept,
             self._spool,
             self._send,
-            probing=lambda attempt: attempt in self._verifier.probing,
+            probing=self._services.is_probe,
             scripts_consume=config.consume_lease == "wrapper",
         )
         self._core: AgentCore | None = None
-        self._tidier: Tidier | None = None
-        self._welcome: Welcome | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sbatches: set[asyncio.Task[None]] = set()  # of them
         self._wake_at_s = inf
@@ -150,23 +132,18 @@ class Agent:
         core = AgentCore(
             self._config.site, self._journal.index, self._kept.ends(), self._now(), welcome
         )
-        self._core, self._welcome = core, welcome
-        self._tidier = Tidier(
-            self._driver, core.memory.live, self._knows_user, self._clock, self._send
-        )
-        server = await self._listen(self._relay.ask, Path(self._config.socket))
+        self._core = core
+        server = await self._services.open(welcome, core.memory.live, self._listen)
         obeying = asyncio.create_task(self._obey(reader))
         waking = asyncio.create_task(self._wake_in_time())
         waking.add_done_callback(self._finished)
         self._observe(Started())
-        self._start(self._settings.run())
+        self._services.begin()
         try:
             await asyncio.wait([obeying, self._failure], return_when=asyncio.FIRST_COMPLETED)
         finally:
             server.close()
-            self._relay.hang_up()
-            with contextlib.suppress(FileNotFoundError):
-                Path(self._config.socket).unlink()
+            self._services.close()
             await self._finish(core)
             waking.cancel()
             obeying.cancel()
@@ -178,10 +155,8 @@ class Agent:
     async def _finish(self, core: AgentCore) -> None:
         """Let what was begun come to its end, for a moment; the rest is the next agent's.
 
-        That one cannot begin before, and with it every other order for this site waits. An sbatch
-        that hangs goes on in its helper, whose limits hold without an agent. Its intent is in the
-        journal, so the next agent looks for its job as after a crash: by the horizon, counted from
-        its own start.
+        That one begins after it. An sbatch that hangs goes on in its helper, whose limits hold
+        without an agent; by its intent in the journal the next agent looks for its job.
         """
         self._observe(HungUp())
         with contextlib.suppress(TimeoutError):
@@ -211,11 +186,7 @@ class Agent:
                 answers=ANSWERS,
             )
         )
-        if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
-            raise StaleState(
-                f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
-                f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
-            )
+        check_greeted(welcome, self._config.site)
         self._journal.accept(term_of(welcome), displaces=welcome.displaces)
         self._channel.serving(welcome)
 
@@ -234,44 +205,15 @@ class Agent:
 
     def _do(self, message: ToAgent) -> None:
         self._channel.taken(message)
-        match message:
-            case CallAnswer():
-                self._relay.pass_on(message)
-            case VerifyAsk():
-                self._start(self._verify(message))
-            case NodesAsk():
-                self._start(self._questions.nodes(message))
-            case SignalAsk():
-                self._start(self._questions.signal(message))
-            case UsageAsk() | CopyOrder():
-                self._start(self._beside(message))
-            case TidyOrder():
-                assert self._tidier is not None
-                self._start(self._tidier.tidy(message))
-            case Admission():
-                assert self._welcome is not None
-                caps = caps_there(message.tenants, self._welcome.names)
-                gpus = gpus_there(self._welcome.gpus, self._welcome.names)
-                self._start(self._spool.write_admission(caps, gpus))
-            case Ask():
-                users = {request.user for request in message.requests}
-                strangers = frozenset(user for user in users if not self._knows_user(user))
-                self._observe(Ordered(message=message, strangers=strangers))
-            case Welcome():
-                raise StaleState("the daemon introduced itself twice")
-            case _:
-                self._observe(Ordered(message=message))
-
-    async def _beside(self, message: UsageAsk | CopyOrder) -> None:
-        if isinstance(message, UsageAsk):
-            await self._measurements.tell(message)
-        else:
-            await self._copies.step(message)
-
-    async def _verify(self, ask: VerifyAsk) -> None:
-        assert self._welcome is not None
-        found = await self._verifier.verify(ask, tuple(self._welcome.partitions))
-        self._send(VerifyDone(ask_id=ask.ask_id, findings=found))
+        if self._services.take(message):
+            return
+        if isinstance(message, Welcome):
+            raise StaleState("the daemon introduced itself twice")
+        strangers: frozenset[str] = frozenset()
+        if isinstance(message, Ask):
+            users = {request.user for request in message.requests}
+            strangers = frozenset(user for user in users if not self._knows_user(user))
+        self._observe(Ordered(message=message, strangers=strangers))
 
     def _send(self, message: Message) -> None:
         self._channel.send(message)
@@ -283,9 +225,9 @@ class Agent:
 
     def _observe(self, observation: AgentObservation, not_before_s: float = -inf) -> None:
         """Tell the core, and carry out what it decides."""
-        core, now = self._core, self._now()
-        if core is None:
+        if (core := self._core) is None:
             return
+        now = self._now()
         now = now._replace(elapsed_s=max(now.elapsed_s, not_before_s))
         try:
             for effect in core.handle(observation, now):

@@ -43,6 +43,19 @@ def term_of(welcome: Welcome) -> Served:
     return Served(welcome.epoch, welcome.federation, welcome.log_began)
 
 
+def check_greeted(welcome: Welcome, site: str) -> None:
+    """Whether a daemon means this site, in words that this agent speaks.
+
+    Raises:
+        StaleState: it does not.
+    """
+    if welcome.protocol != PROTOCOL_VERSION or welcome.site != site:
+        raise StaleState(
+            f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
+            f"this is protocol {PROTOCOL_VERSION} at site {site!r}"
+        )
+
+
 def refuse_foreign_daemon(
     folder: Path, site: str, welcome: Welcome, write: Callable[[bytes], None]
 ) -> None:
