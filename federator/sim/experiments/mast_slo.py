@@ -131,6 +131,7 @@ class MastSloExperiment:
     Attributes:
         trace: whose pools are sites and quotas; None: fleets with MAST's percentiles.
         home: with a trace, whether a quota is guaranteed in its own pool only (1), or as a count.
+        quota_frac: with a trace, of a pool's GPUs, that its tenant is guaranteed.
         routers: names of ``ROUTERS``, or "all".
         loads: GPU time asked for / GPU time that there is.
         draws: scenarios for each load; of a trace, one.
@@ -145,6 +146,7 @@ class MastSloExperiment:
 
     trace: Trace | None = None
     home: int = bounded(0, 0, 1)
+    quota_frac: float = bounded(1.0, 0.01, 1.0)
     routers: tuple[str, ...] = ("all",)
     loads: tuple[float, ...] = bounded((0.7, 0.9, 1.1, 1.3), 0.01, 10.0)
     draws: int = bounded(2, 1, MOST_DRAWS)
@@ -213,6 +215,7 @@ class MastSloExperiment:
                 days=self.days,
                 warm_up_days=self.warm_up_days,
                 home=bool(self.home),
+                quota_frac=self.quota_frac,
             )
         return FleetSetup(
             sites=self.sites,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.tenant import Allowance, Tenant
 from federator.sim.experiments.pools import demands_gpu_s, span_s
 from federator.sim.scenario import Scenario
 from federator.sim.trace import Trace
@@ -29,12 +30,14 @@ class TraceSetup:
         days: after compression, in which jobs come; later ones are left out.
         warm_up_days: of those, not measured.
         home: whether each quota is guaranteed in its own pool only, see ``Tenant.home``.
+        quota_frac: of a pool's GPUs, that its tenant is guaranteed.
     """
 
     trace: Trace
     days: float
     warm_up_days: float
     home: bool
+    quota_frac: float = 1.0
 
     def scenario(self, load: float, _draw: int) -> Scenario:
         """The jobs at a load: GPU time asked for / GPU time that there is while they come."""
@@ -42,9 +45,11 @@ class TraceSetup:
         asked = sum(demands_gpu_s(trace)) / (self.gpus * span_s(trace))
         begin_s, factor = min(trace.submit_s), asked / load
         found = scenario_of(trace, home=self.home)
+        quotas = (Allowance(gpus=int(self.quota_frac * pool.gpus)) for pool in trace.pools)
+        tenants = tuple(map(_with_quota, found.tenants, quotas))
         arrivals = (replace(a, at_s=(a.at_s - begin_s) * factor) for a in found.arrivals)
         within = tuple(a for a in arrivals if a.at_s < self.days * _DAY_S)
-        return replace(found, arrivals=within)
+        return replace(found, arrivals=within, tenants=tenants)
 
     def check(self) -> None:
         """Refuse what leaves nothing to measure.
@@ -65,3 +70,7 @@ class TraceSetup:
     @property
     def gpus(self) -> int:
         return self.trace.capacity
+
+
+def _with_quota(tenant: Tenant, quota: Allowance) -> Tenant:
+    return replace(tenant, quota=quota)

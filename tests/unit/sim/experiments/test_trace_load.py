@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federator.errors import InvalidRequest
+from federator.model.tenant import Allowance
 from federator.sim.experiments.base import run_here
 from federator.sim.experiments.mast_slo import MastSloExperiment
 from federator.sim.experiments.trace_load import TraceSetup
@@ -37,6 +38,11 @@ def test_jobs_after_the_last_day_are_left_out() -> None:
 def test_a_quota_may_have_its_home_in_its_own_pool() -> None:
     assert [t.home for t in setup(home=True).scenario(1.0, 0).tenants] == [("ant",), ("bee",)]
     assert [t.home for t in setup().scenario(1.0, 0).tenants] == [(), ()]
+
+
+def test_a_tenant_may_be_guaranteed_a_part_of_its_pool() -> None:
+    quotas = [t.quota for t in replace(setup(), quota_frac=0.8).scenario(1.0, 0).tenants]
+    assert quotas == [Allowance(gpus=6), Allowance(gpus=6)]
 
 
 def test_what_leaves_nothing_to_measure_is_refused() -> None:
