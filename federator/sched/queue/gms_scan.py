@@ -26,7 +26,7 @@ from typing import Final
 
 from federator.model.resources import Amounts
 from federator.model.tenant import LOWEST_PRIORITY
-from federator.sched.state.backlog import Backlog, Head, Lane, Shape
+from federator.sched.state.backlog import Backlog, Head, Lane
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.holdings import Holdings
 
@@ -39,7 +39,6 @@ Rooms = list[list[float]]
 
 _Candidate = tuple[Key, Lane, Rooms]
 _UNBOUNDED: Final = 2**62
-_LOWERED: Final = slice(Shape._fields.index("nice"), Shape._fields.index("preemptible") + 1)
 
 
 class GmsScan:
@@ -98,7 +97,7 @@ class GmsScan:
     def _are_lowered_alike(self, lanes: Sequence[Lane]) -> bool:
         """Whether the same amount is taken off all their credits."""
         weights = self._weights
-        kinds = {lane.shape[_LOWERED] for lane in lanes}
+        kinds = {(shape.nice, shape.preemptible) for shape in [lane.shape for lane in lanes]}
         return len(kinds) == 1 or (
             len({(weights.nice_term(n), weights.non_preemptible_term(p)) for n, p in kinds}) == 1
         )
