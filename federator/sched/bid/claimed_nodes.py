@@ -40,7 +40,7 @@ class ClaimedNodes:
 
     def binds(self, asked: BidRequest) -> bool:
         """Tell whether every claim keeps its nodes from this workload."""
-        return not any(_is_open_to(claim, asked) for claim in self._claims)
+        return not self._claims or not any(_is_open_to(claim, asked) for claim in self._claims)
 
     def open_for(self, asked: BidRequest) -> None:
         """Give back what is fenced for claims that do not bind a workload, until ``shut``."""

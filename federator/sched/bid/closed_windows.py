@@ -51,6 +51,8 @@ class ClosedWindows:
 
     def reserved(self, asked: BidRequest, now_s: float) -> BidRequest | Refusal:
         """See ``in_reservation``."""
+        if not names_reservation(asked.jobs):
+            return asked
         ends_s = _over_at_s(now_s, asked)
         return in_reservation(asked, self._windows, self._room.by_name, now_s, ends_s)
 

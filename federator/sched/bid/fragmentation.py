@@ -51,8 +51,7 @@ class RequestMix:
         """A workload has asked for this."""
         if id_ in self._seen:
             return
-        shapes = tuple([shape for job in jobs if (shape := shape_of(job))[1]])
-        self._seen[id_] = shapes
+        shapes = self._seen[id_] = tuple([s for job in jobs if (s := shape_of(job))[1]])
         for shape in shapes:
             self._counts[shape] += 1
         if len(self._seen) > REMEMBERED:

@@ -12,6 +12,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -109,6 +110,7 @@ def _wishes(job: Job) -> _Wishes:
     return _Wishes(job.licenses, within, job.reservation, job.switches, job.contiguous)
 
 
+@lru_cache(maxsize=ASKED_KEPT)  # the same jobs are asked about after each change at a site
 def _profile(job: Job) -> _Profile:
     nodes = job.nodes or 0
     with_totals = bool(job.gpus or job.cpus)

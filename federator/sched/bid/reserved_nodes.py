@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec import structs
 
-from federator.model.node_names import names_reservation
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.window import SiteWindow
@@ -48,14 +47,12 @@ def in_reservation(
     A job of the request that names none gets no node that any window closes by then.
 
     Args:
-        asked: by this site's names.
+        asked: by this site's names; it names a reservation.
         windows: of the site.
         nodes: all that it has.
         now_s: Unix time.
         ends_s: when the request is over for certain, if it starts now.
     """
-    if not names_reservation(asked.jobs):
-        return asked
     refused = not_admitted(windows, asked.jobs, asked.user, asked.tenant)
     if refused is not None:
         return refused

@@ -34,7 +34,7 @@ from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.closed_windows import ClosedWindows
 from federator.sched.bid.empty_site import EmptySite, capacity_of
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.fragmentation import RequestMix
+from federator.sched.bid.fragmentation import REMEMBERED, RequestMix
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.holds import Holds
 from federator.sched.bid.known_terms import KnownTerms
@@ -308,7 +308,7 @@ class SiteScheduler:
         if reserve is not None:
             bidding.reserve_for(reserve)
         asked = tuple(requests)
-        for request in asked:
+        for request in asked[-REMEMBERED:]:  # those before would be forgotten for them
             self.mix.note(request.id, request.jobs)
         if self._mix_epoch != self.mix.epoch:
             self._mix_epoch = self.mix.epoch

@@ -114,8 +114,7 @@ class GmsScan:
             for lane in lanes:
                 lane.within = len(lane)
             return
-        fits: dict[tuple[int, Amounts], bool] = {}  # many lanes ask for the same
-        heap = self._fitting(lanes, rooms_of, fits, timeless)
+        heap = self._fitting(lanes, rooms_of, timeless)
         heapify(heap)
         while heap:
             _, lane, rooms = heap[0]
@@ -123,35 +122,28 @@ class GmsScan:
             if len(heap) == 1:  # nobody else is in the way
                 lane.within = min(lane.within + _most(request, rooms), len(lane))
                 return
-            if fits[lane.row, request] and _fits(request, rooms):
-                for left in self._shared(lane.row, rooms):
+            if _fits(request, rooms):
+                for left in rooms if self._alone else self._shared(lane.row):
                     left[:] = map(sub, left, request)
                 lane.within += 1
                 if lane.within < len(lane):
                     heapreplace(heap, (self._key(lane, timeless), lane, rooms))
                     continue
-            else:
-                fits[lane.row, request] = False  # room only shrinks
             heappop(heap)
 
     def _fitting(
         self,
         lanes: Sequence[Lane],
         rooms_of: dict[int, Rooms],
-        fits: dict[tuple[int, Amounts], bool],
         timeless: bool,
     ) -> list[_Candidate]:
         """The lanes whose first workload fits; the others are over quota, all of them."""
         found: list[_Candidate] = []
         for lane in lanes:
             lane.within = 0
-            row, request = lane.row, lane.shape.request
-            fit = fits.get((row, request))
-            if fit is None:
-                rooms = rooms_of[row]
-                fit = fits[row, request] = bool(rooms) and _fits(request, rooms)
-            if fit:
-                found.append((self._key(lane, timeless), lane, rooms_of[row]))
+            rooms = rooms_of[lane.row]
+            if rooms and _fits(lane.shape.request, rooms):
+                found.append((self._key(lane, timeless), lane, rooms))
         return found
 
     def _rooms(self, rows: Sequence[int]) -> dict[int, Rooms]:
@@ -177,18 +169,19 @@ class GmsScan:
             for row in rows
         }
 
-    def _shared(self, row: int, rooms: Rooms) -> Iterator[list[float]]:
-        """All lists from which something is taken when a tenant's workload is within quota."""
+    def _shared(self, row: int) -> Iterator[list[float]]:
+        """All lists from which something is taken when a tenant's workload is within quota.
+
+        Of a tenant on its own nobody looks at any but its rooms.
+        """
         bounds = self._backlog.tenancy.quota_rows(row)
-        if self._alone:  # nobody looks at the others
-            return iter(rooms)
         return chain((self._own[at] for at in bounds), (self._ancestral[at] for at in bounds))
 
     def _key(self, lane: Lane, timeless: bool) -> Key:
         """The key of the first workload of a lane that is not within quota yet."""
         place = lane.place(lane.within)
         lowered = lane.shape.asked_priority - self._backlog.tenancy.tenants[lane.row].priority
-        lowered = max(lowered, 0)
+        lowered = lowered if lowered > 0 else 0
         return (lowered, *place) if timeless else (lowered, -self.credit(lane, place[0]), *place)
 
     def _head(self, lanes: Sequence[Lane]) -> Head:
@@ -211,8 +204,11 @@ def _fits(request: Amounts, rooms: Rooms) -> bool:
     GPUs or CPUs that are overdrawn fit nobody, whoever asks for none of them: adding the request
     would exceed the quota, as the paper has it.
     """
-    for left in rooms:  # noqa: SIM110  # a generator costs twice as much, for each lane
-        if not all(map(le, request, left)):
+    gpus, cpus = request[:2]
+    for left in rooms:
+        if gpus > left[0] or cpus > left[1]:  # for each lane, and most have no more than these
+            return False
+        if len(left) > 2 and not all(map(le, request, left)):
             return False
     return True
 

@@ -149,10 +149,8 @@ class CreditRanking:
     def columns(self) -> RankColumns:
         """All at once, as arrays. To be called before the queue changes."""
         lanes = [lane for row in self._backlog.rows() for lane in self._backlog.lanes(row)]
-        lengths = np.array([len(lane) for lane in lanes], dtype=np.intp)
         times, numbers = array("d"), array("q")
-        for lane in lanes:
-            lane.append_to(times, numbers)
+        lengths = np.array([lane.append_to(times, numbers) for lane in lanes], dtype=np.intp)
         submitted, ids = np.array(times), np.array(numbers, dtype=np.int64)
         position = np.arange(ids.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         within = position < np.repeat([lane.within for lane in lanes], lengths)

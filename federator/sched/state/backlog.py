@@ -134,11 +134,12 @@ class Lane:
             del self._submitted[: self._head], self._ids[: self._head]
             self._head = 0
 
-    def append_to(self, submitted: array[float], ids: array[int]) -> None:
-        """Write submission times and ids behind those of other lanes."""
+    def append_to(self, submitted: array[float], ids: array[int]) -> int:
+        """Write submission times and ids behind those of other lanes; how many there are."""
         head = self._head
         submitted.extend(self._submitted[head:] if head else self._submitted)
         ids.extend(self._ids[head:] if head else self._ids)
+        return len(self._ids) - head
 
     def _find(self, place: Place, *, behind: bool) -> int:
         at_s, id_ = place

@@ -1,7 +1,7 @@
 """``mast-slo``: measures promised starts on time, and GPUs in use, as load grows.
 
-MAST's router beside three others, see ``routers``, on scenarios with MAST's percentiles. See
-``slo`` for who is promised what.
+MAST's router beside three others, see ``routers``, on scenarios with MAST's percentiles, or on a
+trace at loads of one's choice. See ``slo`` for who is promised what.
 
 Source:
     MAST sec. 5.6: below 1.3 % of the workloads violate the objective all the time; with the
@@ -28,11 +28,12 @@ from federator.sim.experiments.base import (
 )
 from federator.sim.experiments.routers import ROUTERS, Premise
 from federator.sim.experiments.slo import SloFigures, figures
+from federator.sim.experiments.trace_load import TraceSetup
 from federator.sim.generate.mast_like import MastLike
 from federator.sim.physics import Physics
 from federator.sim.runs.base import Progress, SimRun
 from federator.sim.scenario import Scenario
-from federator.sim.trace import ReplayOptions
+from federator.sim.trace import ReplayOptions, Trace
 
 STARTUP_MEDIAN_S: Final = 150.0  # MAST sec. 5.4
 STARTUP_P90_S: Final = 278.0
@@ -101,14 +102,14 @@ class RouterTask:
     Attributes:
         setup: of the fleet.
         load: GPU time asked for / GPU time that there is.
-        draw: seed of the workloads.
+        draw: seed of the workloads; a trace has one.
         seed: of the physics.
         budget_gpus: that may be evicted in 5 minutes, all sites together.
         objective_s: a longer wait until the first start is a violation.
         router: a name of ``ROUTERS``.
     """
 
-    setup: FleetSetup
+    setup: FleetSetup | TraceSetup
     load: float
     draw: int
     seed: int
@@ -128,9 +129,12 @@ class MastSloExperiment:
     """Parameters.
 
     Attributes:
+        trace: whose pools are sites and quotas; None: fleets with MAST's percentiles.
+        home: with a trace, whether a quota is guaranteed in its own pool only (1), or as a count.
+        quota_frac: with a trace, of a pool's GPUs, that its tenant is guaranteed.
         routers: names of ``ROUTERS``, or "all".
         loads: GPU time asked for / GPU time that there is.
-        draws: scenarios for each load.
+        draws: scenarios for each load; of a trace, one.
         sites: of the fleet.
         nodes: of a site, with eight GPUs each.
         tenants: of the fleet.
@@ -140,6 +144,9 @@ class MastSloExperiment:
         budget_frac: of all GPUs, that may be evicted in 5 minutes.
     """
 
+    trace: Trace | None = None
+    home: int = bounded(0, 0, 1)
+    quota_frac: float = bounded(1.0, 0.01, 1.0)
     routers: tuple[str, ...] = ("all",)
     loads: tuple[float, ...] = bounded((0.7, 0.9, 1.1, 1.3), 0.01, 10.0)
     draws: int = bounded(2, 1, MOST_DRAWS)
@@ -169,7 +176,7 @@ class MastSloExperiment:
                 returns=SloFigures,
             )
             for load in self.loads
-            for draw in range(self.draws)
+            for draw in range(self._draws)
             for name in names
         ]
 
@@ -177,7 +184,7 @@ class MastSloExperiment:
         each = iter(found)
         by_key: dict[tuple[float, str], list[SloFigures]] = {}
         for load in self.loads:
-            for _ in range(self.draws):
+            for _ in range(self._draws):
                 for name in self._router_names():
                     by_key.setdefault((load, name), []).append(next(each))
         return ExperimentResult(
@@ -197,7 +204,19 @@ class MastSloExperiment:
                 )
         return names
 
-    def _setup(self) -> FleetSetup:
+    @property
+    def _draws(self) -> int:
+        return self.draws if self.trace is None else 1
+
+    def _setup(self) -> FleetSetup | TraceSetup:
+        if self.trace is not None:
+            return TraceSetup(
+                trace=self.trace,
+                days=self.days,
+                warm_up_days=self.warm_up_days,
+                home=bool(self.home),
+                quota_frac=self.quota_frac,
+            )
         return FleetSetup(
             sites=self.sites,
             nodes=self.nodes,

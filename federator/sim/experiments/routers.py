@@ -56,7 +56,8 @@ def ideal(given: Premise) -> Lived:
     nodes = tuple(node for site in scenario.sites for node in site.nodes)
     above = {leaf: up for site in scenario.sites for leaf, up in site.switches.items()}
     whole = SimulatedSite(name=SiteName("all"), nodes=nodes, switches=above)
-    one = replace(scenario, sites=(whole,))
+    tenants = tuple(replace(tenant, home=()) for tenant in scenario.tenants)
+    one = replace(scenario, sites=(whole,), tenants=tenants)
     fleet = Fleet(one, Mast(), given.rules, given.physics, given.options)
     return Lived(lives=fleet.run(), moments=fleet.moments)
 

@@ -56,6 +56,18 @@ def test_old_requests_are_forgotten() -> None:
     assert dict(found.weights) == {(1, 2): 1.0}
 
 
+def test_a_long_message_that_is_asked_again_changes_no_price() -> None:
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(rack("a", 1), ())
+    asked = [
+        bid_request(id=WorkloadId(k), jobs=(gang(1 + k % 40),)) for k in range(REMEMBERED + 500)
+    ]
+    scheduler.bid(asked)
+    before = scheduler.mix.epoch
+    scheduler.bid(asked)
+    assert scheduler.mix.epoch == before  # else all that the site remembers would be forgotten
+
+
 def test_what_asks_for_no_gpus_says_nothing_about_them() -> None:
     assert mix(Job(name="t", nodes=3, cpus_per_node=8)).weights == RequestMix().weights
     assert shape_of(Job(name="t", nodes=3)) == (3, 0)

@@ -224,6 +224,20 @@ def test_siblings_are_demoted_by_how_far_they_went_below_their_own_level() -> No
     assert Queue(lab, *queue).within() == [1]  # by three levels, and by one
 
 
+def test_an_account_for_each_level_gives_a_team_a_quota_for_each() -> None:
+    team = [
+        tenant("vision", 32),
+        tenant("vision-urgent", 16, parent="vision", priority=2),
+        tenant("vision-batch", 16, parent="vision", priority=4),
+    ]
+    urgent = [asking(k, 8, tenant="vision-urgent") for k in range(3)]
+    batch = [asking(k, 8, tenant="vision-batch") for k in range(3, 6)]
+    queue = Queue(team, *urgent, *batch)
+    assert queue.within() == [0, 1, 3, 4]  # neither level has what the other one leaves
+    lanes = [lane for row in queue.backlog.rows() for lane in queue.backlog.lanes(row)]
+    assert [queue.backlog.level(lane) for lane in lanes] == [2, 4]
+
+
 def test_nice_puts_a_workload_behind_younger_ones_of_its_tenant() -> None:
     queue = [asking(0, 8, nice=200), asking(1, 8), asking(2, 8)]  # worth two hours
     assert Queue([tenant("vision", 8)], *queue).within() == [1]
