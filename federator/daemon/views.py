@@ -40,6 +40,7 @@ from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
+_PENDING: Final = WorkloadState.PENDING.value
 _SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens soon
 
 
@@ -191,7 +192,7 @@ def queue_rows(
     wanted = _wanted(federation.ledger, call, viewer)
     groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
     kept = most_telling(groups, limit)
-    spoken = Spoken() if call.brief else None
+    spoken = Spoken(codes=call.codes) if call.brief else None
     rows = tuple(_row_of(group, call, federation, ranks, spoken) for group in kept)
     return rows, len(wanted) - sum(map(len, kept))
 
@@ -297,7 +298,9 @@ def _row(  # one field a line
     refusals = federation.refusals_of(entry, spoken) if waits else NOTHING
     reason = main_reason(entry, refusals)
     if spoken is not None:
-        reason = spoken.in_terms_of(w.jobs, reason)
+        reason = spoken.shown(w.jobs, reason)
+        if waits and rank is None and _is_as_submitted(entry):
+            return _row_as_submitted(w, reason)
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -333,6 +336,37 @@ def _row(  # one field a line
         datasets=w.datasets,
         elastic=w.elastic,
     )
+
+
+def _is_as_submitted(entry: WorkloadRecord) -> bool:
+    """Whether no site ever had it, and it has none of what few have."""
+    w = entry.workload
+    return not (entry.attempt or entry.plan or w.project or w.datasets or w.elastic)
+
+
+def _row_as_submitted(w: Workload, reason: Reason | None) -> QueueRow:
+    """The same, in a tenth of the time: a row is made faster the fewer fields are named.
+
+    Of thousands of rows most are of these.
+    """
+    row = QueueRow(
+        id=w.id,
+        name=w.name,
+        user=w.user,
+        tenant=w.tenant,
+        priority=w.priority,
+        state=_PENDING,
+        attempt=0,
+        submitted_at_s=w.submitted_at_s,
+        jobs=len(w.jobs),
+        nodes=sum(map(_nodes, w.jobs)),
+        gpus=w.total_gpus,
+        time_limit_s=w.time_limit_s,
+        reason=reason,
+    )
+    if w.array is None:
+        return row
+    return msgspec.structs.replace(row, array_id=w.array.array_id, array_index=w.array.index)
 
 
 def _files(entry: WorkloadRecord) -> dict[str, str]:

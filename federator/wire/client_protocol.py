@@ -72,6 +72,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     partitions: tuple[str, ...] = ()  # planned, or asked for
     clusters: tuple[str, ...] = ()  # sites; the federation's own name and "all" are every site
     brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
+    codes: bool = False  # where it is ``brief``: of reasons the code alone
     details: bool = False  # fill ``details``
     starts: bool = False  # fill ``start``
     helps: bool = False  # fill ``helps``, of one job alone that waits; answered within some seconds

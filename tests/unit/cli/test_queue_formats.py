@@ -375,14 +375,14 @@ def test_rows_come_in_the_order_that_is_asked_for(ask: Ask, sort: str, order: li
         (["-o", "%i %T"], {}),
         (["-o", "%Z"], {"files": True}),
         (["-o", "%C"], {"details": True}),
-        (["-O", "StartTime"], {"brief": False}),
+        (["-O", "StartTime"], {"brief": False, "codes": False}),
         (["-a", "-P", "--local", "--federation", "--hide", "-v"], {}),
     ],
 )
 def test_no_more_is_asked_for_than_is_shown(
     ask: Ask, words: list[str], asked: dict[str, Any]
 ) -> None:
-    plain: dict[str, Any] = {"collapsed": True, "brief": True}
+    plain: dict[str, Any] = {"collapsed": True, "brief": True, "codes": True}
     assert ask(words)[2] == QueueCall(**{**plain, **asked})
 
 
