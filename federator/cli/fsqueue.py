@@ -323,7 +323,7 @@ def _ask(question: QueueCall) -> QueueReply:
 
 
 def _show(reply: QueueReply, view: _View, given: Given) -> None:
-    rows = list(_filtered(_in_states(reply.rows, view.states), reply.now_s, given, view.nodes))
+    rows = list(_filtered(_in_states(reply.rows, view.states), reply, given, view.nodes))
     if reply.left_off:
         note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
         print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
@@ -376,14 +376,14 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
 
 
 def _filtered(
-    rows: list[QueueRow], now_s: float, given: Given, nodes: frozenset[str] | None
+    rows: list[QueueRow], reply: QueueReply, given: Given, nodes: frozenset[str] | None
 ) -> Iterable[QueueRow]:
     """Leave out what the daemon did not: it may be of an older release, or not asked to."""
     if not set(given.values) - {"states", "noheader", "users", "me", "jobs", "json", "why"}:
         return rows
     from federator.cli.queue_filter import filtered  # noqa: PLC0415
 
-    return filtered(rows, now_s, given, nodes)
+    return filtered(rows, reply.now_s, given, nodes, reply.caller)
 
 
 def main() -> None:

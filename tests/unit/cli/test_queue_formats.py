@@ -419,6 +419,26 @@ def test_a_daemon_that_does_not_select_is_made_up_for(
     assert bool(ask(["-h", *words], row())[1]) is kept
 
 
+@pytest.mark.parametrize(
+    ("here", "caller", "kept"),
+    [("ada", "", False), ("a.one", "ada", False), ("ada", "bob", True), ("bob", "", True)],
+)
+def test_others_are_those_whom_the_federation_does_not_call_as_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    here: str,
+    caller: str,
+    kept: bool,
+) -> None:
+    reply = QueueReply(rows=(row(user="ada"),), now_s=NOW_S, caller=caller)
+    monkeypatch.setattr("federator.cli.text.my_name", lambda: here)
+    monkeypatch.setattr(fsqueue, "call", lambda _: reply)
+    monkeypatch.setattr(sys, "argv", ["fsqueue", "-h", "--notme"])
+    with pytest.raises(SystemExit):
+        fsqueue.main()
+    assert bool(capsys.readouterr().out) is kept
+
+
 @pytest.mark.parametrize("code", [*CODES, *CODES.values()])
 def test_every_state_of_slurm_is_taken(ask: Ask, code: str) -> None:
     assert ask(["-h", "-t", code.lower()])[0] == 0
