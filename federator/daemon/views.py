@@ -40,7 +40,6 @@ from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
-_PENDING: Final = WorkloadState.PENDING.value
 _SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens soon
 
 
@@ -299,8 +298,8 @@ def _row(  # one field a line
     reason = main_reason(entry, refusals)
     if spoken is not None:
         reason = spoken.shown(w.jobs, reason)
-        if waits and rank is None and _is_as_submitted(entry):
-            return _row_as_submitted(w, reason)
+        if rank is None and _is_as_submitted(entry):
+            return _row_as_submitted(entry, reason)
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -341,21 +340,23 @@ def _row(  # one field a line
 def _is_as_submitted(entry: WorkloadRecord) -> bool:
     """Whether no site ever had it, and it has none of what few have."""
     w = entry.workload
-    return not (entry.attempt or entry.plan or w.project or w.datasets or w.elastic)
+    ran = entry.state in TERMINAL or entry.attempt or entry.plan
+    return not (ran or w.project or w.datasets or w.elastic)
 
 
-def _row_as_submitted(w: Workload, reason: Reason | None) -> QueueRow:
+def _row_as_submitted(entry: WorkloadRecord, reason: Reason | None) -> QueueRow:
     """The same, in a tenth of the time: a row is made faster the fewer fields are named.
 
     Of thousands of rows most are of these.
     """
+    w = entry.workload
     row = QueueRow(
         id=w.id,
         name=w.name,
         user=w.user,
         tenant=w.tenant,
         priority=w.priority,
-        state=_PENDING,
+        state=entry.state.value,
         attempt=0,
         submitted_at_s=w.submitted_at_s,
         jobs=len(w.jobs),

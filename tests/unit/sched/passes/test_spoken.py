@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from federator.daemon.views import queue_rows
+from federator.model.eligibility import Hold
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.passes.known_refusals import KnownRefusals
@@ -55,6 +56,7 @@ def test_a_brief_row_is_the_full_one_without_what_sites_said_of_it() -> None:
     f = waiting()
     f.submit(replace(draft(gang(4, 8)), array_indices=(2, 5)))
     f.submit(replace(draft(gang(4, 8)), project="p", datasets=("d",)))
+    f.submit(replace(draft(gang(4, 8)), hold=Hold.USER))
     full, _ = queue_rows(f.federation, QueueCall(), 100)
     brief, _ = queue_rows(f.federation, QueueCall(brief=True), 100)
     bare = {"refusals": {}, "offers": {}, "lending": None, "preemption": None}
