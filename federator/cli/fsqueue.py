@@ -231,6 +231,7 @@ def _question(given: Given, view: _View) -> QueueCall:
         raise InvalidRequest(f"--json={as_json}: give no value, or slurm")
     states = workload_states(view.states)
     needs = _needs(names, view, given)
+    is_brief = as_json is None and "why" not in given and "starts" not in needs
     return QueueCall(
         ids=_ids(given),
         users=(*users_named(given.get("users")), *((my_name(),) if "me" in given else ())),
@@ -243,7 +244,8 @@ def _question(given: Given, view: _View) -> QueueCall:
         tenants=listed(given.get("accounts")),
         partitions=listed(given.get("partitions")),
         clusters=listed(given.get("clusters")),
-        brief=as_json is None and "why" not in given and "starts" not in needs,
+        brief=is_brief,
+        codes=is_brief,
         details="details" in needs,
         starts="estimates" in needs,
     )
@@ -321,8 +323,7 @@ def _ask(question: QueueCall) -> QueueReply:
 
 
 def _show(reply: QueueReply, view: _View, given: Given) -> None:
-    rows = [row for row in reply.rows if is_asked(row, view.states)]
-    rows = list(_filtered(rows, reply.now_s, given, view.nodes))
+    rows = list(_filtered(_in_states(reply.rows, view.states), reply, given, view.nodes))
     if reply.left_off:
         note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
         print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
@@ -341,6 +342,13 @@ def _show(reply: QueueReply, view: _View, given: Given) -> None:
         print(f"last_update_time={int(reply.now_s)} records={len(reply.rows)}")
     for line in _lines(rows, reply.now_s, view, given):
         print(line)
+
+
+def _in_states(rows: Iterable[QueueRow], asked: frozenset[str] | None) -> list[QueueRow]:
+    """The rows in a state that is asked for; of thousands most are in the same."""
+    if asked is not None and "PENDING" in asked:
+        return [row for row in rows if row.state == "PENDING" or is_asked(row, asked)]
+    return [row for row in rows if is_asked(row, asked)]
 
 
 def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Iterable[str]:
@@ -368,14 +376,14 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
 
 
 def _filtered(
-    rows: list[QueueRow], now_s: float, given: Given, nodes: frozenset[str] | None
+    rows: list[QueueRow], reply: QueueReply, given: Given, nodes: frozenset[str] | None
 ) -> Iterable[QueueRow]:
     """Leave out what the daemon did not: it may be of an older release, or not asked to."""
     if not set(given.values) - {"states", "noheader", "users", "me", "jobs", "json", "why"}:
         return rows
     from federator.cli.queue_filter import filtered  # noqa: PLC0415
 
-    return filtered(rows, now_s, given, nodes)
+    return filtered(rows, reply.now_s, given, nodes, reply.caller)
 
 
 def main() -> None:

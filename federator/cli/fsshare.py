@@ -10,7 +10,7 @@ from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.columns import Column, by_sacct_names, delimited_lines, sacct_lines
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, my_name, unexpected, users_named
+from federator.cli.text import listed, my_name, unexpected, users_named, with_me
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import ErrorReply, TenantRow, TenantsCall, TenantsReply
 
@@ -63,12 +63,13 @@ def fsshare(given: Given) -> int:
     wanted = given.get("format") or (_LONG if "long" in given else _DEFAULT)
     fields = by_sacct_names(wanted, COLUMNS)
     accounts = {name.lower() for name in listed(given.get("accounts"))}
-    users = users_named(given.get("users")) or (my_name(),)
+    asked = users_named(given.get("users")) or (my_name(),)
     reply = call(TenantsCall())
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
     if not isinstance(reply, TenantsReply):
         raise unexpected(reply)
+    users = with_me(asked, reply.caller)
     total = _guaranteed(reply.rows)
     shown = [
         share

@@ -46,17 +46,20 @@ INELIGIBLE: Final = _S.INELIGIBLE.value
 ENDED: Final = frozenset(state.value for state in TERMINAL)
 WAITS: Final = frozenset({_S.PENDING.value, _S.INELIGIBLE.value, _S.HELD.value})
 _NAMED: Final = {code: name for name, code in CODES.items()}
+_FAILED, _RUNNING = _S.FAILED.value, _S.RUNNING.value  # an enum's value is slow to read
 # Of what its site told: these say more than that it failed, or that it is there.
 _SITE_ENDS: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"})
 
 
 def state_name(row: QueueRow) -> str:
     """Slurm's word for the state of a row; "?" of one that only a later release knows."""
-    if row.state == _S.FAILED.value and row.site_state in _SITE_ENDS:
-        return row.site_state
-    if row.state == _S.RUNNING.value and row.site_state == "SUSPENDED":
-        return "SUSPENDED"
-    return NAMES.get(row.state, "?")
+    state, at_site = row.state, row.site_state
+    if at_site:
+        if state == _FAILED and at_site in _SITE_ENDS:
+            return at_site
+        if state == _RUNNING and at_site == "SUSPENDED":
+            return at_site
+    return NAMES.get(state, "?")
 
 
 def state_code(row: QueueRow) -> str:

@@ -42,7 +42,9 @@ _ENDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Slurm's reasons of ends for which the federation has none of its own."""
-_SLURMS_WORD: Final = {ReasonCode.USER_HOLD: "JobHeldUser"}
+_WORDS: Final[Mapping[ReasonCode, str]] = MappingProxyType(
+    {code: code.value for code in ReasonCode} | {ReasonCode.USER_HOLD: "JobHeldUser"}
+)
 _SHOWS_WHY: Final = frozenset({"PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
 
 
@@ -223,7 +225,7 @@ def reason_word(shown: Shown) -> str:
     """The reason of its state in one word: ``None`` where there is none."""
     reason = shown.row.reason
     if reason is not None:
-        return _SLURMS_WORD.get(reason.code, reason.code.value)
+        return _WORDS[reason.code]
     return _ENDS.get(state_name(shown.row), "None")
 
 

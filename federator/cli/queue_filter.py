@@ -8,7 +8,7 @@ from typing import Final
 
 from federator.cli.flags import Given
 from federator.cli.queue_columns import Shown, elapsed_s
-from federator.cli.text import listed, my_name
+from federator.cli.text import listed, me_by
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import QueueRow
 
@@ -19,7 +19,11 @@ _TIME: Final = re.compile(
 
 
 def filtered(
-    rows: Sequence[QueueRow], now_s: float, given: Given, nodes: Collection[str] | None
+    rows: Sequence[QueueRow],
+    now_s: float,
+    given: Given,
+    nodes: Collection[str] | None,
+    caller: str = "",
 ) -> Iterator[QueueRow]:
     """The rows that an fsqueue command line asks for.
 
@@ -28,11 +32,12 @@ def filtered(
         now_s: the daemon's clock.
         given: the command line.
         nodes: ``--nodelist``; None: it was not given.
+        caller: of the answer.
 
     Raises:
         InvalidRequest: a time is none.
     """
-    tests = list(_tests(given, nodes, now_s))
+    tests = list(_tests(given, nodes, now_s, me_by(caller)))
     return (row for row in rows if all(test(row) for test in tests))
 
 
@@ -43,7 +48,7 @@ def check(given: Given) -> None:
             _seconds(text)
 
 
-def _tests(given: Given, nodes: Collection[str] | None, now_s: float) -> Iterator[_Test]:
+def _tests(given: Given, nodes: Collection[str] | None, now_s: float, me: str) -> Iterator[_Test]:
     names = {name.lower() for name in listed(given.get("name"))}
     accounts = {name.lower() for name in listed(given.get("accounts"))}
     qos = {name.lower() for name in listed(given.get("qos"))}
@@ -64,7 +69,6 @@ def _tests(given: Given, nodes: Collection[str] | None, now_s: float) -> Iterato
     if licenses is not None:
         yield lambda row: asks_for(row, "licenses", licenses)
     if "notme" in given:
-        me = my_name()
         yield lambda row: row.user != me
     yield from _by_time(given, now_s)
 

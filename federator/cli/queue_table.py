@@ -40,10 +40,11 @@ def render(rows: Sequence[QueueRow], now_s: float, *, header: bool, why: bool) -
 def _line(shown: Shown) -> str:
     row = shown.row
     state = state_code(row)
-    time_width = 10 - max(0, len(state) - 2)  # "OOM" takes a column of the next one
+    elapsed = seconds_text(elapsed_s(shown)) if row.started_at_s else "0:00"
+    time_width = 10 if len(state) <= 2 else 12 - len(state)  # "OOM" takes a column of the next one
     return (
         f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
-        f"{state:<2} {seconds_text(elapsed_s(shown)):>{time_width}} "
+        f"{state:<2} {elapsed:>{time_width}} "
         f"{row.nodes or '-':>5} {row.gpus:>5} "
         f"{row.site:<8} {row.site_job_id or '':>10} {_where(shown)}"
     )

@@ -12,7 +12,7 @@ from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.columns import Column, by_sacct_names, delimited_lines, sacct_lines
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, printable, unexpected
+from federator.cli.text import listed, printable, unexpected, with_me
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import (
     ErrorReply,
@@ -89,6 +89,9 @@ def sacctmgr(given: Given) -> int:
     if not isinstance(tenants, TenantsReply):
         raise unexpected(tenants)
     cluster = _cluster() if any(field.column.name == "Cluster" for field in fields) else ""
+    if "user" in asked.where:
+        users = with_me(asked.where["user"], tenants.caller)
+        asked.where["user"] = tuple(name.lower() for name in users)
     rows = [
         row._replace(cluster=cluster)
         for row in _rows(tenants.rows, asked)

@@ -346,6 +346,17 @@ def my_name() -> str:
         return f"#{os.getuid()}"
 
 
+def me_by(caller: str) -> str:
+    """My name by the federation, where an answer has said it; else by this host."""
+    return caller or my_name()
+
+
+def with_me(users: tuple[str, ...], caller: str) -> tuple[str, ...]:
+    """Users as typed, myself by the federation's name: this host may have another for me."""
+    mine = my_name()
+    return tuple(me_by(caller) if user == mine else user for user in users)
+
+
 def unexpected(reply: object) -> SiteUnavailable:
     """The error for an answer that is none to the question."""
     return SiteUnavailable(

@@ -50,6 +50,7 @@ class TopFeed:
         self.rows: Sequence[QueueRow] = ()
         self.at_s = 0.0
         self.left_off = 0
+        self.caller = ""  # the federation's name of the user who looks
         self.status: StatusReply | None = None
         self.selected = 0
         self.detail: QueueRow | None = None
@@ -99,6 +100,7 @@ class TopFeed:
             self._rest("status", STATUS_EVERY)
         elif call is self._queue and isinstance(reply, QueueReply):
             self.rows, self.at_s, self.left_off = reply.rows, reply.now_s, reply.left_off
+            self.caller = reply.caller
             self._rest("queue", 1.0)
         elif isinstance(call, QueueCall) and isinstance(reply, QueueReply):
             self._take_detail(call, reply)

@@ -204,7 +204,7 @@ class TopScreen(App[None]):
             self.query_one("#sites", Static).update(_sites(feed.status))
         rows = matching(feed.rows, self._words, _STATES[self._states])
         if self._is_mine:
-            rows = [row for row in rows if row.user == self._me]
+            rows = [row for row in rows if row.user == (feed.caller or self._me)]
         self.query_one(QueueRows).show(rows, feed.at_s)
         self.query_one("#head", Static).update(Text(self._head(len(rows)), no_wrap=True))
         self._show_story()

@@ -109,13 +109,14 @@ class ViewCalls:
         """Take a call of a user; ``viewer``: whose view it is, None for an operator's."""
         match call:
             case QueueCall():
-                self._tell_queue(call, self._queue(call, viewer), answer, user)
+                reply = replace(self._queue(call, viewer), caller=user)
+                self._tell_queue(call, reply, answer, user)
             case SitesCall():
                 answer(self._sites())
             case StatusCall():
                 answer(self._status())
             case TenantsCall():
-                answer(self._tenants())
+                answer(replace(self._tenants(), caller=user))
             case PassesCall():
                 rows = pass_rows(self._federation)
                 answer(PassesReply(passes=rows, now_s=self._clock()))

@@ -191,7 +191,7 @@ def queue_rows(
     wanted = _wanted(federation.ledger, call, viewer)
     groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
     kept = most_telling(groups, limit)
-    spoken = Spoken() if call.brief else None
+    spoken = Spoken(codes=call.codes) if call.brief else None
     rows = tuple(_row_of(group, call, federation, ranks, spoken) for group in kept)
     return rows, len(wanted) - sum(map(len, kept))
 
@@ -297,7 +297,9 @@ def _row(  # one field a line
     refusals = federation.refusals_of(entry, spoken) if waits else NOTHING
     reason = main_reason(entry, refusals)
     if spoken is not None:
-        reason = spoken.in_terms_of(w.jobs, reason)
+        reason = spoken.shown(w.jobs, reason)
+        if rank is None and _is_as_submitted(entry):
+            return _row_as_submitted(entry, reason)
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -333,6 +335,39 @@ def _row(  # one field a line
         datasets=w.datasets,
         elastic=w.elastic,
     )
+
+
+def _is_as_submitted(entry: WorkloadRecord) -> bool:
+    """Whether no site ever had it, and it has none of what few have."""
+    w = entry.workload
+    ran = entry.state in TERMINAL or entry.attempt or entry.plan
+    return not (ran or w.project or w.datasets or w.elastic)
+
+
+def _row_as_submitted(entry: WorkloadRecord, reason: Reason | None) -> QueueRow:
+    """The same, in a tenth of the time: a row is made faster the fewer fields are named.
+
+    Of thousands of rows most are of these.
+    """
+    w = entry.workload
+    row = QueueRow(
+        id=w.id,
+        name=w.name,
+        user=w.user,
+        tenant=w.tenant,
+        priority=w.priority,
+        state=entry.state.value,
+        attempt=0,
+        submitted_at_s=w.submitted_at_s,
+        jobs=len(w.jobs),
+        nodes=sum(map(_nodes, w.jobs)),
+        gpus=w.total_gpus,
+        time_limit_s=w.time_limit_s,
+        reason=reason,
+    )
+    if w.array is None:
+        return row
+    return msgspec.structs.replace(row, array_id=w.array.array_id, array_index=w.array.index)
 
 
 def _files(entry: WorkloadRecord) -> dict[str, str]:

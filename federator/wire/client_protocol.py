@@ -72,6 +72,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     partitions: tuple[str, ...] = ()  # planned, or asked for
     clusters: tuple[str, ...] = ()  # sites; the federation's own name and "all" are every site
     brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
+    codes: bool = False  # where it is ``brief``: of reasons the code alone
     details: bool = False  # fill ``details``
     starts: bool = False  # fill ``start``
     helps: bool = False  # fill ``helps``, of one job alone that waits; answered within some seconds
@@ -328,6 +329,8 @@ class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     now_s: float
     left_off: int = 0  # rows that one answer does not hold; ask for fewer
     unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
+    # Whom it answers, by the federation's name, which a site may call otherwise; "": not said.
+    caller: str = ""
     outcome: QueueOutcome | None = None  # only if it was asked for
     selects: bool = False  # the daemon has left out what ``clusters`` and the like exclude
 
@@ -506,6 +509,7 @@ class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
     rows: tuple[TenantRow, ...]  # children behind their parent, in the file's order
     now_s: float
     policy: str = ""
+    caller: str = ""  # as of ``QueueReply``
 
 
 class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):

@@ -87,7 +87,7 @@ def client_s(words: list[str], data: bytes) -> tuple[float, int]:
         environment = {**os.environ, "FEDERATOR_SOCKET": path}
         before_s = cpu_of_children_s()
         done = subprocess.run(
-            [sys.executable, "-m", "federator.cli.fsqueue", *words],
+            [sys.executable, "-I", "-m", "federator.cli.fsqueue", *words],
             env=environment,
             check=True,
             capture_output=True,

@@ -290,6 +290,21 @@ class Running:
         # Else the next test finds that site full yet, and its job goes elsewhere.
         within(90, lambda: all(taken < has for has, taken in self._gpus(before)), SOON_S)
 
+    @contextmanager
+    def one_node_free_at(self, *sites: str) -> Iterator[None]:
+        """Local users have every GPU node of all sites, but one at each of these."""
+        group, names = layout.GPU_NODES, [site.name for site in layout.SITES]
+        try:
+            for name in names:
+                take_all(name, f"--nodes={group.count - (name in sites)}")
+            free = [group.gpus * (name in sites) for name in names]
+            within(90, lambda: [has - taken for has, taken in self._gpus(names)] == free, SOON_S)
+            yield
+        finally:
+            for name in names:
+                at(name, "scancel", "--partition=local")
+        within(90, lambda: all(taken <= group.gpus for _, taken in self._gpus(names)), SOON_S)
+
     # ---- afterwards ----
 
     def cancel_all(self) -> None:

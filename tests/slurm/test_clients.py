@@ -1,6 +1,7 @@
 """Programs that call Slurm, as they are on PyPI, with links of Slurm's names first on PATH.
 
-Each runs a small pipeline at alpine, as a user's on a login node would: ``tests/slurm/clients``.
+Each runs a small pipeline, as a user's on a login node of alpine would; its jobs are at alpine and
+at boreal: ``tests/slurm/clients``.
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ import pytest
 
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import LIVE, Running, within
+from tests.slurm.federation import LIVE, Running, at, within
 
 pytestmark = pytest.mark.slurm
 
 USER, REGION = "vision1", "west"
+SITES = ("alpine", "boreal")  # of the region, and so of one folder
+# One Python for both sites, as an environment of conda's is: Parsl takes no worker of another.
+COPY_PYTHON = """
+cd "$1" && mkdir -p bin lib
+cp /usr/bin/python3 bin/python3
+cp -r /usr/lib/python$2 lib/
+"""
 PROGRAMS = Path(__file__).parent / "clients"
+AT_BOTH = f"at {' '.join(SITES)}"
 WANTED = PROGRAMS / "requirements.txt"
 RUN = """
 cd "$1" && shift
@@ -38,13 +47,15 @@ def shared_packages(testbed: StateDir) -> Iterator[Path]:
     fetched, folder = _fetched(testbed), testbed.shared(REGION) / USER / "packages"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(fetched, folder, copy_function=os.link)
+    place = f"/shared/{REGION}/{USER}/packages"
+    at(SITES[0], "sh", "-c", COPY_PYTHON, "sh", place, layout.site(SITES[0]).python)
     yield folder
     shutil.rmtree(folder)
 
 
 def _fetched(testbed: StateDir) -> Path:
     """The folder into which they are fetched once, for the Python of alpine."""
-    site = layout.site("alpine")
+    site = layout.site(SITES[0])
     if f"{sys.version_info[0]}.{sys.version_info[1]}" != site.python:
         pytest.skip(f"the clients are fetched by Python {site.python} alone, which alpine has")
     key = hashlib.sha256(WANTED.read_bytes()).hexdigest()[:12]
@@ -124,17 +135,22 @@ def test_psij_sees_how_its_jobs_end_at_another_site(client: Client, federation: 
     assert client.read("psij-good.out") == ["well at boreal"]
 
 
-def test_parsl_runs_apps_on_a_block_of_workers(client: Client, federation: Running) -> None:
-    output = client.run("python3", "parsl_apps.py")
-    told = ["total 14", "failed on purpose", "behind it DependencyError"]
-    assert output.splitlines() == told
-    within(60, lambda: not lives(federation))  # its block, once it is closed
+def test_parsl_runs_apps_on_blocks_of_workers_at_two_sites(
+    client: Client, federation: Running
+) -> None:
+    with federation.one_node_free_at(*SITES):
+        output = client.run("python3", "parsl_apps.py")
+        told = ["total 14", AT_BOTH, "failed on purpose", "behind it DependencyError"]
+        assert output.splitlines() == told
+        within(60, lambda: not lives(federation))  # its blocks, once it is closed
 
 
-def test_dask_jobqueue_scales_up_and_down(client: Client, federation: Running) -> None:
-    output = client.run("python3", "dask_workers.py")
-    assert output.splitlines()[-2:] == ["total 6", "workers 1"]
-    within(60, lambda: not lives(federation))  # once the cluster is closed
+def test_dask_jobqueue_scales_up_and_down_at_two_sites(client: Client, federation: Running) -> None:
+    with federation.one_node_free_at(*SITES):
+        output = client.run("python3", "dask_workers.py")
+        told = [AT_BOTH, "total 6", "failed ZeroDivisionError", "workers 1"]
+        assert output.splitlines()[-4:] == told
+        within(60, lambda: not lives(federation))  # once the cluster is closed
 
 
 SNAKEMAKE = (
@@ -144,11 +160,29 @@ SNAKEMAKE = (
     *("--slurm-init-seconds-before-status-checks", "5"),  # by itself it looks after 40 s
 )
 
+# sacct's raw numbers of tasks name no tasks: it would take the end of the first for that of all.
+ARRAY = ("--slurm-array-jobs=part", "--slurm-status-command=squeue")
 
-def test_snakemake_runs_a_pipeline_by_its_executor_plugin(client: Client) -> None:
-    client.run(*SNAKEMAKE)
-    assert client.read("snake-whole.txt") == ["part 0", "part 1", "part 2"]
+
+def test_snakemake_runs_an_array_at_two_sites_and_what_depends_on_it(
+    client: Client, federation: Running
+) -> None:
+    with federation.one_node_free_at(*SITES):
+        client.run(*SNAKEMAKE, *ARRAY)
+    parts = [line.rsplit(" at ", 1) for line in client.read("snake-whole.txt")]
+    assert [part for part, _ in parts] == ["part 0", "part 1", "part 2"]
+    assert {site for _, site in parts} == set(SITES)
 
 
 def test_snakemake_sees_a_job_fail(client: Client) -> None:
     client.run(*SNAKEMAKE, "snake-never.txt", status=1)
+
+
+def test_snakemake_cancels_its_jobs_when_it_is_interrupted(
+    client: Client, federation: Running
+) -> None:
+    before = {row["id"] for row in federation.rows()}
+    interrupted = ("python3", "interrupted.py", "snake-began")
+    client.run(*interrupted, *SNAKEMAKE, "snake-endless.txt", status=1)
+    new = [row["id"] for row in federation.rows() if row["id"] not in before]
+    assert [row["state"] for row in federation.await_end(*new)] == ["CANCELLED"]

@@ -95,6 +95,10 @@ class LetterWriter:
 
     def _awarded(self, entry: WorkloadRecord, site: SiteName) -> None:
         self._from.pop(entry.workload.id, None)
+        array = entry.workload.array
+        # It ran before: in another daemon's time, or its array is known to have begun.
+        if array is not None and entry.ran_at and entry.workload.id not in self._starts:
+            self._begun.add(array.array_id)
         if entry.ran_at and entry.ran_at != site and self._wish(entry.workload).types:
             self._from[entry.workload.id] = entry.ran_at
 

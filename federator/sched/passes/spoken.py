@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from federator.model.reason import Reason, Refusal
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.bid.negative_cache import reason_renamed
 
@@ -22,9 +22,15 @@ class OfShape(NamedTuple):
 
 
 class Spoken:
-    """Kept while one answer is made: nothing changes meanwhile."""
+    """Kept while one answer is made: nothing changes meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        codes: of each main reason only the code is shown.
+    """
+
+    def __init__(self, *, codes: bool = False) -> None:
+        self._codes = codes
+        self._bare: dict[ReasonCode, Reason] = {}
         self._of_shape: dict[int, OfShape] = {}
         self._asked_by: dict[int, Sequence[Job]] = {}  # the same shapes
         self._last = 0  # the shape that was asked for last
@@ -36,8 +42,16 @@ class Spoken:
             self._of_shape[number], self._asked_by[number] = look_up(), jobs
         return self._of_shape[number]
 
-    def in_terms_of(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
-        """A main reason of whoever was asked for last, in the names of these, its jobs."""
+    def shown(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
+        """A main reason of whoever was asked for last, as a row of its jobs, these, has it."""
+        if reason is None or not self._codes:
+            return self._in_terms_of(jobs, reason)
+        if reason.code not in self._bare:
+            self._bare[reason.code] = Reason(code=reason.code)
+        return self._bare[reason.code]
+
+    def _in_terms_of(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
+        """In the names of these jobs."""
         others = self._asked_by.get(self._last)
         if reason is None or others is None or others is jobs:
             return reason

@@ -53,7 +53,7 @@ def test_ranks_are_asked_for_only_with_why(
     monkeypatch.setattr(sys, "argv", ["fsqueue", *words])
     with pytest.raises(SystemExit):
         fsqueue.main()
-    assert asked == [QueueCall(why=why, collapsed=True, brief=not why)]
+    assert asked == [QueueCall(why=why, collapsed=True, brief=not why, codes=not why)]
 
 
 def test_the_rank_stands_before_the_sites_reasons() -> None:
@@ -188,7 +188,13 @@ def test_arrays_are_asked_for_in_one_row_or_in_many(
     _, asked = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))
     as_json = "--json" in words
     assert asked == [
-        QueueCall(collapsed=collapsed, files=as_json, brief=not as_json, starts=as_json)
+        QueueCall(
+            collapsed=collapsed,
+            files=as_json,
+            brief=not as_json,
+            codes=not as_json,
+            starts=as_json,
+        )
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from federator.cli import fsshare
+from federator.cli import fsshare, text
 from federator.wire.client_protocol import Call, ErrorReply, TenantRow, TenantsCall, TenantsReply
 from federator.wire.replies import Reply
 
@@ -131,3 +131,14 @@ def test_a_mistake_is_one_line(run: Run, words: str, said: str) -> None:
 
 def test_a_refusal_is_an_error(run: Run) -> None:
     assert run("", reply=ErrorReply(message="no")) == "fsshare: error: no\n"
+
+
+@pytest.mark.parametrize("words", ["-PhU -o user", "-PhU -o user -u a.one"])
+def test_who_has_another_name_on_this_host_is_known_by_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    for module in (fsshare, text):
+        monkeypatch.setattr(module, "my_name", lambda: "a.one")
+    reply = TenantsReply(rows=FAMILY, now_s=0.0, caller="ada")
+    assert run(words, reply=reply) == "ada\nada\n"
+    assert run(words, reply=TenantsReply(rows=FAMILY, now_s=0.0)) == ""  # an earlier daemon

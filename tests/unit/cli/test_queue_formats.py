@@ -375,14 +375,14 @@ def test_rows_come_in_the_order_that_is_asked_for(ask: Ask, sort: str, order: li
         (["-o", "%i %T"], {}),
         (["-o", "%Z"], {"files": True}),
         (["-o", "%C"], {"details": True}),
-        (["-O", "StartTime"], {"brief": False}),
+        (["-O", "StartTime"], {"brief": False, "codes": False}),
         (["-a", "-P", "--local", "--federation", "--hide", "-v"], {}),
     ],
 )
 def test_no_more_is_asked_for_than_is_shown(
     ask: Ask, words: list[str], asked: dict[str, Any]
 ) -> None:
-    plain: dict[str, Any] = {"collapsed": True, "brief": True}
+    plain: dict[str, Any] = {"collapsed": True, "brief": True, "codes": True}
     assert ask(words)[2] == QueueCall(**{**plain, **asked})
 
 
@@ -417,6 +417,26 @@ def test_a_daemon_that_does_not_select_is_made_up_for(
     ask: Ask, words: list[str], kept: bool
 ) -> None:
     assert bool(ask(["-h", *words], row())[1]) is kept
+
+
+@pytest.mark.parametrize(
+    ("here", "caller", "kept"),
+    [("ada", "", False), ("a.one", "ada", False), ("ada", "bob", True), ("bob", "", True)],
+)
+def test_others_are_those_whom_the_federation_does_not_call_as_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    here: str,
+    caller: str,
+    kept: bool,
+) -> None:
+    reply = QueueReply(rows=(row(user="ada"),), now_s=NOW_S, caller=caller)
+    monkeypatch.setattr("federator.cli.text.my_name", lambda: here)
+    monkeypatch.setattr(fsqueue, "call", lambda _: reply)
+    monkeypatch.setattr(sys, "argv", ["fsqueue", "-h", "--notme"])
+    with pytest.raises(SystemExit):
+        fsqueue.main()
+    assert bool(capsys.readouterr().out) is kept
 
 
 @pytest.mark.parametrize("code", [*CODES, *CODES.values()])

@@ -103,3 +103,12 @@ def test_other_questions_are_refused_with_what_to_do(run: Run, words: str, said:
 
 def test_what_the_daemon_refuses_is_said(run: Run) -> None:
     assert "not yours" in run("show", "user", reply=ErrorReply(message="not yours"))
+
+
+def test_who_has_another_name_on_this_host_is_known_by_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federator.cli.text.my_name", lambda: "a.one")
+    words = ["-nP", "show", "users", "withassoc", "format=account,user", "where", "user=a.one"]
+    reply = TenantsReply(rows=FAMILY, now_s=0.0, caller="ada")
+    assert run(*words, reply=reply) == "vision|ada\nvideo|ada\n"

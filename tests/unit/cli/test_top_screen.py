@@ -34,6 +34,7 @@ class Daemon:
         self.rows = tuple(rows)
         self.calls: list[Call] = []
         self.away = False
+        self.caller = ""
 
     def __call__(self, call: Call) -> object:
         self.calls.append(call)
@@ -43,7 +44,7 @@ class Daemon:
             return STATUS
         assert isinstance(call, QueueCall)
         rows = [each for each in self.rows if not call.ids or str(each.id) in call.ids]
-        return QueueReply(rows=tuple(rows), now_s=1000.0)
+        return QueueReply(rows=tuple(rows), now_s=1000.0, caller=self.caller)
 
 
 def on_screen(
@@ -132,6 +133,16 @@ def test_filters_by_words_states_and_owner() -> None:
         assert shown(app) == ["1", "3"]
 
     on_screen(act)
+
+
+def test_my_own_jobs_are_those_of_my_name_by_the_federation() -> None:
+    async def act(pilot: Pilot[None], app: TopScreen) -> None:
+        await pressed(pilot, app, "m")
+        assert shown(app) == ["2", "4"]
+
+    daemon = Daemon()
+    daemon.caller = "bob"
+    on_screen(act, daemon)
 
 
 def test_keys_that_come_at_once_are_all_heard() -> None:

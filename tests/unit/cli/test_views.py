@@ -96,7 +96,7 @@ def test_states_are_chosen_by_name_or_code(
     rows = [row(state.value, name=state.value) for state in WorkloadState]
     status, asked = run(fsqueue, ["-h", *words], queue(*rows))
     states = workload_states(asked_states(words[1])) if words else ()
-    expected = QueueCall(ended=ended, collapsed=True, brief=True, states=states)
+    expected = QueueCall(ended=ended, collapsed=True, brief=True, codes=True, states=states)
     assert (status, asked) == (0, [expected])
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines} == shown

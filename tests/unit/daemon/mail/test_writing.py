@@ -151,6 +151,24 @@ def test_a_new_daemon_mails_the_rest_and_nothing_again(fleet: Loopback) -> None:
     assert kinds(mails_while(fleet, lambda: fleet.run_for(600.0))) == ["end"]
 
 
+def test_an_array_whose_only_task_starts_anew_has_begun_before(fleet: Loopback) -> None:
+    fleet.duration_s = 1000.0
+
+    def begins() -> None:
+        fleet.submit(asking("BEGIN", tenant="guest", tasks=1))
+        fleet.run_for(50.0)
+
+    def is_evicted() -> None:
+        fleet.submit(replace(draft(gang(1, 8)), tenant=TenantName("owner")))
+        fleet.run_for(400.0)
+
+    assert kinds(mails_while(fleet, begins)) == ["begin"]
+    assert kinds(mails_while(fleet, is_evicted)) == []
+    assert kinds(mails_while(fleet, lambda: fleet.run_for(3000.0))) == []
+    (task,) = [e for e in fleet.federation.ledger.entries.values() if e.workload.array is not None]
+    assert (task.state, task.attempt) == (WorkloadState.COMPLETED, 2)
+
+
 def test_a_job_that_starts_at_another_site_is_told_so_by_a_new_daemon_too() -> None:
     rules = Rules(preempt_gpus=64, grace_s=60.0)
     sites = {"alpine": rack("a", 1), "boreal": rack("b", 1)}

@@ -6,9 +6,11 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec import structs
 
 from federator.daemon.views import queue_rows
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.eligibility import Hold
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.wire.client_protocol import QueueCall
@@ -39,6 +41,26 @@ def test_a_brief_row_has_the_reason_of_the_full_one() -> None:
     said = [row.reason for row in brief if row.reason is not None]
     assert {reason.code for reason in said} == {ReasonCode.RESOURCES}
     assert {"train-0", "train-1", "train-2", "train-3"} <= {reason.job for reason in said}
+
+
+def test_a_row_of_codes_has_the_code_of_the_full_reason_and_no_more() -> None:
+    f = waiting()
+    full, _ = queue_rows(f.federation, QueueCall(), 100)
+    rows, _ = queue_rows(f.federation, QueueCall(brief=True, codes=True), 100)
+    said = [None if row.reason is None else Reason(code=row.reason.code) for row in full]
+    assert [row.reason for row in rows] == said
+    assert any(said)
+
+
+def test_a_brief_row_is_the_full_one_without_what_sites_said_of_it() -> None:
+    f = waiting()
+    f.submit(replace(draft(gang(4, 8)), array_indices=(2, 5)))
+    f.submit(replace(draft(gang(4, 8)), project="p", datasets=("d",)))
+    f.submit(replace(draft(gang(4, 8)), hold=Hold.USER))
+    full, _ = queue_rows(f.federation, QueueCall(), 100)
+    brief, _ = queue_rows(f.federation, QueueCall(brief=True), 100)
+    bare = {"refusals": {}, "offers": {}, "lending": None, "preemption": None}
+    assert list(brief) == [structs.replace(row, **bare) for row in full]
 
 
 def test_a_reason_names_no_job_of_another() -> None:
