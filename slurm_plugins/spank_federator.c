@@ -29,6 +29,8 @@ enum {
     MAX_GPU_TYPES = 64,
     MAX_PARALLEL = 4096,
     MAX_NODES = 65536,
+    MAX_PROGRESS_MIN = 10080, /* a week */
+    MIN_PROGRESS_S = 10,
     MAX_ARRAY_INDEX = 4000000,
     MAX_ARRAY_TASKS = 10000,
     MAX_DIGITS = 18,
@@ -73,6 +75,26 @@ static bool read_parallel(const char *text, char *value, size_t size)
     if (end == NULL || *end != '\0' || number < 1 || number > MAX_PARALLEL)
         return false;
     return snprintf(value, size, "%lld", number) < (int)size;
+}
+
+static bool read_progress(const char *text, char *value, size_t size)
+{
+    long long minutes, seconds = 0;
+    const char *end = digits(text, &minutes);
+
+    if (end == NULL || minutes > MAX_PROGRESS_MIN)
+        return false;
+    if (*end == ':') {
+        if (end[1] < '0' || end[1] > '5' || end[2] < '0' || end[2] > '9')
+            return false;
+        seconds = (end[1] - '0') * 10 + (end[2] - '0');
+        end += 3;
+    }
+    if (*end != '\0' || minutes * 60 + seconds < MIN_PROGRESS_S)
+        return false;
+    if (minutes * 60 + seconds > MAX_PROGRESS_MIN * 60)
+        return false;
+    return snprintf(value, size, "%s", text) < (int)size;
 }
 
 static bool read_elastic(const char *text, char *value, size_t size)
@@ -258,7 +280,7 @@ struct fed_option {
     bool misleads;        /* plain sbatch does not do what the option says */
 };
 
-enum { TP, PP, DATASET, ELASTIC, PROJECT, CONTINUE, CARRIED };
+enum { TP, PP, DATASET, ELASTIC, PROJECT, PROGRESS, CONTINUE, CARRIED };
 
 static const struct fed_option options[] = {
     [TP] = {"fed-tp", "N", "tensor-parallel groups of N GPUs, as FED_TP", REQUIRED, read_parallel,
@@ -280,6 +302,11 @@ static const struct fed_option options[] = {
                  REQUIRED, read_project,
                  "must be a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit",
                  "FED_PROJECT", false},
+    [PROGRESS] = {"fed-progress", "MIN[:SS]",
+                  "start again if no step ends for so long (fsbatch), as FED_PROGRESS", REQUIRED,
+                  read_progress,
+                  "must be minutes, MIN or MIN:SS, from 0:10 to 10080, e.g. 30", "FED_PROGRESS",
+                  true},
     [CONTINUE] = {"fed-continue", NULL, "go on at the time limit (fsbatch), as FED_CONTINUE=1",
                   FLAG, NULL, NULL, "FED_CONTINUE", true},
     {"fed-gpu-mem", "SIZE", "memory of each GPU, at least (fsbatch)", REQUIRED, read_memory,

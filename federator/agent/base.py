@@ -80,6 +80,8 @@ class CheckpointStatus:
     checkpointed_at_s: float = 0.0  # when its last periodic checkpoint was complete
     ready_at_s: float = 0.0  # when it had made its first step, as the job says
     save_s: float = 0.0  # in all its saves until its last note, likewise
+    stepped_at_s: float = 0.0  # when it last noted a step, by its file server
+    stall: str = ""  # what its ranks say that finish no step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ from federator.agent.observations import (
     Started,
     Woken,
 )
+from federator.agent.progress import ProgressLeases
 from federator.agent.recall import Recall
 from federator.agent.shrinks import Shrinks
 from federator.agent.steps import Steps
@@ -110,12 +111,12 @@ class AgentCore:
         self._recall = Recall(memory, sweeper, vanished, attempts.settle)
         self._shrinks = Shrinks(memory, sweeper)
         self._late, self._saves = LateCheckpoints(memory), CheckpointTimes(memory)
-        self._unopened = UnopenedFiles(memory)
+        self._unopened, self._progress = UnopenedFiles(memory), ProgressLeases(memory)
         self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
         self._wake_at_s = inf
         # Graces first: only who was not told to leave is looked into otherwise.
-        completing = (self._grace_folders, self._late, self._unopened)
+        completing = (self._grace_folders, self._late, self._unopened, self._progress)
         sweeper.serve(
             SweepFollowers(
                 memory=memory,
@@ -245,6 +246,8 @@ class AgentCore:
                 self._grace_folders.looked(effect, seen)
             case "endings":
                 self._late.looked(effect, seen)
+            case "progress":
+                self._progress.looked(effect, seen)
             case _:
                 self._saves.looked(effect, seen)
         self._sweeper.looked(effect.number)

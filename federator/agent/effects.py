@@ -173,7 +173,7 @@ class ReadFolders(AgentEffect, frozen=True, kw_only=True, tag="read_folders"):
 
     user: str
     orders: tuple[PreemptOrder, ...]
-    lane: str  # graces, endings or saves
+    lane: str  # graces, endings, saves or progress
 
 
 class Inspect(AgentEffect, frozen=True, kw_only=True, tag="inspect"):

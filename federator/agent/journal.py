@@ -51,6 +51,7 @@ class JournalMark:
     cancelled: bool = False  # it was to end
     lived_at_s: float = 0.0  # its job was seen, about once a day
     work_dir: str | None = None  # as ``base.SubmittedJob``; None: its sbatch did not answer
+    progress_s: float = 0.0  # the longest time between two of its steps; 0: none was given
     late: bool = False  # its job was found by what it had left: another may have its id since
 
 

@@ -17,6 +17,7 @@ from federator.agent.order_turns import OrderTurns
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
+from federator.model.progress import longest_step_s
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site_message import LaunchAccepted, LaunchDeclined
 from federator.model.workload import AttemptId
@@ -113,6 +114,7 @@ class Launches:
             at_s=memory.now.unix_s,
             user=order.user,
             checkpoint_dir=order.checkpoint_dir,
+            progress_s=longest_step_s(order.submission),
         )
         durable = memory.write(order.attempt, intent)
         record.begun_s = memory.now.elapsed_s
@@ -147,6 +149,7 @@ class Launches:
             user=order.user,
             job_id=record.job_id,
             checkpoint_dir=order.checkpoint_dir,
+            progress_s=longest_step_s(order.submission),
             work_dir=record.work_dir,
         )
         self._memory.write(record.attempt, mark)

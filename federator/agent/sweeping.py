@@ -245,7 +245,7 @@ class Sweeper:
         memory, scheduler = self._memory, self._memory.scheduler
         for news in self._local_watch.news(sweep.local, memory.now.unix_s):
             memory.send(news)
-        partitions = summarise(sweep.nodes, scheduler.partitions)
+        partitions = summarise(sweep.nodes, scheduler.partitions, scheduler.mix)
         report = self._report_diff.next_report(
             memory.known,
             memory.accepted_lately,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import pickle
 import signal
 import time
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import files
 from .job import FederatedJob
-from .ranks import Ranks, rank_here
+from .lease import ProgressLease, lease_s
+from .ranks import Ranks, rank_here, ranks_said
 from .warning import LeaveSignals
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
     from .ranks import Agree
@@ -83,6 +84,7 @@ class Checkpointer:
         agree: Agree | None = None,
         rank: int | None = None,
         signals: Sequence[signal.Signals] = LEAVE_SIGNALS,
+        progress_s: float | None = None,
         job: FederatedJob | None = None,
     ) -> None:
         """Begin to listen for the signal to leave.
@@ -103,6 +105,8 @@ class Checkpointer:
                 where it is initialised.
             rank: this process's; default as torch.distributed, torchrun or srun has it.
             signals: those that mean "leave".
+            progress_s: the longest time that a step may take; a rank that takes longer tells what
+                it does. Default $FED_PROGRESS.
             job: the federation's side, for tests; default as the environment says.
 
         Raises:
@@ -125,6 +129,12 @@ class Checkpointer:
         self._saved_step: int | None = None
         self._last_save_s = self._last_look_s = time.monotonic()
         self._ready_at_s, self._save_s = 0.0, 0.0
+        self._lease = ProgressLease(
+            self._job,
+            lease_s(os.environ) if progress_s is None else progress_s,
+            rank_here(rank),
+            ranks_said(os.environ),
+        )
         if rank_here(rank) == 0:
             self._job.forget_earlier_run()
         self._seen = self._job.told_to_leave()
@@ -139,6 +149,7 @@ class Checkpointer:
     def close(self) -> None:
         """Stop listening for signals; the handlers of before are back."""
         self._flag.restore()
+        self._lease.close()
 
     @property
     def told_to_leave(self) -> bool:
@@ -182,8 +193,10 @@ class Checkpointer:
 
         For frameworks that save in their own way: they do, then call ``saved`` or ``leave``.
         """
-        if not self._ready_at_s:
+        is_first = not self._ready_at_s
+        if is_first:
             self._ready_at_s = self._job.now_s()
+        if self._lease.renew(step) or is_first:
             self._tell_progress()
         if step % self._check_every:
             return Due.NOTHING

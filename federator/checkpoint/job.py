@@ -127,6 +127,18 @@ class FederatedJob(NamedTuple):
         """
         self._answer(f"progress.{self.attempt}", f"{ready_at_s:.3f} {save_s:.3f}\n")
 
+    def tell_stall(self, rank: int, text: str) -> None:
+        """Say what a rank does that finishes no step; "" takes that back.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        name = f"progress.{self.attempt}.stalled.{rank}"
+        if text:
+            self._answer(name, f"{text}\n")
+        elif self.directory is not None:
+            _remove(self.directory / ".fed" / name)
+
     def _answer(self, name: str, text: str = "") -> None:
         if self.directory is None:
             return

@@ -58,6 +58,12 @@ def rank_of(environment: Mapping[str, str]) -> int:
     return _number(environment, "RANK", "SLURM_PROCID", default=0)
 
 
+def ranks_said(environment: Mapping[str, str]) -> str:
+    """Return how many ranks torchrun or srun has started; "" where nobody says."""
+    size = _number(environment, "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", default=0)
+    return str(size) if size else ""
+
+
 def _refuse_several(environment: Mapping[str, str]) -> None:
     size = _number(environment, "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", default=1)
     if size > 1:

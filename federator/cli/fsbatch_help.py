@@ -53,11 +53,15 @@ GROUPS: Final = (
         ),
     ),
     OptionGroup(
-        "These say what becomes of a job that others, or its time limit, would end:",
+        "These say what becomes of a job that others, or its time limit, would end, or that "
+        "stands still:",
         (
             Flag("fed-continue", about="At its time limit let it save and go on in another "
                  "attempt, until it ends by itself; three attempts in a row that save nothing are "
                  "its last."),
+            Flag("fed-progress", "", "MIN[:SS]", "If no step of it is finished for so long, tell "
+                 "what its ranks do, and start it again on other nodes, once; for jobs that use "
+                 "federator.checkpoint."),
             Flag("fed-no-preempt", about="Never evict it for another; it ranks two hours behind "
                  "for that, as one with --no-requeue does, and starts only within its tenant's "
                  "quota."),

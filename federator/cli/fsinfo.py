@@ -68,7 +68,7 @@ _OF_NODES: Final = frozenset(
 )  # fmt: skip
 _HEADER: Final = (
     f"{'SITE':<10} {'REGION':<8} {'STATE':<5} {'SLURM':<9} {'PARTITION':<10} {'GPUTYPE':<8} "
-    f"{'NODES(A/M/I/O/T)':<18} {'CPUS(A/T)':<12} GPUS(A/I/T)"
+    f"{'NODES(A/M/I/O/T)':<18} {'CPUS(A/T)':<12} {'GPUS(A/I/T)':<12} STRANDED"
 )
 _SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
 
@@ -227,8 +227,14 @@ def _partition(p: PartitionSummary) -> str:
     gpus = f"{p.gpus_alloc}/{p.gpus - p.gpus_alloc}/{p.gpus}" if p.gpus else "-"
     return (
         f"{p.partition:<10} {p.gpu_type or '-':<8} {nodes:<18} "
-        f"{f'{p.cpus_alloc}/{p.cpus}':<12} {gpus}"
+        f"{f'{p.cpus_alloc}/{p.cpus}':<12} {gpus:<12} {_stranded(p)}"
     )
+
+
+def _stranded(p: PartitionSummary) -> str:
+    """The share of its free GPUs that is of no use to what is usually asked for."""
+    free = p.gpus - p.gpus_alloc - p.gpus_out
+    return f"{100 * min(1.0, p.gpus_stranded / free):.0f} %" if free > 0 else "-"
 
 
 def say(text: str) -> None:

@@ -160,6 +160,10 @@ def _resized(reason: Reason) -> str:
     return f"saves on {reason.free} nodes, to go on with {reason.needed}"
 
 
+def _stalled(reason: Reason) -> str:
+    return f"finished no step for {span(reason.more_in_s)} ({reason.detail})"
+
+
 def _claim(reason: Reason) -> str:
     left = _amount(reason.free, reason.unit)
     of_all = _amount(reason.needed, reason.unit)
@@ -262,6 +266,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.PREEMPTED: _named("evicted for another"),
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.RESIZED: _resized,
+    ReasonCode.STALLED: _stalled,
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),

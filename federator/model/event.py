@@ -421,6 +421,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     good_nodes: int = 0
     most_nodes: int = 0
     stints: tuple[tuple[int, float], ...] = ()
+    stalls: int = 0
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

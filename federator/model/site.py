@@ -314,6 +314,8 @@ class AttemptReport:
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not
     work_dir: str | None = None  # used for want of that asked for; "": it has that; None: unknown
+    stalled_since_s: float = 0.0  # its lease of progress is over: its last step was seen then
+    stall: str = ""  # what its ranks say that finish no step
 
     @property
     def done_for_good(self) -> bool:

@@ -21,13 +21,13 @@ The submission and its plan become argv, script and environment; nothing passes 
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
   FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
-  FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET
-  and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for a job of one component
-  also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each node, if it has
-  all of them on every node: then GPU r of every node is on rail r of a rail-optimised fabric. PATH
-  keeps the user's order with the site's default behind. A variable longer than the kernel takes
-  (``MAX_VARIABLE_BYTES``) would make every exec of the job fail; it is left out and named in
-  FED_DROPPED_ENV, behind those that fsbatch left out.
+  FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET,
+  FED_PROGRESS and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for a job of
+  one component also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each
+  node, if it has all of them on every node: then GPU r of every node is on rail r of a
+  rail-optimised fabric. PATH keeps the user's order with the site's default behind. A variable
+  longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the job fail; it is
+  left out and named in FED_DROPPED_ENV, behind those that fsbatch left out.
 * The umask is that of the shell where the job was submitted, as with sbatch.
 * Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
   to the site's helper, which makes them bytes again.
@@ -143,6 +143,7 @@ _HOST_ONLY: Final = frozenset(
         "FED_DATASET",
         "FED_ELASTIC",
         "FED_PP",
+        "FED_PROGRESS",
         "FED_PROJECT",
         "FED_RAILS",
         "FED_TP",
@@ -389,6 +390,7 @@ def _from_federation(order: LaunchOrder) -> dict[str, str]:
     found = {
         "FED_PROJECT": said.get("fed-project", ""),
         "FED_DATASET": ",".join(datasets_of(components)),
+        "FED_PROGRESS": said.get("fed-progress", ""),
         "FED_CONTINUE": "1" if "fed-continue" in said else "",
     }
     return {name: value for name, value in found.items() if value}

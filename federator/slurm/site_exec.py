@@ -499,16 +499,16 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     return {"seen": json.loads(seen)}
 
 
-def seen_in(folder: str, attempt: int) -> "dict[str, float]":
+def seen_in(folder: str, attempt: int) -> "dict[str, object]":
     """The times of a job's notes; 0 where there is none, or the folder is not the user's own."""
     names = {"acked_at_s": f"saved.{attempt}", "checkpointed_at_s": "checkpointed"}
-    seen = dict.fromkeys(names, 0.0)
+    seen = dict.fromkeys(names, 0.0)  # type: dict[str, object]
     with contextlib.suppress(OSError, ValueError, Refused), contextlib.ExitStack() as opened:
         notes = open_notes(folder, opened)
         for key, name in names.items():
             with contextlib.suppress(OSError):
                 seen[key] = os.stat(name, dir_fd=notes).st_mtime
-        seen["ready_at_s"], seen["save_s"] = progress_in(notes, attempt)
+        seen.update(progress_in(notes, attempt))
     return seen
 
 

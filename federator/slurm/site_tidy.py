@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 WORKLOAD = re.compile(rb"(\.removed-)?[1-9][0-9]{0,18}")  # its folder; what is left of it
 NOTES_FOLDER = b".fed"
+MOST_SAID = 8  # of ranks that stall
+NOTE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|progress\.|checkpointed).*")
 
 
@@ -92,14 +94,42 @@ def remove_rest(folder: bytes) -> None:
             raise OSError("some of it cannot be removed")
 
 
-def progress_in(notes: int, attempt: int) -> "tuple[float, float]":
-    """When an attempt made its first step, and the seconds that its saves took, by its own note."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    opened = os.open(f"progress.{attempt}", flags, dir_fd=notes)
+def progress_in(notes: int, attempt: int) -> "dict[str, object]":
+    """What an attempt's own notes say: when it made its first step, the seconds that its saves
+    took, when it last noted a step, and what its ranks say that finish none.
+    """
+    opened = os.open(f"progress.{attempt}", NOTE_FLAGS, dir_fd=notes)
     try:
         ready_at_s, save_s = map(float, os.read(opened, 64).split())
+        stepped_at_s = os.fstat(opened).st_mtime
     finally:
         os.close(opened)
     if not (0 <= ready_at_s < 1e11 and 0 <= save_s < 1e11):  # nor is NaN a time
         raise ValueError("these are no times")
-    return ready_at_s, save_s
+    return {
+        "ready_at_s": ready_at_s,
+        "save_s": save_s,
+        "stepped_at_s": stepped_at_s,
+        "stall": _stall_in(notes, attempt),
+    }
+
+
+def _stall_in(notes: int, attempt: int) -> str:
+    """What ranks of an attempt say that finish no step, in the order of ranks; "" where none does.
+
+    It is shown to people: of each note one line that can be printed, of many ranks the first few.
+    """
+    name = re.compile(rf"progress\.{attempt}\.stalled\.([0-9]{{1,7}})")
+    ranks = sorted(int(found[1]) for found in map(name.fullmatch, os.listdir(notes)) if found)
+    said = [_line_of(f"progress.{attempt}.stalled.{rank}", notes) for rank in ranks[:MOST_SAID]]
+    more = len(ranks) - MOST_SAID
+    return "; ".join(said + ([f"{more} ranks more"] if more > 0 else []))
+
+
+def _line_of(name: str, notes: int) -> str:
+    opened = os.open(name, NOTE_FLAGS, dir_fd=notes)
+    try:
+        said = os.read(opened, 300).decode("ascii", "replace").partition("\n")[0]
+    finally:
+        os.close(opened)
+    return "".join(c if c.isprintable() else "?" for c in said)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from federator.model.partition import PartitionSummary
 from federator.model.unreadable import UNREADABLE
 from federator.web.fleet_feed import SiteSeen
 from federator.wire.client_protocol import SiteRow
@@ -77,6 +78,7 @@ class FreeOfType(msgspec.Struct, frozen=True, kw_only=True):
     slots: dict[str, int]  # by GPUs on one node: "1", "2", "4", "8"
     whole_nodes: int  # with all GPUs free: the largest gang of whole nodes
     largest_rack: int  # the most free GPUs under one leaf switch
+    stranded: float = 0.0  # of the free ones: expected to be of no use to what is usually asked for
 
 
 class FleetSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +174,7 @@ def site_of(row: SiteRow, seen: SiteSeen | None) -> FleetSite:
         nodes_out=sum(node.state not in _TAKES_JOBS for node in nodes),
         nodes_limping=sum(node.limping for node in nodes),
         racks=_racks(nodes),
-        free_by_type=_free_by_type(nodes) if row.up else (),
+        free_by_type=_free_by_type(nodes, row.partitions) if row.up else (),
     )
 
 
@@ -196,15 +198,22 @@ def by_rack(nodes: Iterable[FleetNode]) -> dict[str, list[FleetNode]]:
     return found
 
 
-def _free_by_type(nodes: Sequence[FleetNode]) -> tuple[FreeOfType, ...]:
+def _free_by_type(
+    nodes: Sequence[FleetNode], partitions: Sequence[PartitionSummary]
+) -> tuple[FreeOfType, ...]:
     types: dict[str, list[FleetNode]] = {}
     for node in nodes:
         if node.gpus.total:
             types.setdefault(node.gpu_type, []).append(node)
-    return tuple(_free_of_type(name, types[name]) for name in sorted(types))
+    stranded: dict[str, float] = {}
+    for row in partitions:  # nodes may be in several
+        stranded[row.gpu_type] = max(row.gpus_stranded, stranded.get(row.gpu_type, 0.0))
+    return tuple(
+        _free_of_type(name, types[name], stranded.get(name, 0.0)) for name in sorted(types)
+    )
 
 
-def _free_of_type(name: str, nodes: Sequence[FleetNode]) -> FreeOfType:
+def _free_of_type(name: str, nodes: Sequence[FleetNode], stranded: float) -> FreeOfType:
     racks: Counter[str] = Counter()
     for node in nodes:
         racks[node.rack] += node.gpus.free
@@ -215,6 +224,7 @@ def _free_of_type(name: str, nodes: Sequence[FleetNode]) -> FreeOfType:
         slots={str(size): sum(node.gpus.free // size for node in nodes) for size in SIZES},
         whole_nodes=sum(node.gpus.free == node.gpus.total for node in nodes),
         largest_rack=max(racks.values(), default=0),
+        stranded=stranded,
     )
 
 
@@ -243,6 +253,7 @@ def _free_of_all(sites: Iterable[FleetSite]) -> tuple[FreeOfType, ...]:
             slots={str(n): sum(free.slots[str(n)] for free in found) for n in SIZES},
             whole_nodes=max(free.whole_nodes for free in found),
             largest_rack=max(free.largest_rack for free in found),
+            stranded=round(sum(free.stranded for free in found), 1),
         )
         for name, found in sorted(types.items())
     )

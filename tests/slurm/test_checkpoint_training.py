@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,16 @@ import pytest
 from federator.testbed import software
 from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, output_name, output_of, within
+from tests.slurm.federation import (
+    SOON_S,
+    Row,
+    Running,
+    at,
+    output_name,
+    output_of,
+    take_all,
+    within,
+)
 
 pytestmark = pytest.mark.slurm
 
@@ -28,6 +38,7 @@ EXAMPLES = REPOSITORY / "examples" / "train"
 GRACE_S = 80.0  # half of it is more than a busy machine needs for a start with its prologs
 STEPS = 400
 RANKS = 2
+ELASTIC_STEPS = 400  # at a second each, more than three resizes take on a busy machine
 RANK = """
 import atexit, os, signal, sys
 import torch
@@ -54,10 +65,13 @@ with Checkpointer(torch.save, torch.load, all_ranks_write=True) as ckpt:
 def trainable(testbed: StateDir) -> Iterator[None]:
     """PyTorch at all sites, and the training where the sites of its region see it."""
     software.ensure(testbed, lambda _what, _doing: None)
-    program = testbed.shared(REGION) / USER / "train.py"
-    shutil.copy(EXAMPLES / "train.py", program)
+    names = ("train.py", "train_elastic.py")
+    folder = testbed.shared(REGION) / USER
+    for name in names:
+        shutil.copy(EXAMPLES / name, folder)
     yield
-    program.unlink()
+    for name in names:
+        (folder / name).unlink()
 
 
 @pytest.fixture
@@ -132,6 +146,84 @@ def test_a_training_that_moves_to_another_site_ends_with_the_same_bits(
     undisturbed = end_of(evicting, evicting.submit(script(name, ""), user=USER))
     assert digest_of(moved) == digest_of(undisturbed)
     forget(before)
+
+
+# ---- torchrun, on more nodes and on fewer ----
+
+
+class Curve(dict[int, float]):
+    """The losses that a training has noted, by step."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "losses.txt"
+        lines = file.read_text().splitlines() if file.exists() else ()
+        self.steps = [(int(step), int(ranks)) for step, ranks, _ in map(str.split, lines)]
+        super().__init__((int(step), float(loss)) for step, _, loss in map(str.split, lines))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Its numbers of ranks, one after the other."""
+        return [size for size, _ in groupby(ranks for _, ranks in self.steps)]
+
+    def has_settled_on(self, *sizes: int) -> bool:
+        """Whether it has gone through these, and made some steps on the last."""
+        return self.sizes == [*sizes] and len({ranks for _, ranks in self.steps[-3:]}) == 1
+
+
+def undisturbed_curve(folder: Path, steps: int) -> Curve:
+    """One process that nobody tells anything, on the tests' own host."""
+    python = software.pytorch(StateDir.default(), REGION) / "bin" / "python"
+    argv = (python, EXAMPLES / "train_elastic.py", f"--steps={steps}", f"--directory={folder}")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run(argv, env=environment, check=True, timeout=480)
+    return Curve(folder)
+
+
+def test_a_torchrun_on_two_nodes_then_four_one_and_two_at_two_sites_keeps_its_loss_curve(
+    evicting: Running, tmp_path: Path
+) -> None:
+    """Users of the sites leave two nodes, then four, at alpine, and one, then two, at boreal."""
+    taken = {
+        (site, nodes): take_all(site, f"--nodes={nodes}")
+        for site, nodes in (("alpine", 4), ("alpine", 2), ("boreal", 6), ("boreal", 1))
+    }
+    idle = {"alpine": 2, "boreal": 1}
+    within(90, lambda: idle_nodes(evicting, *idle) == idle, SOON_S)
+    slow = f"--steps {ELASTIC_STEPS} --step-s $((FED_ATTEMPT < 4))"  # until its last size
+    text = (EXAMPLES / "train_elastic.sh").read_text().replace('"$@"', slow)
+    id_ = evicting.submit(text, user=USER)
+
+    def runs_on(site: str, *sizes: int) -> Row:
+        within(120, lambda: Curve(folder_of(id_)).has_settled_on(*sizes))
+        row = evicting.await_state(id_, "RUNNING")  # its step may be noted before that is heard
+        assert (row["site"], row["attempt"], row["gpus"]) == (site, len(sizes), 8 * sizes[-1])
+        return row
+
+    runs_on("alpine", 2)
+    at("alpine", "scancel", taken["alpine", 2])
+    before = runs_on("alpine", 2, 4)
+    gang = evicting.submit("#!/bin/sh\nsleep 3600\n", "-N4", "--gres=gpu:a100:8")
+    runs_on("boreal", 2, 4, 1)
+    assert evicting.await_state(gang, "RUNNING")["site"] == "alpine"
+    at("boreal", "scancel", taken["boreal", 1])
+    row = end_of(evicting, id_)
+    assert (row["site"], row["attempt"]) == ("boreal", 4)
+
+    curve = Curve(folder_of(id_))
+    assert curve.sizes == [2, 4, 1, 2]
+    assert [step for step, _ in curve.steps] == list(range(ELASTIC_STEPS))  # none lost, none twice
+    assert curve == pytest.approx(undisturbed_curve(tmp_path, ELASTIC_STEPS), rel=1e-4)
+    assert curve[ELASTIC_STEPS - 1] < curve[0] / 10
+    forget(before)
+
+
+def idle_nodes(running: Running, *names: str) -> dict[str, int]:
+    """Nodes with all their GPUs free, as the daemon has seen it last."""
+    return {
+        site.name: sum((room.gpus - room.gpus_alloc) // 8 for room in site.partitions)
+        for site in running.sites()
+        if site.name in names
+    }
 
 
 SHELL = """#!/bin/bash

@@ -188,6 +188,12 @@ CATALOGUE: Final = (
         "partition",
         "use",
     ),
+    _gauge(
+        "partition_gpus_stranded",
+        "Free GPUs of a partition that are expected to be of no use to what is usually asked for",
+        "site",
+        "partition",
+    ),
     # ---- tenants ----
     _gauge("tenant_quota_gpus", "GPUs that its quota guarantees; 0: none of its own", "tenant"),
     _gauge("tenant_used_gpus", "GPUs that it holds itself", "tenant"),

@@ -164,6 +164,10 @@ class Gauges:
             "federator_partition_gpus",
             (((n, *uses), gpus) for n, site in sites.items() for uses, gpus in _partitions(site)),
         )
+        yield family(
+            "federator_partition_gpus_stranded",
+            (((n, name), gpus) for n, site in sites.items() for name, gpus in _stranded(site)),
+        )
 
     # ---- tenants ----
 
@@ -216,6 +220,11 @@ def _by_tenant(name: str, tenants: Sequence[str], values: Iterable[float]) -> Co
 def _nodes_of(site: SiteView) -> Iterator[tuple[str, int]]:
     for state in NODE_STATES:
         yield state, sum(getattr(row, f"nodes_{state}") for row in site.summary)
+
+
+def _stranded(site: SiteView) -> Iterator[tuple[str, float]]:
+    for name in site.partitions:
+        yield name, sum(row.gpus_stranded for row in site.summary if row.partition == name)
 
 
 def _partitions(site: SiteView) -> Iterator[tuple[tuple[str, str], int]]:

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from federator.model.workload import Job
@@ -89,6 +89,14 @@ class RequestMix:
                 weight * (sum(free) - _of_use(free, shape, nodes)) for shape, weight in self.weights
             )
         return known
+
+    def stranded_of(self, racks: Iterable[Collection[int]]) -> float:
+        """Expected GPUs of several racks that are of no use, to a tenth of one.
+
+        Args:
+            racks: GPUs free on each node of each, 0 where there are none.
+        """
+        return round(sum(self.stranded(rack_key(free)) for free in racks), 1)
 
 
 def rack_key(free: Collection[int]) -> RackKey:

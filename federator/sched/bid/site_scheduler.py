@@ -438,13 +438,16 @@ def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | N
     return changed
 
 
-def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:
+def summarise(
+    nodes: Iterable[Node], partitions: Sequence[str], mix: RequestMix | None = None
+) -> tuple[PartitionSummary, ...]:
     """Count a site's nodes by partition, GPU type and state, for fsinfo.
 
     In a partition that takes no jobs, nodes that would take some count as drained, and so do those
-    that the site keeps for a reservation of its own.
+    that the site keeps for a reservation of its own. ``mix``: by it free GPUs count as stranded.
     """
     rows: dict[tuple[str, str], dict[str, int]] = {}
+    racks: dict[tuple[str, str], dict[str, list[int]]] = {}
     for node in nodes:
         for partition in node.partitions + node.closed_partitions:
             if partition not in partitions:
@@ -463,7 +466,15 @@ def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[Partiti
                 ("gpus_down", node.gpus - node.gpus_alloc if state is NodeState.DOWN else 0),
             ):
                 row[key] = row.get(key, 0) + amount
+            free = node.gpus - node.gpus_alloc if state.takes_jobs else 0
+            rack = racks.setdefault((partition, node.gpu_type), {})
+            rack.setdefault(node.switch, []).append(free)
     return tuple(
-        PartitionSummary(partition=partition, gpu_type=gpu_type, **counts)
-        for (partition, gpu_type), counts in rows.items()
+        PartitionSummary(
+            partition=at[0],
+            gpu_type=at[1],
+            gpus_stranded=0.0 if mix is None else mix.stranded_of(racks[at].values()),
+            **counts,
+        )
+        for at, counts in rows.items()
     )

@@ -23,6 +23,7 @@ from federator.sched.passes.report_events import (
     reason_for,
     report_of_remaining,
 )
+from federator.sched.passes.stalls import may_leave_stalled, reason_of_stall
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 
@@ -71,6 +72,8 @@ def attempt_reported(turn: Transaction, site: SiteName, report: AttemptReport) -
             saved_at_s=report.saved_at_s,
             work_dir=report.work_dir if entry.work_dir is None else None,
         )
+    if report.stalled_since_s > 0 and may_leave_stalled(entry):
+        turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=reason_of_stall(report, turn.now_s))
     return True
 
 
@@ -80,7 +83,7 @@ def with_sound_times(report: AttemptReport) -> AttemptReport:
     They are not known then: 0.
     """
     leave = report.leave
-    times = [report.started_at_s, report.ended_at_s, report.saved_at_s]
+    times = [report.started_at_s, report.ended_at_s, report.saved_at_s, report.stalled_since_s]
     times += [leave.told_at_s, leave.saved_at_s] if leave is not None else []
     if all(0.0 <= at_s <= LATEST_S for at_s in times):
         return report
@@ -92,6 +95,7 @@ def with_sound_times(report: AttemptReport) -> AttemptReport:
         started_at_s=_sound(report.started_at_s),
         ended_at_s=_sound(report.ended_at_s),
         saved_at_s=_sound(report.saved_at_s),
+        stalled_since_s=_sound(report.stalled_since_s),
         leave=leave,
     )
 

@@ -9,6 +9,7 @@ from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import WorkloadId
 from federator.sched.state.evictions import EvictionHistory
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
+from federator.sched.state.requeue import is_stall
 from federator.sched.state.save_times import SaveTimes, family_of
 from federator.sched.state.shrink import gpus_of
 from federator.sched.state.workload_record import WorkloadRecord
@@ -49,7 +50,8 @@ class EvictionCosts:
         whole_s = event.at_s - (victim.award.at_s if victim.award is not None else event.at_s)
         started_s = event.started_at_s or victim.started_at_s
         if leave is not None:
-            if leave.saved or not victim.at_its_limit:
+            could_save = not victim.at_its_limit and not is_stall(victim.reason)
+            if leave.saved or could_save:
                 self._saves.learn(family_of(victim.workload), leave, started_s, whole_s)
             if leave.saved_at_s:
                 victim.saved_at = victim.site

@@ -51,7 +51,13 @@ from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
-from federator.sched.state.requeue import forgive, left_unasked, mark_progress, set_back
+from federator.sched.state.requeue import (
+    forgive,
+    is_stall,
+    left_unasked,
+    mark_progress,
+    set_back,
+)
 from federator.sched.state.resizes import note_stint, note_worked, was_too_large
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.scaling_curves import ScalingCurves
@@ -290,6 +296,7 @@ class Ledger:
             self._costs.evicted(entry, event)
         elif event.happening is WorkloadEvent.REQUEUE_ASKED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
+            entry.stalls += is_stall(event.reason)
         elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)
@@ -309,6 +316,8 @@ class Ledger:
                 entry.bad_nodes = entry.bad_nodes.after_run(
                     entry.site, entry.node_names, event.at_s
                 )
+        if is_stall(entry.reason):  # what it was told to leave for
+            entry.bad_nodes = entry.bad_nodes.blamed(entry.site, entry.node_names, event.at_s)
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 
     def _shrink(self, entry: WorkloadRecord, event: Changed) -> None:

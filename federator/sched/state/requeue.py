@@ -27,6 +27,7 @@ _BY_THE_SITE: Final = frozenset({WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.SIT
 _NOBODYS_FAULT: Final = (
     ReasonCode.REQUEUED,
     ReasonCode.RESIZED,
+    ReasonCode.STALLED,  # its nodes alone are avoided
     ReasonCode.DRAINED,
     ReasonCode.WRITTEN_OFF,
 )
@@ -85,3 +86,8 @@ def mark_progress(entry: WorkloadRecord, event: Changed, was_at_its_limit: bool)
         entry.fruitless_attempts = 0
     elif event.happening is WorkloadEvent.LIMIT_STRUCK and was_at_its_limit:
         entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
+
+
+def is_stall(reason: Reason | None) -> bool:
+    """Whether it is told to leave, or has left, since it finished no step in its lease."""
+    return reason is not None and reason.code is ReasonCode.STALLED

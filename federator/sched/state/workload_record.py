@@ -53,6 +53,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     good_nodes: int = 0  # most that an elastic one is known to have worked on; 0: none is known
     most_nodes: int = 0  # of an elastic one that a larger size has failed; 0: none has
     stints: Stints = ()  # of an elastic one, its attempts that are over
+    stalls: int = 0  # attempts that were ended because they finished no step
 
 
 _NONE_YET: Final = RareFields()
@@ -135,6 +136,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     good_nodes = _RareField[int]()
     most_nodes = _RareField[int]()
     stints = _RareField[Stints]()
+    stalls = _RareField[int]()
 
     @property
     def is_lent(self) -> bool:

@@ -98,6 +98,7 @@ class Interpreted:
     optional: tuple[int, ...] = ()  # array tasks by index, else components by number
     no_preempt: bool = False  # never evicted
     continues: bool = False  # in another attempt at its time limit
+    progress_s: float = 0.0  # that may pass from one of its steps to the next; 0: any time
     signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
     project: str = ""
     datasets: tuple[str, ...] = ()
@@ -212,6 +213,7 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         optional=_optional(given, indices),
         no_preempt=any("fed-no-preempt" in each for each in given),
         continues=_continues(given),
+        progress_s=_progress_s(given),
         signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
         datasets=datasets_of(components),
@@ -312,6 +314,17 @@ def _checked_name(first: _Given, default: str) -> str:
     if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
         raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
     return name
+
+
+def _progress_s(given: Sequence[_Given]) -> float:
+    """The longest time between two steps that any component gives; 0: none does."""
+    texts = [text for each in given if (text := each.text("fed-progress")) is not None]
+    if texts and "no-requeue" in given[0]:
+        raise InvalidRequest(
+            "--fed-progress starts a job that stands still again, which --no-requeue (or "
+            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
+        )
+    return max(map(own_values.progress_s, texts), default=0)
 
 
 def _continues(given: Sequence[_Given]) -> bool:

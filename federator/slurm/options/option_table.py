@@ -82,6 +82,7 @@ _ACCEPTED: Final = (
     ("fed-optional", "", _O, _READ),
     ("fed-pp", "", _R, _READ),
     ("fed-priority", "", _R, _READ),
+    ("fed-progress", "", _R, _READ),
     ("fed-project", "", _R, _READ),
     ("fed-tp", "", _R, _READ),
     ("get-user-env", "", _O, _PASS),
@@ -201,6 +202,7 @@ OWN: Final = frozenset(
         "fed-optional",
         "fed-pp",
         "fed-priority",
+        "fed-progress",
         "fed-project",
         "fed-tp",
         "json",
@@ -329,6 +331,7 @@ ENVIRONMENT: Final = (
     ("SBATCH_FED_OPTIONAL", "fed-optional"),
     ("SBATCH_FED_PP", "fed-pp"),
     ("SBATCH_FED_PRIORITY", "fed-priority"),
+    ("SBATCH_FED_PROGRESS", "fed-progress"),
     ("SBATCH_FED_PROJECT", "fed-project"),
     ("SBATCH_FED_TP", "fed-tp"),
 )

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model import progress
 from federator.model.data_use import MAX_NAME_BYTES, MAX_VERSION_BYTES, NAME, VERSION
 from federator.model.submission import NodeRange
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -54,6 +55,18 @@ def elastic(text: str) -> NodeRange:
         )
         raise _refused("fed-elastic", text, expected)
     return NodeRange(least=least, most=most, step=step)
+
+
+def progress_s(text: str) -> int:
+    """Read ``--fed-progress``: the longest time between two steps, ``MIN[:SS]``, in seconds."""
+    found = progress.seconds_of(text)
+    if found is None:
+        expected = (
+            f"must be minutes, MIN or MIN:SS, from 0:{progress.LEAST_S} to {progress.MOST_MIN}, "
+            "e.g. 30"
+        )
+        raise _refused(progress.OPTION, text, expected)
+    return found
 
 
 def datasets(text: str) -> tuple[str, ...]:

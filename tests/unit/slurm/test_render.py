@@ -207,8 +207,14 @@ def test_how_gpus_belong_together_is_told_to_the_job_and_not_to_sbatch() -> None
     assert export == "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_TP,FED_PP,FED_RAILS"
 
 
-SAID = ["-N2", "--fed-project=p", "--fed-dataset=a/b,c", "--fed-elastic=01-8", "--fed-continue"]
-TOLD = {"FED_PROJECT": "p", "FED_DATASET": "a/b,c", "FED_ELASTIC": "1-8", "FED_CONTINUE": "1"}
+SAID = [
+    *("-N2", "--fed-project=p", "--fed-dataset=a/b,c", "--fed-elastic=01-8", "--fed-continue"),
+    "--fed-progress=0:30",
+]
+TOLD = {
+    **{"FED_PROJECT": "p", "FED_DATASET": "a/b,c", "FED_ELASTIC": "1-8", "FED_CONTINUE": "1"},
+    "FED_PROGRESS": "0:30",
+}
 
 
 @pytest.mark.parametrize("export", [[], ["--export=NONE"], ["--export=A,B"]])

@@ -549,7 +549,10 @@ def test_what_jobs_have_left_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("1795000000.125 3.5\n", {"ready_at_s": 1795000000.125, "save_s": 3.5}),
+        (
+            "1795000000.125 3.5\n",
+            {"ready_at_s": 1795000000.125, "save_s": 3.5, "stepped_at_s": 7.0, "stall": ""},
+        ),
         ("1795000000.125", {}),
         ("1 nan", {}),
         ("-1 0", {}),
@@ -558,11 +561,12 @@ def test_what_jobs_have_left_is_seen(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_s_progress_is_read_if_it_makes_sense(
-    tmp_path: Path, text: str, seen: dict[str, float]
+    tmp_path: Path, text: str, seen: dict[str, object]
 ) -> None:
     notes = tmp_path / ".fed"
     notes.mkdir()
     (notes / "progress.2").write_text(text)
+    os.utime(notes / "progress.2", (7.0, 7.0))
     nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
     asked = {"op": "look", "folders": [[str(tmp_path), 2]]}
     assert answer(asked) == {"seen": [nothing | seen]}
@@ -572,6 +576,24 @@ def test_a_job_s_progress_is_read_if_it_makes_sense(
     (notes / "progress.2").unlink()
     os.mkfifo(notes / "progress.2")
     assert answer(asked) == {"seen": [nothing]}, "a pipe holds nobody up"
+
+
+def test_what_ranks_say_that_finish_no_step_is_read_in_their_order(tmp_path: Path) -> None:
+    notes = tmp_path / ".fed"
+    notes.mkdir()
+    (notes / "progress.2").write_text("1795000000.125 0\n")
+    for rank in (10, 1):
+        (notes / f"progress.2.stalled.{rank}").write_text(f"rank {rank}: x\x1b[31m\nmore")
+    for name in ("progress.2.stalled.x", "progress.1.stalled.0", "progress.2.stalled.1.part"):
+        (notes / name).write_text("not this")
+    asked = {"op": "look", "folders": [[str(tmp_path), 2]]}
+    assert answer(asked)["seen"][0]["stall"] == "rank 1: x?[31m; rank 10: x?[31m"
+    for rank in range(20, 30):
+        (notes / f"progress.2.stalled.{rank}").write_text("y")
+    assert answer(asked)["seen"][0]["stall"].endswith("; y; 4 ranks more")
+    (notes / "progress.2.stalled.1").unlink()
+    (notes / "progress.2.stalled.1").symlink_to(notes / "progress.2")
+    assert answer(asked)["seen"][0].get("stall", "") == ""
 
 
 def test_folders_that_hang_are_told_in_time(

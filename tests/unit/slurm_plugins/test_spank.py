@@ -31,6 +31,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "fed-pp": lambda text: own_values.parallel(text, "fed-pp"),
     "fed-dataset": own_values.datasets,
     "fed-elastic": own_values.elastic,
+    "fed-progress": own_values.progress_s,
     "fed-project": own_values.project,
     "fed-gpu-mem": own_values.gpu_mem_gib,
     "fed-gpu-types": own_values.gpu_types,
@@ -42,6 +43,7 @@ VARIABLES = {
     "fed-pp": "FED_PP",
     "fed-dataset": "FED_DATASET",
     "fed-elastic": "FED_ELASTIC",
+    "fed-progress": "FED_PROGRESS",
     "fed-project": "FED_PROJECT",
 }
 STRICT = ("-std=c11", "-D_DEFAULT_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -12,6 +12,7 @@ from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid import empty_site, workload_plan
 from federator.sched.bid.empty_site import capacity_of
+from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.site_scheduler import SiteScheduler, summarise
@@ -312,6 +313,24 @@ def test_a_closed_partition_means_wait_and_shows_as_drained() -> None:
     assert answer.refusal.kind is RefusalKind.WAIT
     (row,) = summarise(closed, ("gpu",))
     assert (row.nodes_idle, row.nodes_drained, row.gpus) == (0, 2, 16)
+
+
+def test_the_summary_tells_free_gpus_that_are_of_no_use_to_what_is_asked_for() -> None:
+    mix = RequestMix()
+    mix.note(1, [gang(4, 8)])
+    racks = [
+        replace(node, switch=f"r{k}", gpus_alloc=8 if m < 2 else 0)
+        for k in range(2)
+        for m, node in enumerate(rack(f"a{k}", 4))
+    ]
+    (row,) = summarise(racks, ("gpu",), mix)
+    assert (row.gpus - row.gpus_alloc, row.gpus_stranded) == (32, 32.0)
+    whole = [replace(node, gpus_alloc=8 if node.switch == "r0" else 0) for node in racks]
+    (row,) = summarise(whole, ("gpu",), mix)
+    assert (row.gpus - row.gpus_alloc, row.gpus_stranded) == (32, 0.0)
+    out = [replace(node, state=NodeState.DRAINED) for node in racks]
+    assert summarise(out, ("gpu",), mix)[0].gpus_stranded == 0.0  # they are out, not stranded
+    assert summarise(racks, ("gpu",))[0].gpus_stranded == 0.0
 
 
 def test_the_summary_counts_nodes_by_state_and_gpu_type() -> None:

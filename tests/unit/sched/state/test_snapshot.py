@@ -288,6 +288,7 @@ def _other(value: Any, name: str) -> Any:
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
         "stints": ((2, 60.0),),
+        "stalls": 1,
         "hold": Hold.ADMIN,
         "waits_for": Dependency(
             conditions=(Condition(kind=DependencyKind.AFTER, job=FIRST, delay_s=60.0),), any_of=True
