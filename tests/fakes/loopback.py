@@ -139,7 +139,10 @@ class LoopbackAgent:
         self._scheduler.update(nodes, visible, running=running)
         self._scheduler.know_qos(self.qos)
         told, old_shape = self._told, self._told_shape
-        shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
+        shape = (
+            self._scheduler.capacity,
+            summarise(nodes, self._scheduler.partitions, self._scheduler.mix),
+        )
         self._told, self._told_shape = known, shape
         old = told or {}
         gone = (a for a, r in old.items() if a not in known and not r.state.ended)

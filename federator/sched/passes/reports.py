@@ -23,7 +23,7 @@ from federator.sched.passes.report_events import (
     reason_for,
     report_of_remaining,
 )
-from federator.sched.passes.stalls import may_leave_stalled, reason_of_stall
+from federator.sched.passes.stalls import stall_reported
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 
@@ -72,8 +72,8 @@ def attempt_reported(turn: Transaction, site: SiteName, report: AttemptReport) -
             saved_at_s=report.saved_at_s,
             work_dir=report.work_dir if entry.work_dir is None else None,
         )
-    if report.stalled_since_s > 0 and may_leave_stalled(entry):
-        turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=reason_of_stall(report, turn.now_s))
+    if report.stalled_since_s > 0:
+        stall_reported(turn, entry, report)
     return True
 
 

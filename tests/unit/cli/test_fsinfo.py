@@ -522,3 +522,22 @@ def test_what_can_be_asked_for_is_listed(run: Run, word: str, line: str) -> None
     done = run([word])
     assert (done.status, done.asked) == (0, [])
     assert any(line in each for each in done.lines)
+
+
+def test_it_shows_the_share_of_free_gpus_that_are_of_no_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (
+        PartitionSummary(
+            partition="gpu", gpu_type="a100", gpus=64, gpus_alloc=24, gpus_out=8, gpus_stranded=8.4
+        ),
+        PartitionSummary(partition="full", gpu_type="a100", gpus=8, gpus_alloc=8),
+        PartitionSummary(partition="cpu", gpu_type=""),
+    )
+    site = SiteRow(name="alpine", region="west", up=True, slurm_version="26.05", partitions=rows)
+    monkeypatch.setattr(fsinfo, "call", lambda _: SitesReply(sites=(site,)))
+    fsinfo.show(header=True, as_json=False)
+    header, *lines = capsys.readouterr().out.splitlines()
+    at = header.index("STRANDED")
+    assert [line[at:] for line in lines] == ["26 %", "-", "-"]
+    assert header[:at].endswith("GPUS(A/I/T)  ")

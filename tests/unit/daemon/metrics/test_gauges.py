@@ -40,6 +40,14 @@ def test_gpus_of_a_site_are_told_by_use_and_sum_to_what_it_has() -> None:
     assert sum(gpus.values()) == 64
 
 
+def test_stranded_gpus_are_those_of_a_partition() -> None:
+    f = lending()
+    free = f.values("federator_partition_gpus")["alpine", "gpu", "free"]
+    stranded = f.values("federator_partition_gpus_stranded")
+    assert stranded.keys() == {("alpine", "gpu")}
+    assert 0.0 <= stranded["alpine", "gpu"] <= free
+
+
 def _site(gpus: int, *rows: PartitionSummary) -> SiteView:
     site = SiteView(partitions=("gpu", "all"))
     site.gpus, site.summary = gpus, rows

@@ -8,7 +8,7 @@ import pytest
 
 from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import SiteSent
+from federator.model.message import Note, SiteSent
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.site_message import Report
@@ -82,6 +82,19 @@ def test_it_happens_once() -> None:
     f.run_for(GRACE_S + 60.0)
     stalls(f, id_)
     f.run_for(60.0)
+    assert (f.state(id_), len(asked(f, id_))) == (RUNS, 1)
+    (note,) = (c for c in f.commands if isinstance(c, Note) and c.event == "stands_still")
+    assert (note.fields["attempt"], note.fields["detail"]) == (f"fed:{id_}:2", STALL)
+
+
+def test_it_happens_once_even_to_a_daemon_that_comes_anew() -> None:
+    f = fleet(rules=RULES)
+    (id_,) = started(f, rigid(2))
+    stalls(f, id_)
+    f.run_for(GRACE_S + 60.0)
+    f.restart()
+    f.run_for(60.0)
+    stalls(f, id_)
     assert (f.state(id_), len(asked(f, id_))) == (RUNS, 1)
 
 

@@ -1,0 +1,27 @@
+"""The fleet in numbers, of what sites tell."""
+
+from __future__ import annotations
+
+from federator.model.partition import PartitionSummary
+from federator.web.fleet import fleet_view, site_of
+from federator.web.fleet_feed import SiteSeen
+from federator.wire.client_protocol import SiteRow
+from federator.wire.node_rows import NodeRow
+
+
+class Seen(SiteSeen):
+    """One site with one node."""
+
+    def nodes(self) -> tuple[NodeRow, ...]:
+        return (NodeRow(name="a1", state="idle", gpus=16, gpu_type="a100", cpus=64),)
+
+
+def test_stranded_gpus_of_nodes_in_two_partitions_count_once() -> None:
+    rows = tuple(
+        PartitionSummary(partition=name, gpu_type="a100", gpus=16, gpus_stranded=6.5)
+        for name in ("gpu", "all")
+    )
+    row = SiteRow(name="alpine", region="west", up=True, slurm_version="26.05", partitions=rows)
+    site = site_of(row, Seen("alpine"))
+    assert [free.stranded for free in site.free_by_type] == [6.5]
+    assert [free.stranded for free in fleet_view("f", 2.0, [site, site]).free_by_type] == [13.0]
