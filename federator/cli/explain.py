@@ -8,6 +8,7 @@ from math import inf
 import click
 
 from federator.cli.client import call
+from federator.cli.colour import of_job, painted
 from federator.cli.job_states import ENDED
 from federator.cli.lending_text import decision_text
 from federator.cli.node_lists import folded
@@ -59,7 +60,13 @@ def explain(workload: str, as_json: bool) -> None:
     if as_json:
         print(json_of(reply.rows, reply.now_s))
         return
-    print("\n\n".join(render(row, reply.now_s) for row in reply.rows))
+    print("\n\n".join(_in_colour(render(row, reply.now_s), row) for row in reply.rows))
+
+
+def _in_colour(story: str, row: QueueRow) -> str:
+    """The line with the state is the second."""
+    head, state, *rest = story.split("\n")
+    return "\n".join((head, painted(state, of_job(row)), *rest))
 
 
 def render(row: QueueRow, now_s: float) -> str:

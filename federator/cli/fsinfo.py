@@ -13,6 +13,7 @@ import msgspec
 
 from federator.cli import flags
 from federator.cli.client import call
+from federator.cli.colour import of_site, painted
 from federator.cli.flags import Flag, Given, Program
 from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
@@ -146,8 +147,9 @@ def show(
         return
     if header:
         print(_HEADER)
-    for line in (line for row in rows for line in _lines(row)):
-        print(printable(line))
+    for row in rows:
+        for line in _lines(row):
+            print(painted(printable(line), of_site(row)))
 
 
 def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from federator.cli import flags
 from federator.cli.client import call
+from federator.cli.colour import of_job, painted
 from federator.cli.columns import Format
 from federator.cli.flags import Flag, Given, Program, SlurmsOwn
 from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workload_states
@@ -354,7 +355,7 @@ def _in_states(rows: Iterable[QueueRow], asked: frozenset[str] | None) -> list[Q
 def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Iterable[str]:
     header = "noheader" not in given
     if view.form is None and not view.sort:
-        return filter(None, [render(rows, now_s, header=header, why="why" in given)])
+        return filter(None, [render(rows, now_s, header=header, why="why" in given, paint=_paint)])
     from federator.cli.columns import fitted, lines  # noqa: PLC0415
     from federator.cli.queue_order import in_order  # noqa: PLC0415
 
@@ -367,12 +368,18 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
     shown = in_order(shown, view.sort)
     if view.form is None:
         ordered = [each.row for each in shown]
-        return filter(None, [render(ordered, now_s, header=header, why="why" in given)])
+        return filter(
+            None, [render(ordered, now_s, header=header, why="why" in given, paint=_paint)]
+        )
     form = view.form
     if not {"format", "Format"} & set(given.values):
         for name in ("JobArrayId", "StepId", "Cluster"):
             form = fitted(form, name, shown)
     return lines(form, shown, header=header)
+
+
+def _paint(line: str, row: QueueRow) -> str:
+    return painted(line, of_job(row))
 
 
 def _filtered(

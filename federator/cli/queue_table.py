@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from federator.cli.job_states import WAITS, state_code
@@ -24,17 +24,28 @@ _HEADER: Final = (
 _ID_WIDTH: Final = 14  # at least
 
 
-def render(rows: Sequence[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
+def render(
+    rows: Sequence[QueueRow],
+    now_s: float,
+    *,
+    header: bool,
+    why: bool,
+    paint: Callable[[str, QueueRow], str] = lambda line, _row: line,
+) -> str:
     """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
     shown = [Shown(row, now_s) for row in rows]
     ids = [job_id(each) for each in shown]
     width = max(max(map(len, ids), default=0), _ID_WIDTH)
     lines = [f"{'JOBID':>{width}} {_HEADER}"] if header else []
     for id_, each in zip(ids, shown, strict=True):
-        lines.append(f"{id_:>{width}} {_line(each)}")
+        lines.append(paint(_fit(f"{id_:>{width}} {_line(each)}"), each.row))
         if why:
-            lines += [f"{'':>{_ID_WIDTH}}   {line}" for line in _why(each.row, now_s)]
-    return "\n".join(line if line.isprintable() else printable(line) for line in lines)
+            lines += [_fit(f"{'':>{_ID_WIDTH}}   {line}") for line in _why(each.row, now_s)]
+    return "\n".join(lines)
+
+
+def _fit(line: str) -> str:
+    return line if line.isprintable() else printable(line)
 
 
 def _line(shown: Shown) -> str:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
+from federator.cli.colour import of_site, painted
 from federator.cli.fsinfo import drain_line, mode_lines, site_state
 from federator.cli.lending_text import lending_lines
 from federator.cli.start_text import hits_text
@@ -40,8 +41,9 @@ def status(as_json: bool) -> None:
         answer.pop("type", None)
         print(msgspec.json.encode(answer).decode())
         return
+    colours = {site.name: of_site(site) for site in reply.sites}
     for line in lines(reply):
-        print(printable(line))
+        print(painted(printable(line), colours.get(line.partition(" ")[0])))
 
 
 def lines(reply: StatusReply) -> Iterator[str]:

@@ -25,6 +25,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
+from federator.cli.colour import of_job, of_site
 from federator.cli.explain import render as story
 from federator.cli.job_states import WAITS
 from federator.cli.queue_table import render
@@ -36,7 +37,6 @@ from federator.wire.client_protocol import Call, QueueRow, StatusReply
 
 TICK_S: Final = 1.0
 _RUNNING: Final = "RUNNING"
-_FAILED_OR_LEAVING: Final = frozenset({"FAILED", "TIMEOUT", "PREEMPTING", "CANCELLING"})
 _PLAIN: Final = Style()
 _CURSOR: Final = Style(reverse=True)
 _HEADER: Final = Style(bold=True, underline=True)
@@ -46,11 +46,8 @@ Ask = Callable[[Call], object]
 
 def colour(row: QueueRow) -> Style:
     """Of a row: what runs, what waits, what goes wrong."""
-    if row.unknown_since_s or row.state in _FAILED_OR_LEAVING:
-        return Style(color="red")
-    if row.state == _RUNNING:
-        return Style(color="green")
-    return Style(color="yellow") if row.state in WAITS else _PLAIN
+    found = of_job(row)
+    return Style(color=found.name.lower()) if found is not None else _PLAIN
 
 
 class QueueRows(ScrollView, can_focus=True):
@@ -284,9 +281,9 @@ def _sites(status: StatusReply) -> Text:
     """The sites; those that are away in red, those that are drained in yellow."""
     text = Text("\n".join(printable(line) for line in site_lines(status)), no_wrap=True)
     for site in status.sites:
-        if not site.up or site.drains:
-            name = re.escape(site.name)
-            text.highlight_regex(rf"(?m)^{name} .*$", "yellow" if site.up else "red")
+        found = of_site(site)
+        if found is not None:
+            text.highlight_regex(rf"(?m)^{re.escape(site.name)} .*$", found.name.lower())
     return text
 
 

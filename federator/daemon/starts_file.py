@@ -18,7 +18,7 @@ import structlog
 from federator.history.url import SQLITE
 from federator.sched.starts.calibration import Calibration, SavedCalibration
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 MOST_BYTES: Final = 4 * 2**20
 SAVE_S: Final = 60.0  # between two writings beside turns at the least
 

@@ -155,8 +155,15 @@ def _append(path: Path, line: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.open(path, flags, 0o640)
     try:
-        os.write(file, line)
-        size = os.fstat(file).st_size
+        before = os.fstat(file).st_size
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(file, left) :]
+        except OSError:  # a full disk takes a part: no later line may follow it
+            os.ftruncate(file, before)
+            raise
+        size = before + len(line)
     finally:
         os.close(file)
     if size > FILE_BYTES:

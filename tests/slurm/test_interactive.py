@@ -15,6 +15,7 @@ from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
     LIVE,
+    LONG_S,
     Row,
     Running,
     at,
@@ -40,6 +41,7 @@ HOSTILE = {
 _WINDOW = """
 import fcntl, json, os, pty, re, select, signal, struct, sys, termios, time
 command, acts = json.loads(sys.argv[1])
+began_s = shown_s = time.monotonic()
 pid, fd = pty.fork()
 if not pid:
     for number in (signal.SIGINT, signal.SIGQUIT):
@@ -53,17 +55,43 @@ while time.monotonic() < until:
     if acts and re.search(acts[0][0].encode(), seen, re.S):
         _, kind, what = acts.pop(0)
         seen = b""
+        if kind == "close":
+            os.close(fd)
+            break
         size(*what) if kind == "size" else os.write(fd, what.encode())
     if select.select([fd], [], [], 0.05)[0]:
         try:
             part = os.read(fd, 65536)
         except OSError:
             break
-        seen, shown = seen + part, shown + part
+        seen, shown, shown_s = seen + part, shown + part, time.monotonic()
 else:
     os.kill(pid, 9)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()]))
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(json.dumps([status, shown.decode(), shown_s - began_s]))
 """
+
+# An sshd and an HTTP server in the job, and a way to both from the site where this is typed.
+_TRIED = r"""
+ssh_to_site() { ssh -o StrictHostKeyChecking=accept-new -o LogLevel=ERROR "$@"; }
+fsrun --jobid=$id sh -c '
+  umask 077; cd; mkdir -p fed-tried; cd fed-tried
+  [ -e key ] || ssh-keygen -q -t ed25519 -N "" -f key
+  printf "%s\n" "HostKey $PWD/key" "UsePAM no" "PidFile none" \
+    "Subsystem sftp internal-sftp" "SetEnv NODE=$SLURMD_NODENAME" > sshd_config
+  echo from the job > page
+  python3 -m http.server --bind 127.0.0.1 18889 >/dev/null 2>&1 &
+  exec /usr/sbin/sshd -D -e -p 22022 -f $PWD/sshd_config' </dev/null >/dev/null 2>&1 &
+reached() { ssh_to_site -J LOGIN -p 22022 localhost true 2>/dev/null; }
+until reached; do fsqueue -h -j $id -o %T | grep -q RUNNING; done
+ssh_to_site -J LOGIN -p 22022 localhost 'echo $NODE; id -un'
+ssh_to_site -f -N -o ExitOnForwardFailure=yes -L 18888:localhost:18889 -J LOGIN -p 22022 localhost
+python3 -c '
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:18888/page", timeout=60).read().decode(), end="")'
+fscancel $id
+wait
+""".replace("LOGIN", layout.site("cedar").container)
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +116,23 @@ def window(
     """What a command on a terminal shows, and its exit status.
 
     Args:
-        acts: a pattern that is waited for, ``type`` and text or ``size`` and rows, columns.
+        acts: a pattern that is waited for, ``type`` and text, ``size`` and rows, columns, or
+            ``close``, as of a window.
     """
+    status, shown, _ = timed_window(site, command, *acts, user=user)
+    return status, shown
+
+
+def timed_window(
+    site: str, command: str, *acts: tuple[str, str, object], user: str = "vision1"
+) -> tuple[int, str, float]:
+    """The same, and after how many seconds it shows the last of that."""
     words = json.dumps([["bash", "-c", command], acts])
     argv = ("python3", "-c", _WINDOW, words)
     done = inside.execute(layout.site(site), argv, user=user)
     assert done.exit_status == 0, done.stderr
-    status, shown = json.loads(done.stdout)
-    return status, shown
+    status, shown, shown_s = json.loads(done.stdout)
+    return status, shown, shown_s
 
 
 def begun(federation: Running, name: str, state: str) -> Row:
@@ -143,15 +180,16 @@ def test_a_command_runs_on_a_node_of_any_site_with_its_input_output_and_status(
     assert (row["state"], row["site"], row["user"]) == ("COMPLETED", there, user)
 
 
-def test_with_free_gpus_the_first_output_is_there_in_seconds(federation: Running) -> None:
+def test_with_free_gpus_a_terminal_shows_the_first_output_in_seconds(federation: Running) -> None:
     """Three times, of more where others keep the machine busy."""
     took: list[float] = []
     while sum(s < FIRST_OUTPUT_S for s in took) < 3 and len(took) < 12:
-        began_s = time.monotonic()
-        done = shell("alpine", f"fsrun {GPU['cedar']} echo first | head -1")
-        took.append(time.monotonic() - began_s)
-        assert done.stdout == "first\n"
-    print(f"fsrun from alpine on cedar: {', '.join(f'{s:.2f}' for s in took)} s with its end")
+        user = ("vision1", "nlp1")[len(took) % 2]
+        command = f"exec fsrun --pty {GPU['cedar']} id -un"
+        status, shown, shown_s = timed_window("alpine", command, user=user)
+        took.append(shown_s)
+        assert (status, shown.split()[-1]) == (0, user)  # it may say that it waits
+    print(f"fsrun from alpine on cedar: {', '.join(f'{s:.2f}' for s in took)} s")
     assert sorted(took)[2] < FIRST_OUTPUT_S, took
 
 
@@ -243,6 +281,32 @@ def test_a_command_that_is_killed_leaves_nothing(federation: Running, state: str
     gone = federation.await_end(row["id"], timeout_s=4 * SILENCE_S)[0]
     assert gone["state"] == "CANCELLED"
     within(30, lambda: len(alive("cedar")) == (state == "PENDING"))
+
+
+def test_a_window_that_is_closed_ends_its_job(federation: Running) -> None:
+    command = f"exec fsrun --pty {GPU['cedar']} sh -c 'echo op''en; sleep {LONG_S}'"
+    status, shown = window("alpine", command, ("open", "close", ""))
+    assert status != 0, shown
+    gone = federation.await_end(federation.rows()[-1]["id"])[0]
+    assert (gone["state"], gone["site"]) == ("CANCELLED", "cedar")
+    within(30, lambda: not alive("cedar"))
+
+
+def test_an_editor_and_a_notebook_reach_the_node_through_its_login_node(
+    federation: Running,
+) -> None:
+    """As docs/interactive.md says for VS Code and Jupyter; a node of cedar is its login node."""
+    script = f"""
+set -e
+fsalloc --no-shell {GPU["cedar"]}
+id=$(fsqueue --me -h -o %i)
+{_TRIED}
+"""
+    done = shell("alpine", script)
+    assert done.exit_status == 0, done.stderr
+    where, user, page = done.stdout.splitlines()[-3:]
+    assert (user, page) == ("vision1", "from the job")
+    assert where.startswith("cedar-g"), "in the job, not beside it"
 
 
 def alive(site: str) -> list[str]:

@@ -1,13 +1,13 @@
 """Corrects estimated waits so that nine of ten of the intervals hold, whatever the queue does.
 
 A play gives three quantiles of a wait. They are moved by a *shift*, towards where starts came, and
-the ends of the interval apart by a *spread*, so that ``COVERAGE`` of the
-starts lie between them. Both count in logarithms of the wait and ``GRAIN_S``, and both are sums of
-parts: one of all workloads, and one for each class that a workload is in (its size, its quota
-class, its tenant, how long it has waited). An interval that fails makes those of its classes wider,
-one that holds a little narrower. So of each class by itself one in ten fails in the long run, as
-long as the parts stay bounded (``tests/property/test_start_laws.py``), with no assumption on how
-starts come about.
+each end of the interval by a *spread* of its own, so that of the starts half of what ``COVERAGE``
+leaves come before it, and half after it. All count in logarithms of the wait and ``GRAIN_S``, and
+all are sums of parts: one of all workloads, and one for each class that a workload is in (its
+size, its quota class, its tenant, how long it has waited). A start beyond an end moves that end of
+those classes outwards, any other a little inwards. So of each class by itself one in ten fails in
+the long run, as long as the parts stay bounded (``tests/property/test_start_laws.py``), with no
+assumption on how starts come about.
 
 Source:
     Adaptive conformal inference as quantile tracking: Gibbs and Candes, NeurIPS 2021;
@@ -28,10 +28,14 @@ OF_ALL: Final = "all"
 GRAIN_S: Final = 30.0  # below it waits hardly differ
 JUDGED_KEPT: Final = 500  # the latest, of which the hit rate is told
 CLASSES_KEPT: Final = 10_000
-_FIRST_STEP: Final = 0.4
+_AT_FIRST: Final = (
+    0.75  # so far apart are the ends moved before anything is known: plays know little
+)
+_FIRST_STEP: Final = 0.2
 _LEAST_STEP: Final = 0.06  # of each part
 _SLOWING: Final = 0.1  # from the first step to the least
 _SHIFT: Final = 0.1  # of a step
+_BEYOND: Final = (1.0 - COVERAGE) / 2.0  # of starts, at each end
 _MOST_OFF: Final = 1.0  # as a logarithm: what is further off counts no more
 _MOST: Final = 3.0  # of a part: some 20 times
 _MOST_SHIFT: Final = 3.0  # of all parts together
@@ -57,7 +61,7 @@ class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """What one ``Calibration`` knows, for another to go on with.
 
     Attributes:
-        parts: of each class its shift, its spread, and how often it was judged.
+        parts: of each class its shift, the spreads of both its ends, and how often it was judged.
         hits: of the latest that count, "1" for each that held, else "0".
         judged: estimates whose outcome was known.
 
@@ -65,23 +69,23 @@ class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
         ValueError: a shift or a spread is no finite number.
     """
 
-    parts: tuple[tuple[str, float, float, _Count], ...] = ()
+    parts: tuple[tuple[str, float, float, float, _Count], ...] = ()
     hits: str = ""
     judged: _Count = 0
 
     def __post_init__(self) -> None:
-        for key, shift, spread, _ in self.parts:
-            if not (isfinite(shift) and isfinite(spread)):
-                raise ValueError(f"class {key!r}: {shift} and {spread} are not both finite")
+        for key, *corrections, _ in self.parts:
+            if not all(map(isfinite, corrections)):
+                raise ValueError(f"class {key!r}: {corrections} are not all finite")
 
 
 class _Part:
     """The corrections of one class."""
 
-    __slots__ = ("judged", "open", "shift", "spread")
+    __slots__ = ("early", "judged", "late", "open", "shift")
 
     def __init__(self) -> None:
-        self.shift = self.spread = 0.0
+        self.shift = self.early = self.late = 0.0
         self.judged = 0
         self.open = 0  # given, and not judged yet
 
@@ -122,11 +126,12 @@ class Calibration:
             classes: of the workload, beside that of all.
         """
         known = [self._parts[key] for key in (OF_ALL, *classes) if key in self._parts]
-        shift = min(_MOST_SHIFT, max(-_MOST_SHIFT, sum(p.shift for p in known)))
-        spread = min(_MOST_SPREAD, max(-_MOST_SPREAD, sum(p.spread for p in known)))
+        shift = _bounded(sum(p.shift for p in known), _MOST_SHIFT)
+        early = _bounded(_AT_FIRST + sum(p.early for p in known), _MOST_SPREAD)
+        late = _bounded(_AT_FIRST + sum(p.late for p in known), _MOST_SPREAD)
         likely = _log(played.likely_s) + shift
-        low = min(likely, _log(played.earliest_s) + shift - spread)
-        high = max(likely, _log(played.latest_s) + shift + spread)
+        low = min(likely, _log(played.earliest_s) + shift - early)
+        high = max(likely, _log(played.latest_s) + shift + late)
         return Wait(_exp(low), _exp(likely), _exp(high))
 
     def gave(self, classes: Classes) -> None:
@@ -149,19 +154,20 @@ class Calibration:
             wait_s: from when it was given until the start; of one that still waits, until now.
             counts: whether the hit rate is of it, too.
         """
-        hit = given.holds(wait_s)
+        early, late = wait_s < given.earliest_s, wait_s > given.latest_s
         off = _log(wait_s) - _log(given.likely_s)
         shift = _SHIFT * min(_MOST_OFF, max(-_MOST_OFF, off))
         self.judged += 1
         if counts:
-            self._hits.append(hit)
+            self._hits.append(not early and not late)
         for key in (OF_ALL, *classes):
             part = self._parts.setdefault(key, _Part())
             self._parts.move_to_end(key)
             step = part.step
             part.judged += 1
             part.open = max(0, part.open - 1)
-            part.spread = _bounded(part.spread + step * ((COVERAGE - 1.0) if hit else COVERAGE))
+            part.early = _bounded(part.early + step * (early - _BEYOND))
+            part.late = _bounded(part.late + step * (late - _BEYOND))
             part.shift = _bounded(part.shift + step * shift)
         while len(self._parts) > CLASSES_KEPT:
             self._parts.popitem(last=False)
@@ -169,16 +175,17 @@ class Calibration:
     def saved(self) -> SavedCalibration:
         """All but what was given and is not judged yet: that is never judged by another."""
         return SavedCalibration(
-            parts=tuple((key, p.shift, p.spread, p.judged) for key, p in self._parts.items()),
+            parts=tuple((k, p.shift, p.early, p.late, p.judged) for k, p in self._parts.items()),
             hits="".join("01"[hit] for hit in self._hits),
             judged=self.judged,
         )
 
     def restore(self, saved: SavedCalibration) -> None:
         """Correct as the one that ``saved`` was asked of; nothing was judged before."""
-        for key, shift, spread, judged in saved.parts[-CLASSES_KEPT:]:
+        for key, shift, early, late, judged in saved.parts[-CLASSES_KEPT:]:
             part = self._parts.setdefault(key, _Part())
-            part.shift, part.spread, part.judged = _bounded(shift), _bounded(spread), judged
+            part.shift, part.judged = _bounded(shift), judged
+            part.early, part.late = _bounded(early), _bounded(late)
         self._hits.extend(hit == "1" for hit in saved.hits)
         self.judged = saved.judged
 
@@ -191,5 +198,5 @@ def _exp(of: float) -> float:
     return inf if of > 700.0 else max(0.0, exp(of) - GRAIN_S)
 
 
-def _bounded(part: float) -> float:
-    return min(_MOST, max(-_MOST, part))
+def _bounded(part: float, most: float = _MOST) -> float:
+    return min(most, max(-most, part))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import ceil, inf, log
 from typing import Final, NamedTuple
 
 Hold = tuple[tuple[int, int], ...]
@@ -59,6 +59,7 @@ class Coming(NamedTuple):
     runs_s: float
 
 
+_LIMITS: Final = 4.0  # lanes for twice the time limit: else there would be one for each
 _NOTHING: Final = Coming(inf, PlayShape(1, 0, 0, ()), 0.0)
 
 
@@ -156,7 +157,8 @@ class Play:
         self._jobs = list(waiting)
         self._coming = coming
         self._seq = len(self._ends)
-        self._lanes: dict[PlayShape, deque[int]] = {}  # who waits, by shape and then by rank
+        self._lane_of: dict[PlayShape, PlayShape] = {}  # with a class of limits in their place
+        self._lanes: dict[PlayShape, deque[int]] = {}  # who waits, by these and then by rank
         self._by_pool: list[list[PlayShape]] = [[] for _ in pools]
         self.starts_s = [inf] * len(waiting)
         self._unwanted = unwanted
@@ -199,7 +201,7 @@ class Play:
                 lane = self._lanes[shape]
                 if not lane or lane[0] >= first or shape.gpus > room.total:
                     continue
-                if room.fits(shape) and self._is_open(pool, shape, now_s):
+                if room.fits(shape) and self._is_open(pool, self._jobs[lane[0]].shape, now_s):
                     first, chosen = lane[0], shape
             if chosen is None:
                 return
@@ -218,12 +220,22 @@ class Play:
         fitting = [
             p for p in shape.pools if self._pools[p].fits(shape) and self._is_open(p, shape, now_s)
         ]
-        if fitting and not self._lanes.get(shape):
+        if fitting and not self._lanes.get(self._lane(shape)):
             self._start(k, min(fitting, key=lambda p: self._pools[p].total), now_s)
         else:
             self._wait(k, shape)
 
+    def _lane(self, shape: PlayShape) -> PlayShape:
+        """Whose head is asked for all of them: limits that are nearly alike share it."""
+        if not 0.0 < shape.limit_s < inf:
+            return shape
+        if shape not in self._lane_of:
+            limit_s = 2.0 ** (ceil(_LIMITS * log(shape.limit_s, 2.0)) / _LIMITS)
+            self._lane_of[shape] = shape._replace(limit_s=limit_s)
+        return self._lane_of[shape]
+
     def _wait(self, k: int, shape: PlayShape) -> None:
+        shape = self._lane(shape)
         if shape not in self._lanes:
             self._lanes[shape] = deque()
             for pool in shape.pools:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +44,7 @@ from federator.sim.trace import ReplayOptions, Trace
 from federator.sim.trace_scenario import scenario_of
 
 LIMITS_S: Final = tuple(h * 3600.0 for h in (1, 4, 12, 24, 72, 168, 336, 8760, inf))
+BURST_S: Final = 600.0
 _DAY_S: Final = 86_400.0
 _ALL: Final = "all"
 _MADE_UP: Final = "base"
@@ -269,6 +271,7 @@ class StartsExperiment:
 _FIGURES: Final = ("estimates", "bounded", "shown")
 _COLUMNS: Final = (
     *_FIGURES,
+    "bursts",
     "coverage_frac",
     "coverage_shown_frac",
     "in_1_min_frac",
@@ -283,7 +286,9 @@ _COLUMNS: Final = (
 _OF_ALL: Final = ("jobs", "at_once_frac", "in_1_min_frac", "in_10_min_frac", "no_estimate_frac")
 _ABOUT: Final = (
     "estimates: that were made. bounded: those whose interval has an end. shown: those of them "
-    f"narrow enough to be shown. coverage_frac: of those bounded, {COVERAGE:.0%} is aimed at. "
+    "narrow enough to be shown. bursts: into which those fall, with "
+    f"{BURST_S:.0f} s and more between one and the next; jobs of one burst have much the same "
+    f"fate. coverage_frac: of those bounded, {COVERAGE:.0%} is aimed at. "
     "All that follows is of those shown: in_…_frac: whose likely start was so near the true one; "
     "…_error_by_limits_min: of the same queue played forward by time limits."
 )
@@ -301,13 +306,14 @@ def _figures(rows: Sequence[GivenStart]) -> tuple[Cell, ...]:
     shown = [each for each in finite if each.shown]
     coverage = mean(each.holds for each in finite) if finite else None
     if not shown:
-        return (len(rows), len(finite), 0, coverage, *(None,) * (len(_COLUMNS) - 4))
+        return (len(rows), len(finite), 0, 0, coverage, *(None,) * (len(_COLUMNS) - 5))
     errors_s = [abs(each.likely_s - each.wait_s) for each in shown]
     by_limits_s = [abs(each.by_limits_s - each.wait_s) for each in shown]
     return (
         len(rows),
         len(finite),
         len(shown),
+        bursts(shown),
         coverage,
         mean(each.holds for each in shown),
         mean(error_s <= 60.0 for error_s in errors_s),
@@ -319,6 +325,13 @@ def _figures(rows: Sequence[GivenStart]) -> tuple[Cell, ...]:
         _median_min(by_limits_s),
         mean(by_limits_s) / 60.0,
     )
+
+
+def bursts(given: Iterable[GivenStart]) -> int:
+    """How many groups of estimates there are, with ``BURST_S`` between one and the next."""
+    days = sorted(each.day for each in given)
+    gaps = sum((later - day) * _DAY_S >= BURST_S for day, later in pairwise(days))
+    return gaps + bool(days)
 
 
 def _within(rows: Sequence[GivenStart], at_once: int) -> tuple[float, float, float]:

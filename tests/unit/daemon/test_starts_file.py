@@ -23,7 +23,7 @@ from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_start import CONFIG
 
 GIVEN = Wait(0.0, 10.0, 100.0)
-KEPT = SavedCalibration(parts=(("size 1", 0.25, -0.5, 7),), hits="1101", judged=9)
+KEPT = SavedCalibration(parts=(("size 1", 0.25, -0.5, 0.5, 7),), hits="1101", judged=9)
 
 
 def forecasts(file: StartsFile) -> tuple[Loopback, StartForecasts]:
@@ -53,12 +53,12 @@ def test_it_stands_beside_a_log_that_is_a_file(tmp_path: Path) -> None:
         b"",
         b"{",
         b"\xff\xfe",
-        b'{"schema": 2, "calibration": {}}',
+        b'{"schema": 3, "calibration": {}}',
         b" " * (MOST_BYTES + 1),
-        b'{"schema": 1, "calibration": {"parts": [["all", "wide", 0, 1]]}}',
-        b'{"schema": 1, "calibration": {"judged": -30}}',
-        b'{"schema": 1, "calibration": {"parts": [["all", 0, 0, -1]], "judged": 30}}',
-        b'{"schema": 1, "calibration": {"parts": [["all", null, 0, 1]], "judged": 30}}',
+        b'{"schema": 2, "calibration": {"parts": [["all", "wide", 0, 0, 1]]}}',
+        b'{"schema": 2, "calibration": {"judged": -30}}',
+        b'{"schema": 2, "calibration": {"parts": [["all", 0, 0, 0, -1]], "judged": 30}}',
+        b'{"schema": 2, "calibration": {"parts": [["all", null, 0, 0, 1]], "judged": 30}}',
     ],
     ids=["empty", "torn", "binary", "newer", "large", "other", "owed", "part owed", "no number"],
 )
@@ -85,9 +85,10 @@ def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [nan, inf, -inf])
 def test_a_part_that_is_not_finite_is_refused(part: float) -> None:
     """It would be written as null, and a file with null in it is not read."""
-    for shift, spread in ((part, 0.0), (0.0, part)):
-        with pytest.raises(ValueError, match="not both finite"):
-            SavedCalibration(parts=(("all", shift, spread, 1),))
+    for at in range(3):
+        shift, early, late = (part if k == at else 0.0 for k in range(3))
+        with pytest.raises(ValueError, match="not all finite"):
+            SavedCalibration(parts=(("all", shift, early, late, 1),))
 
 
 def test_what_is_written_is_on_the_disk_before_it_takes_its_place(

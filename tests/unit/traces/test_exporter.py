@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -91,6 +93,34 @@ def test_a_file_that_is_full_makes_room_and_one_before_it_is_kept(
         sink.tell(RUN)
         sink.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["traces.jsonl.1"]
+
+
+def test_a_disk_that_becomes_full_leaves_no_torn_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, said, now, room = KeptSpans(), list[str](), [1.0], [10_000]
+    write = os.write
+
+    def onto_disk(file: int, data: memoryview) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = write(file, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", onto_disk)
+    kept.sink.tell(RUN)
+    path = tmp_path / "traces.jsonl"
+    otlp = otlp_exporter(Destination(file=str(path)), said.append, lambda: now[0])
+    assert otlp.export(kept.all()) is SpanExportResult.SUCCESS
+    (whole,) = path.read_text().splitlines()
+    room[0] = 100
+    assert otlp.export(kept.all()) is SpanExportResult.FAILURE
+    assert said == [f"{path}: [Errno 28] No space left on device"]
+    assert path.read_text() == f"{whole}\n"
+    room[0], now[0] = 10_000, now[0] + exporter.REST_S
+    assert otlp.export(kept.all()) is SpanExportResult.SUCCESS
+    assert path.read_text().splitlines() == [whole, whole]
 
 
 class Collector(HTTPServer):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from math import inf
 
-from federator.sched.starts.calibration import COVERAGE, Calibration, SavedCalibration, Wait
+from federator.sched.starts.calibration import (
+    COVERAGE,
+    GRAIN_S,
+    Calibration,
+    SavedCalibration,
+    Wait,
+)
 
 PLAYED = Wait(60.0, 120.0, 240.0)
 
@@ -15,9 +21,24 @@ def judged(known: Calibration, classes: tuple[str, ...], wait_s: float, times: i
         known.judge(given, classes, wait_s)
 
 
-def test_nothing_is_corrected_before_anything_is_known() -> None:
+def test_before_anything_is_known_the_ends_are_twice_as_far_as_played() -> None:
     given = Calibration().corrected(PLAYED, ("size 1",))
-    assert [round(wait_s) for wait_s in given] == [60, 120, 240]
+    assert [round(wait_s) for wait_s in given] == [13, 120, 542]
+
+
+def test_starts_beyond_one_end_move_that_end_alone() -> None:
+    known = Calibration()
+    first = known.corrected(PLAYED, ())
+    for _ in range(10):
+        given = known.corrected(PLAYED, ())
+        known.judge(given, (), given.latest_s + 1.0)
+    after = known.corrected(PLAYED, ())
+    assert (after.latest_s + GRAIN_S) / (after.likely_s + GRAIN_S) > 2 * (
+        (first.latest_s + GRAIN_S) / (first.likely_s + GRAIN_S)
+    )
+    assert (after.likely_s + GRAIN_S) / (after.earliest_s + GRAIN_S) < (
+        (first.likely_s + GRAIN_S) / (first.earliest_s + GRAIN_S)
+    )
 
 
 def test_what_always_comes_later_than_played_is_moved_there() -> None:
@@ -30,9 +51,10 @@ def test_what_always_comes_later_than_played_is_moved_there() -> None:
 
 def test_an_interval_that_always_holds_becomes_narrower() -> None:
     known = Calibration()
-    judged(known, (), 120.0, 30)
+    first = known.corrected(PLAYED, ())
+    judged(known, (), 120.0, 200)
     given = known.corrected(PLAYED, ())
-    assert given.latest_s - given.earliest_s < 100.0
+    assert given.latest_s - given.earliest_s < 0.5 * (first.latest_s - first.earliest_s)
     assert given.earliest_s <= given.likely_s <= given.latest_s
 
 
@@ -71,7 +93,7 @@ def test_one_that_was_saved_corrects_as_before() -> None:
 
 def test_a_saved_correction_beyond_its_bound_is_bounded() -> None:
     known = Calibration()
-    known.restore(SavedCalibration(parts=(("all", 1e9, 1e300, 5),)))
+    known.restore(SavedCalibration(parts=(("all", 1e9, 1e300, -1e300, 5),)))
     assert all(abs(wait_s) < 1e6 for wait_s in known.corrected(PLAYED, ()))
 
 

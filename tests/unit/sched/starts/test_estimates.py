@@ -141,7 +141,7 @@ def test_only_the_first_by_rank_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
 def test_what_its_own_classes_make_too_wide_is_kept_back_and_judged() -> None:
     f = Watched()
     known, played = f.estimates.calibration, Wait(300.0, 400.0, 600.0)
-    known.restore(SavedCalibration(parts=(("shown", 0.0, 2.0, 100),)))
+    known.restore(SavedCalibration(parts=(("shown", 0.0, 2.0, 2.0, 100),)))
     given, classes, none = f.estimates._corrected(played, ("size 1",))
     assert none is NoEstimate.TOO_WIDE
     assert given == known.corrected(played, classes)

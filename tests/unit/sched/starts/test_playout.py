@@ -96,3 +96,31 @@ def test_what_comes_before_a_closure_starts_at_once_only_if_it_is_over_by_then()
     play = Play([Pool([4])], running, [waiting(one_node(8))], coming, closures=closures)
     # The short one starts, and what it holds the first has to wait for.
     assert play.run(inf) == [5030.0]
+
+
+class _Asked(Pool):
+    """Counts how often it is asked whether something fits."""
+
+    __slots__ = ("times",)
+
+    def fits(self, shape: PlayShape) -> bool:
+        self.times = getattr(self, "times", 0) + 1
+        return super().fits(shape)
+
+
+def test_time_limits_that_are_nearly_alike_are_asked_about_once() -> None:
+    """Where a window closes a pool; a queue may have as many limits as jobs."""
+    pool = _Asked([0])
+    running = [PlayedRun(0, ((0, 8),), 50.0)]
+    queue = [waiting(PlayShape(8, 1, 8, (0,), 600.0 + k)) for k in range(2000)]
+    closures = [[Closure(100.0, 5000.0)]]
+    starts_s = Play([pool], running, queue, closures=closures).run(5000.0)
+    assert starts_s[:2] == [5000.0, inf]
+    assert pool.times <= 2 * 4 * 3  # two looks, 600 to 2,600 s: twice and twice again
+
+
+def test_one_before_a_window_starts_by_its_own_limit_and_not_by_that_of_its_like() -> None:
+    running = [PlayedRun(0, ((0, 8),), 50.0)]
+    queue = [waiting(PlayShape(8, 1, 8, (0,), limit_s)) for limit_s in (1000.0, 1050.0)]
+    closures = [[Closure(1055.0, 2000.0)]]
+    assert Play([Pool([0])], running, queue, closures=closures).run(inf) == [50.0, 2000.0]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from federator.sched.starts.calibration import Wait
 from federator.sim.experiments.base import ExperimentResult, run_here
-from federator.sim.experiments.starts import StartsExperiment
+from federator.sim.experiments.starts import GivenStart, StartsExperiment, bursts
 from tests.fakes.traces import pool, trace
 
 pytestmark = pytest.mark.slow
 
 RUN_S = 900
+GIVEN = GivenStart(0.0, 0, (), True, 0.0, 1.0, 2.0, Wait(0.0, 1.0, 2.0), 1.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,10 @@ def test_a_steady_queue_is_estimated_well_and_better_than_by_limits(
     coverage = row["coverage_frac"]
     assert isinstance(coverage, float)
     assert coverage > 0.85
+
+
+def test_estimates_that_are_given_together_are_one_burst(found: ExperimentResult) -> None:
+    row = row_of(found, "by-week-and-class", 1.0, "all", "all")
+    assert row["bursts"] == row["shown"]  # one an hour
+    at_once = [GIVEN._replace(day=k / 86_400.0) for k in (0.0, 30.0, 90.0, 700.0, 1299.0)]
+    assert (bursts([]), bursts([GIVEN]), bursts(at_once)) == (0, 1, 2)
