@@ -28,8 +28,11 @@ from typing import Any
 
 RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
+LEFT_FOR_S = 14 * 86400.0  # a hidden folder that nobody asked about for so long is nobody's
 MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+HIDDEN = re.compile(r"\.fed-copy-[0-9a-f]{16}\Z")
+OF_A_COPY = frozenset(("asked", "lock", "news", "news.new", "said", "in"))
 HOST = re.compile(
     r"((?:[a-z_][a-z0-9_.-]{0,31}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\]))?\Z"
 )
@@ -171,6 +174,17 @@ def note_news(phase: str, copied: int = 0, detail: str = "") -> None:
     os.rename("news.new", "news")
 
 
+def note_failure(words: str) -> None:
+    """Write why the copy failed, even where the disk is full: what was written before gives way."""
+    try:
+        note_news("failed", 0, words)
+    except OSError:
+        for name in ("news.new", "news", "said"):
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+        note_news("failed", 0, words)
+
+
 def work_apart(order: "dict[str, Any]", lock: int) -> None:
     """Be the worker: a session of its own, with the lock and nothing else of the helper's."""
     try:
@@ -186,11 +200,11 @@ def work_apart(order: "dict[str, Any]", lock: int) -> None:
             copied = make_copy(order, lock)
             note_news("done", copied)
         except CopyFailed as failed:
-            note_news("failed", 0, str(failed))
+            note_failure(str(failed))
         except OSError as error:
-            note_news("failed", 0, "{}: {}".format(error.strerror, error.filename or "a file"))
+            note_failure("{}: {}".format(error.strerror, error.filename or "a file"))
         except Exception as error:  # a worker without a word would be started for ever
-            note_news("failed", 0, repr(error))
+            note_failure(repr(error))
     finally:
         os._exit(0)
 
@@ -207,6 +221,7 @@ def make_copy(order: "dict[str, Any]", lock: int) -> int:
             return size
         if not order["replace"]:
             raise CopyFailed("something else is at its place: " + order["path"])
+    sweep(copy_name(order))
     fetch(order, lock)
     fresh = os.path.join(b"in", order["source"].encode("utf-8", "surrogateescape").split(b"/")[-1])
     note_news("checking", order["size_bytes"])
@@ -234,6 +249,51 @@ def remove_tree(path: bytes) -> None:
         shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):
         os.unlink(path)
+
+
+def sweep(own: str) -> None:
+    """Remove the user's hidden folders beside this one that were left long ago."""
+    here = os.open(".", STEP_INTO)
+    now_s = os.stat("asked").st_mtime if os.path.exists("asked") else 0.0  # by the disk's clock
+    for name in os.listdir(".."):
+        if name == own or not HIDDEN.match(name):
+            continue
+        with contextlib.suppress(OSError):
+            left = os.open("../" + name, STEP_INTO)
+            try:
+                os.fchdir(left)
+                if is_left(now_s):
+                    empty_folder()
+            finally:
+                os.fchdir(here)
+                os.close(left)
+            os.rmdir("../" + name)  # which an emptied folder alone allows
+    os.close(here)
+
+
+def is_left(now_s: float) -> bool:
+    """Whether the working directory is a copy's, the user's own, and old; no other is touched.
+
+    Somebody who may write beside it could have renamed anything to such a name.
+    """
+    names, own = os.listdir("."), os.stat(".")
+    if own.st_uid != os.getuid() or "lock" not in names or not OF_A_COPY.issuperset(names):
+        return False
+    times_s = [own.st_mtime, *(os.lstat(name).st_mtime for name in names if name != "in")]
+    return max(times_s) < now_s - LEFT_FOR_S
+
+
+def empty_folder() -> None:
+    """Remove all that a copy has left in the working directory, unless a worker holds it."""
+    lock = os.open("lock", os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.isdir("in"):
+            shutil.rmtree("in")
+        for name in os.listdir("."):
+            os.unlink(name)
+    finally:
+        os.close(lock)
 
 
 def fetch(order: "dict[str, Any]", lock: int) -> None:

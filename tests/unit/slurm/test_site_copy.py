@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -177,6 +178,53 @@ def test_a_damaged_replica_gives_way_to_a_whole_one(site: Site) -> None:
 def test_a_copy_that_leaves_too_little_free_is_refused(site: Site) -> None:
     assert "no room" in site.until("failed", keep_free_bytes=2**62)["detail"]
     assert not site.place.exists()
+
+
+def test_a_worker_that_cannot_write_its_words_makes_room_for_them(site: Site) -> None:
+    site.runs("#!/bin/sh\nln -s /no/such/folder news.new\nexit 11\n")  # as on a full disk
+    assert "rsync ended with 11" in site.until("failed")["detail"]
+    assert not site.place.exists()
+
+
+def left_behind(site: Site, name: str, age_s: float) -> Path:
+    """What a copy of an earlier day left beside the place of this one."""
+    folder = site.place.parent / name
+    (folder / "in/set").mkdir(parents=True)
+    (folder / "in/set/half").write_text("half")
+    for each in ("asked", "lock", "news"):
+        (folder / each).touch()
+        os.utime(folder / each, (time.time() - age_s,) * 2)
+    os.utime(folder, (time.time() - age_s,) * 2)
+    return folder
+
+
+def test_what_was_left_long_ago_is_swept_by_the_next_copy_beside_it(site: Site) -> None:
+    left_behind(site, ".fed-copy-" + "a" * 16, 15 * 86400.0)
+    recent = left_behind(site, ".fed-copy-" + "b" * 16, 13 * 86400.0)
+    site.until("done")
+    assert site.hidden() == [recent.name]
+    assert (recent / "in/set/half").read_text() == "half"
+
+
+def test_the_sweep_touches_nothing_that_is_not_a_copys(site: Site, tmp_path: Path) -> None:
+    old_s = 15 * 86400.0
+    moved = left_behind(site, ".fed-copy-" + "a" * 16, old_s)  # by somebody who may write here
+    (moved / "mine").touch()
+    other = left_behind(site, ".fed-copies", old_s)
+    no_lock = left_behind(site, ".fed-copy-" + "b" * 16, old_s)
+    (no_lock / "lock").unlink()
+    os.utime(no_lock, (time.time() - old_s,) * 2)
+    link = site.place.parent / (".fed-copy-" + "c" * 16)
+    link.symlink_to(tmp_path / "west")
+    held = left_behind(site, ".fed-copy-" + "d" * 16, old_s)
+    with (held / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        site.until("done")
+    kept = {each.name for each in (moved, other, no_lock, link, held)}
+    assert set(site.hidden()) == kept
+    for folder in (moved, other, no_lock, held):
+        assert (folder / "in/set/half").exists()
+    assert (site.here / "words").exists()
 
 
 def test_a_copy_that_is_dropped_goes_with_its_worker(site: Site) -> None:
