@@ -200,7 +200,7 @@ def _from_database(config: Path | None, history: str | None, question: UsageCall
     url = history or NONE
     if url == NONE:
         raise InvalidRequest("no history is kept (history.url)")
-    found = find(open_reader(url), question_of(question, None))
+    found = find(open_reader(url), question_of(question, None, dated=prices.is_dated))
     return UsageReply(report=report(found, question.by, prices, quotas), federation=name)
 
 
