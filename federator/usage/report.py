@@ -80,10 +80,11 @@ def report(
     total = UsageRow()
     for key, values in found.sums.items():
         at = dict(zip(found.columns, key, strict=True))
-        place = (*(str(at[name]) for name in _PRICED), int(at.get("day", 0)))
+        site, partition, gpu_type = (str(at[name]) for name in _PRICED)
+        day = int(at.get("day", 0))
+        rates = prices.rates(site, partition, gpu_type, day)
         if TIER in by:
-            at[TIER] = prices.tier(*place)
-        rates = prices.rates(*place)
+            at[TIER] = prices.tier(site, partition, gpu_type, day)
         line = _row(rows, tuple(_word(name, at[name]) for name in by))
         for row in (line, total):
             _add(row, values, rates)

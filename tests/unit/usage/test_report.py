@@ -66,7 +66,8 @@ def test_the_case_of_the_chapter_costs_by_tier_what_it_says() -> None:
 
 def test_what_is_not_known_to_be_productive_has_no_part_in_the_effective_price() -> None:
     (row,) = rows({("a", "gpu", "h100"): sums(productive=10, unknown=90)}, ("tier",)).values()
-    assert (row.cost, row.effective_gpu_h) == (pytest.approx(200.0), pytest.approx(2.0))
+    assert row.cost == pytest.approx(200.0)
+    assert row.effective_gpu_h == pytest.approx(2.0)
     (row,) = rows({("a", "gpu", "h100"): sums(unknown=90)}, ("tier",)).values()
     assert row.effective_gpu_h is None, "no steps are known"
 
@@ -74,7 +75,9 @@ def test_what_is_not_known_to_be_productive_has_no_part_in_the_effective_price()
 def test_each_day_costs_what_it_cost_then() -> None:
     rule = PriceRule(rates=Rates(gpu_h=5.0), since_day=8, until_day=9, tier="reserved")
     dated = PriceList([rule, *PRICES.rules])
-    parts = {("vision", "a", "gpu", "h100", day): sums(unknown=1) for day in (7, 8, 9)}
+    parts: dict[tuple[str | int, ...], list[int]] = {
+        ("vision", "a", "gpu", "h100", day): sums(unknown=1) for day in (7, 8, 9)
+    }
     (row,) = rows(parts, ("tenant",), dated).values()
     assert row.cost == pytest.approx(2.0 + 5.0 + 2.0)
     parts = {("a", "gpu", "h100", day): sums(unknown=1) for day in (7, 8, 9)}
