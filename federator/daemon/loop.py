@@ -16,6 +16,7 @@ from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.data_mover import DataMover
+from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
@@ -230,6 +231,9 @@ class Term:
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
             beside.append(asyncio.create_task(notes.run()))
+            look = DoctorLook(self._edges.history, self._own, self.clock)
+            self._metrics.show_findings(lambda: look.findings)
+            beside.append(asyncio.create_task(look.run()))
         try:
             while not self._stopping:
                 await self._turn()
