@@ -54,7 +54,7 @@ capacity.add_command(advise)
     "--limit",
     type=click.FloatRange(0.1, 3600),
     default=10.0,
-    help="Seconds of each search, up to four.",
+    help="Seconds of each search, up to five.",
 )
 @click.option("--most", type=click.IntRange(0), default=20, help="Moves to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")

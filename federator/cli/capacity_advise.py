@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from federator.config import FederationConfig
     from federator.history.past_work import PastWork
-    from federator.sim.advice import Gain, TypedNodes, Wait
+    from federator.sim.advice import Gain, SimulatedWait, TypedNodes
 
 _DAY_S: Final = 86_400.0
 _HALF: Final = 0.5
@@ -187,7 +187,7 @@ def _gains(
     return found
 
 
-def _only(waits: Mapping[int, Wait], ids: set[int]) -> dict[int, Wait]:
+def _only(waits: Mapping[int, SimulatedWait], ids: set[int]) -> dict[int, SimulatedWait]:
     return {id_: wait for id_, wait in waits.items() if id_ in ids}
 
 

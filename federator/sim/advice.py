@@ -40,7 +40,7 @@ class TypedNodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class SimulatedWait:
     """How long a workload of some type waits; ``day``: when it came."""
 
     day: int
@@ -75,7 +75,7 @@ def replayed(
     nodes: Sequence[TypedNodes],
     config: FederationConfig,
     since_s: float,
-) -> dict[int, Wait]:
+) -> dict[int, SimulatedWait]:
     """The waits of what came since a time, by id; what no site could ever run is left out."""
     of_site = _pools(nodes, config)
     past = tuple(sorted(map(_past, work), key=lambda each: (each.came_s, int(each.job_id))))
@@ -84,7 +84,7 @@ def replayed(
     rules = replace(rules_of(config, gpus), pass_interval_s=_LOOKS_EVERY_S)
     lives = live_through(question.scenario, config, rules, ReplayOptions())
     return {
-        int(each.job_id): Wait(
+        int(each.job_id): SimulatedWait(
             day=int(each.came_s // _DAY_S),
             wait_s=max(0.0, question.begin_s + life.first_start_s - each.came_s),
         )
@@ -93,7 +93,9 @@ def replayed(
     }
 
 
-def gain(before: Mapping[int, Wait], after: Mapping[int, Wait], seed: int = 0) -> Gain:
+def gain(
+    before: Mapping[int, SimulatedWait], after: Mapping[int, SimulatedWait], seed: int = 0
+) -> Gain:
     """P95 of the same workloads in both, and how far the ratio depends on which days were seen."""
     both = sorted(before.keys() & after.keys())
     days: dict[int, list[tuple[float, float]]] = {}

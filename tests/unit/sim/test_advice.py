@@ -6,7 +6,7 @@ from math import inf
 
 from federator.config import FederationConfig
 from federator.history.past_work import PastWork
-from federator.sim.advice import Gain, TypedNodes, Wait, gain, replayed, with_more
+from federator.sim.advice import Gain, SimulatedWait, TypedNodes, gain, replayed, with_more
 
 DAY_S = 86_400.0
 CONFIG = FederationConfig.model_validate(
@@ -74,18 +74,18 @@ def test_what_fits_nowhere_is_in_no_figure_until_there_is_room() -> None:
 
 
 def test_where_nobody_waits_or_few_days_are_known_no_more_is_claimed() -> None:
-    at_once = {k: Wait(day=k, wait_s=0.0) for k in range(9)}
+    at_once = {k: SimulatedWait(day=k, wait_s=0.0) for k in range(9)}
     assert gain(at_once, at_once) == Gain(before_s=0.0, after_s=0.0, ratio=None, interval=None)
     assert gain({}, {}).ratio is None
-    late = {k: Wait(day=0, wait_s=100.0) for k in range(9)}
+    late = {k: SimulatedWait(day=0, wait_s=100.0) for k in range(9)}
     found = gain(late, at_once)
     assert (found.ratio, found.interval) == (0.0, None)
 
 
 def test_an_interval_widens_where_days_differ() -> None:
-    before = {k: Wait(day=k % 7, wait_s=100.0) for k in range(140)}
-    same = {k: Wait(day=k % 7, wait_s=50.0) for k in range(140)}
-    mixed = {k: Wait(day=k % 7, wait_s=100.0 if k % 7 == 0 else 10.0) for k in range(140)}
+    before = {k: SimulatedWait(day=k % 7, wait_s=100.0) for k in range(140)}
+    same = {k: SimulatedWait(day=k % 7, wait_s=50.0) for k in range(140)}
+    mixed = {k: SimulatedWait(day=k % 7, wait_s=100.0 if k % 7 == 0 else 10.0) for k in range(140)}
     sure, unsure = gain(before, same).interval, gain(before, mixed).interval
     assert sure is not None
     assert unsure is not None
