@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import date
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,10 +11,11 @@ from federator.config_services import Strict
 from federator.usage.prices import PriceList, PriceRule, Rates, of_weights
 
 Money = Annotated[float, Field(ge=0, le=1e9)]
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 class PriceRuleConfig(Strict):
-    """Prices of the hours that it matches; of each price the first rule that has it counts."""
+    """Prices and tier of the hours that it matches; of each the first rule that has it counts."""
 
     site: str = ""  # this and the next two: "" matches any
     partition: str = ""
@@ -23,6 +25,9 @@ class PriceRuleConfig(Strict):
     mem_gib_h: Money | None = None
     weights: str = ""  # as Slurm's TRESBillingWeights, in place of the three
     unit_h: Money = 1.0  # of one billing unit, for an hour
+    tier: Literal["", "reserved", "on-demand", "spot"] = ""  # "": as a later rule says
+    since: date | None = None  # the first day, UTC; None: always
+    until: date | None = None  # the first day on which it does not hold any more
 
     @field_validator("weights")
     @classmethod
@@ -33,8 +38,11 @@ class PriceRuleConfig(Strict):
     @model_validator(mode="after")
     def _one_way(self) -> PriceRuleConfig:
         plain = (self.gpu_h, self.cpu_h, self.mem_gib_h)
-        if bool(self.weights) == any(price is not None for price in plain):
+        has_plain = any(price is not None for price in plain)
+        if bool(self.weights) == has_plain and (has_plain or not self.tier):
             raise ValueError("give either 'weights', or some of 'gpu_h', 'cpu_h' and 'mem_gib_h'")
+        if self.since is not None and self.until is not None and self.until <= self.since:
+            raise ValueError("expected an 'until' after 'since'")
         return self
 
     def rules(self) -> list[PriceRule]:
@@ -50,7 +58,19 @@ class PriceRuleConfig(Strict):
         return [*own, self._rule("", rest)]
 
     def _rule(self, gpu_type: str, rates: Rates) -> PriceRule:
-        return PriceRule(site=self.site, partition=self.partition, gpu_type=gpu_type, rates=rates)
+        return PriceRule(
+            site=self.site,
+            partition=self.partition,
+            gpu_type=gpu_type,
+            rates=rates,
+            tier=self.tier,
+            since_day=_day_number(self.since),
+            until_day=_day_number(self.until),
+        )
+
+
+def _day_number(day: date | None) -> int | None:
+    return None if day is None else day.toordinal() - _FIRST_DAY
 
 
 class PricesConfig(Strict):

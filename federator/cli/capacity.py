@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from federator.cli.capacity_advise import advise
 from federator.cli.client import call
 from federator.cli.node_lists import folded
 from federator.cli.out_file import out_file
@@ -28,10 +29,13 @@ _NO_CHANGE: Final = "nothing to move: every partition is large enough"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def capacity() -> None:
-    """Which nodes each partition should have, with buffers for racks that fail.
+    """Which nodes each partition should have, with buffers for racks that fail; and how many GPUs.
 
     Example: federator capacity plan --config federation.yaml --wants wants.yaml
     """
+
+
+capacity.add_command(advise)
 
 
 @capacity.command()
@@ -50,7 +54,7 @@ def capacity() -> None:
     "--limit",
     type=click.FloatRange(0.1, 3600),
     default=10.0,
-    help="Seconds of each search, up to four.",
+    help="Seconds of each search, up to five.",
 )
 @click.option("--most", type=click.IntRange(0), default=20, help="Moves to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")

@@ -34,6 +34,7 @@ FOUND: Final = 1
 @click.option("--quotas", is_flag=True, help="Review quotas and tenants' use, by days.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.option("--config", type=_PATH, help="Read the history itself, by this federation.yaml.")
+@click.option("--mail", is_flag=True, help="Mail each user what is found of theirs; with --config.")
 def doctor(  # noqa: PLR0913 - an option each
     *,
     since: str | None,
@@ -43,6 +44,7 @@ def doctor(  # noqa: PLR0913 - an option each
     quotas: bool,
     as_json: bool,
     config: Path | None,
+    mail: bool,
 ) -> int:
     """Find jobs that waste what they hold: whose, what, by which figures, and what to do.
 
@@ -54,6 +56,8 @@ def doctor(  # noqa: PLR0913 - an option each
     """
     if quotas and user is not None:
         raise InvalidRequest("give either --quotas or --user: quotas are of tenants")
+    if mail and (config is None or quotas):
+        raise InvalidRequest("--mail needs --config, and mails no review of quotas")
     now_s, days = time.time(), QUOTA_DAYS if quotas else DAYS
     question = DoctorCall(
         start_s=parsed_time(since, now_s) if since is not None else now_s - days * _DAY_S,
@@ -69,7 +73,20 @@ def doctor(  # noqa: PLR0913 - an option each
         print(msgspec.json.encode(_as_json(reply, question)).decode())
     else:
         _print(reply, question)
+    if mail and config is not None:
+        _mail(config, reply, question)
     return FOUND if reply.findings else 0
+
+
+def _mail(config: Path, reply: DoctorReply, question: DoctorCall) -> None:
+    from federator.cli.mailed import mail_findings  # noqa: PLC0415  # pydantic
+
+    first, last = (
+        time.strftime("%Y-%m-%d %H:%M", time.gmtime(at_s))
+        for at_s in (question.start_s, question.end_s)
+    )
+    sent = mail_findings(config, reply.findings, f"that ended from {first} to {last} (UTC)")
+    print(f"federator doctor: {counted(sent, 'mail')} sent", file=sys.stderr)
 
 
 def _ask(question: DoctorCall) -> DoctorReply:

@@ -70,21 +70,38 @@ def _json(command: _Command) -> _Command:
 @_reason
 @click.option("--deadline", default=None, help="All have left by then: HH:MM, now+2hours ...")
 @click.option("--migrate", is_flag=True, help="Running workloads save and go on elsewhere.")
+@click.option("--revoked", is_flag=True, help="It is gone at the deadline, however soon that is.")
 @_json
-def drain(site: str, reason: str, deadline: str | None, migrate: bool, as_json: bool) -> None:
+def drain(
+    *,
+    site: str,
+    reason: str,
+    deadline: str | None,
+    migrate: bool,
+    revoked: bool,
+    as_json: bool,
+) -> None:
     """Start nothing more at SITE, or at SITE:NODES; what runs there ends, or moves.
 
     Without options running workloads finish. With --migrate they save and go on elsewhere, as fast
     as the eviction budget allows. With --deadline those that are left are notified so early that
-    they have saved and left by then; one that may not be requeued is cancelled. Only for operators:
-    root, or the daemon's own user, on the daemon's host.
+    they have saved and left by then; one that may not be requeued is cancelled. With --revoked, for
+    capacity that its provider takes back, the deadline may be too near: then all are notified at
+    once. Only for operators: root, or the daemon's own user, on the daemon's host.
 
     Example: federator drain alpine --reason 'new switch' --deadline now+4hours --migrate
     """
     name, nodes = _where(site)
     until_s = 0.0 if deadline is None else parsed_time(deadline, time.time())
     reply = _ask(
-        DrainCall(site=name, nodes=nodes, reason=reason, migrate=migrate, deadline_s=until_s)
+        DrainCall(
+            site=name,
+            nodes=nodes,
+            reason=reason,
+            migrate=migrate,
+            deadline_s=until_s,
+            revoked=revoked,
+        )
     )
     runs = counted(reply.running, "workload")
     text = f"{site} is drained: {runs} running{_waiting(reply)}"

@@ -74,6 +74,7 @@ COLUMNS: Final = (
     _time("supply_gpu", "SUPPLY", _has_supply, always=False),
     _time("idle_gpu", "IDLE", _free("idle"), always=False),
     _money("idle_cost", "IDLECOST", lambda row: row.idle_cost),
+    _money("effective_gpu_h", "EFFECTIVE", lambda row: row.effective_gpu_h),
     *(_time(f"{name}_gpu", "", _free(name)) for name in FREE_NAMES if name != "idle"),
     _time("beyond_supply_gpu", "", lambda row: row.beyond_gpu_ms),
     _time("watched_gpu", "", _sum("watched_gpu_ms")),
@@ -207,6 +208,7 @@ def _json_row(row: UsageRow, by: Sequence[str]) -> dict[str, object]:
         "productive_frac": row.productive_frac,
         "cost": row.cost,
         "idle_cost": row.idle_cost,
+        "effective_gpu_h": row.effective_gpu_h,
         "attempts": row.sums.get("attempts", 0),
         "flags": {
             kind: row.sums.get(f"{kind}_flags", 0) for kind in ("clock", "overlap", "missing")

@@ -68,6 +68,7 @@ class _Source(NamedTuple):
 @click.option("--csv", "as_csv", is_flag=True, help="Every figure, as CSV (docs/formats.md).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write a page with plots.")
+@click.option("--mail", metavar="ADDRESS", help="Mail the table, in place of it; with --config.")
 @click.option("--config", type=_PATH, help="Read the history itself, by this federation.yaml.")
 @click.option("--history", metavar="URL", help="Read this history itself; there are no prices.")
 def usage(  # noqa: PLR0913 - an option each
@@ -86,6 +87,7 @@ def usage(  # noqa: PLR0913 - an option each
     as_csv: bool,
     as_json: bool,
     html: Path | None,
+    mail: str | None,
     config: Path | None,
     history: str | None,
 ) -> None:
@@ -96,6 +98,8 @@ def usage(  # noqa: PLR0913 - an option each
 
     Example: federator usage --by tenant,gpu-type --month 2026-10 --csv
     """
+    if mail is not None and config is None:
+        raise InvalidRequest("--mail needs --config, which says how to mail")
     first_s, end_s = days_asked(start, end, month, time.time())
     question = UsageCall(
         start_s=first_s,
@@ -114,10 +118,21 @@ def usage(  # noqa: PLR0913 - an option each
             daily = source.answer(msgspec.structs.replace(question, by=("day",)))
             page.write(page_of(reply, daily.report))
     _warn(reply.report)
-    if html is None:
+    if mail is not None:
+        _mail(config, mail, reply, time_unit)
+    elif html is None:
         delimiter = "" if not (parsable or parsable2) else "|"
         form = "csv" if as_csv else "json" if as_json else delimiter
         _print(reply, form, time_unit, header=not noheader, trailing=parsable)
+
+
+def _mail(config: Path | None, address: str, reply: UsageReply, unit: str) -> None:
+    from federator.cli.mailed import mail_text  # noqa: PLC0415  # pydantic
+
+    assert config is not None
+    heading = f"usage of {_span(reply.report)}"
+    lines = [f"In {unit}:", "", *table_lines(reply.report, UNITS[unit], header=True)]
+    mail_text(config, address, heading, "\n".join(lines) + "\n")
 
 
 def _columns(by: str) -> tuple[str, ...]:
@@ -200,7 +215,7 @@ def _from_database(config: Path | None, history: str | None, question: UsageCall
     url = history or NONE
     if url == NONE:
         raise InvalidRequest("no history is kept (history.url)")
-    found = find(open_reader(url), question_of(question, None))
+    found = find(open_reader(url), question_of(question, None, dated=prices.is_dated))
     return UsageReply(report=report(found, question.by, prices, quotas), federation=name)
 
 

@@ -70,6 +70,8 @@ def drain_asked(
         raise InvalidRequest("a cordon moves nobody; use drain with --migrate or --deadline")
     if call.deadline_s and not 0 < call.deadline_s <= now_s + MOST_AHEAD_S:
         raise InvalidRequest("--deadline: expected a time within a year from now")
+    if call.revoked and not call.deadline_s:
+        raise InvalidRequest("--revoked: expected a --deadline, by which it is gone")
     return DrainAsked(
         client=client,
         site=site,
@@ -79,6 +81,7 @@ def drain_asked(
         cordon=call.cordon,
         migrate=call.migrate,
         deadline_s=call.deadline_s,
+        revoked=call.revoked,
     )
 
 

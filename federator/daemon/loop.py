@@ -16,6 +16,7 @@ from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.data_mover import DataMover
+from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
@@ -45,6 +46,7 @@ from federator.daemon.transition_log import TransitionLog
 from federator.daemon.turn_chores import ChoreSources, TurnChores
 from federator.daemon.workload_traces import WorkloadTraces
 from federator.errors import ConfigError
+from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
@@ -148,6 +150,11 @@ class Term:
         metrics.show_starts(self._starts.row)
         return metrics
 
+    def _new_look(self, history: JobHistory) -> DoctorLook:
+        look = DoctorLook(history, self._own, self.clock)
+        self._metrics.show_findings(lambda: look.findings)
+        return look
+
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
         ledger, traces = self._federation.ledger, self._edges.traces
@@ -229,7 +236,8 @@ class Term:
             beside.append(asyncio.create_task(self._recorder.run()))
         if self._edges.history is not None:
             notes = SupplyNotes(self._edges.history, self._federation, self.clock)
-            beside.append(asyncio.create_task(notes.run()))
+            look = self._new_look(self._edges.history)
+            beside += [asyncio.create_task(each.run()) for each in (notes, look)]
         try:
             while not self._stopping:
                 await self._turn()

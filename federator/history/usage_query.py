@@ -215,8 +215,13 @@ def _is_wanted(of: Key, question: UsageQuestion) -> bool:
     return all(not names or name in map(word, names) for name, names in named)
 
 
-def question_of(call: UsageCall, viewer: Viewer | None) -> UsageQuestion:
+def question_of(call: UsageCall, viewer: Viewer | None, *, dated: bool = False) -> UsageQuestion:
     """The question that a call asks.
+
+    Args:
+        call: as it came.
+        viewer: who asks; None: one who sees all.
+        dated: prices are not the same on all days.
 
     Raises:
         InvalidRequest: its end is before its start, or it asks by what there is not.
@@ -231,7 +236,7 @@ def question_of(call: UsageCall, viewer: Viewer | None) -> UsageQuestion:
     return UsageQuestion(
         first_day=first,
         end_day=max(end, first + 1),
-        columns=with_prices(call.by),
+        columns=with_prices(call.by, dated=dated),
         tenants=call.tenants,
         users=call.users,
         sites=call.sites,

@@ -91,6 +91,7 @@ class DrainAsked:
     cordon: bool = False
     migrate: bool = False
     deadline_s: float = 0.0
+    revoked: bool = False  # by then it is gone in any case, however soon that is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Prices of GPU, CPU and memory hours, by site, partition and GPU type."""
+"""Prices of GPU, CPU and memory hours, and tiers, by site, partition, GPU type and day."""
 
 from __future__ import annotations
 
@@ -23,17 +23,27 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRule:
-    """Prices of what it matches; "" matches anything."""
+    """Prices and the tier of what it matches; "" matches anything. Days: since 1970, UTC."""
 
     site: str = ""
     partition: str = ""
     gpu_type: str = ""
     rates: Rates = Rates()
+    tier: str = ""  # "": it says nothing of it
+    since_day: int | None = None
+    until_day: int | None = None  # the first that it does not hold for
 
-    def matches(self, site: str, partition: str, gpu_type: str) -> bool:
+    @property
+    def is_dated(self) -> bool:
+        """Whether it holds for some days only."""
+        return self.since_day is not None or self.until_day is not None
+
+    def matches(self, site: str, partition: str, gpu_type: str, day: int = 0) -> bool:
         """Whether it says what an hour there costs; of several partitions any may be meant."""
         return (
-            self.site in ("", site)
+            (self.since_day is None or self.since_day <= day)
+            and (self.until_day is None or day < self.until_day)
+            and self.site in ("", site)
             and (not self.partition or self.partition in partition.split(","))
             and self.gpu_type in ("", gpu_type)
         )
@@ -49,16 +59,22 @@ class PriceList:
 
     def __init__(self, rules: Sequence[PriceRule] = (), currency: str = "") -> None:
         self.rules, self.currency = tuple(rules), currency
+        self.is_dated = any(rule.is_dated for rule in self.rules)
         self._rates = lru_cache(maxsize=4096)(self._find)
 
-    def rates(self, site: str, partition: str, gpu_type: str) -> Rates:
-        """The prices of an hour."""
-        return self._rates(site, partition, gpu_type)
+    def rates(self, site: str, partition: str, gpu_type: str, day: int = 0) -> Rates:
+        """The prices of an hour of a day."""
+        return self._rates(site, partition, gpu_type, day if self.is_dated else 0)
 
-    def _find(self, site: str, partition: str, gpu_type: str) -> Rates:
+    def tier(self, site: str, partition: str, gpu_type: str, day: int = 0) -> str:
+        """The tier by the first rule that matches and has one; "": none has."""
+        tiers = (r.tier for r in self.rules if r.tier and r.matches(site, partition, gpu_type, day))
+        return next(tiers, "")
+
+    def _find(self, site: str, partition: str, gpu_type: str, day: int) -> Rates:
         found = Rates()
         for rule in self.rules:
-            if rule.matches(site, partition, gpu_type):
+            if rule.matches(site, partition, gpu_type, day):
                 found = Rates(
                     *(a if a is not None else b for a, b in zip(found, rule.rates, strict=True))
                 )

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from federator.usage.classes import FREE, HELD, TimeClass
 from federator.usage.days import DAY_MS, MEASURES
-from federator.usage.prices import PriceList, cost
-from federator.usage.rows import UsageReport, UsageRow
+from federator.usage.prices import PriceList, Rates, cost
+from federator.usage.rows import TIER, UsageReport, UsageRow
 from federator.usage.supply import CellKey, Supplied, free_time
 
 OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
@@ -18,6 +18,7 @@ OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
 _PRICED: Final = ("site", "partition", "gpu_type")
 _HELD_AT: Final = tuple(MEASURES.index(f"{each.value}_gpu_ms") for each in HELD)
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
+_UNKNOWN_AT: Final = MEASURES.index("unknown_gpu_ms")
 _COST_AT: Final = (MEASURES.index("cpu_ms"), MEASURES.index("mem_mib_s"))
 
 
@@ -47,9 +48,13 @@ class Quota(NamedTuple):
     tenants: frozenset[str]
 
 
-def with_prices(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that sums are wanted by, so that each can be priced."""
-    return tuple(dict.fromkeys((*columns, *_PRICED)))
+def with_prices(columns: Sequence[str], *, dated: bool = False) -> tuple[str, ...]:
+    """The columns that sums are wanted by, so that each can be priced.
+
+    ``dated``: the prices are not the same on all days.
+    """
+    days = ("day",) if dated else ()
+    return tuple(name for name in dict.fromkeys((*columns, *_PRICED, *days)) if name != TIER)
 
 
 def report(
@@ -71,15 +76,18 @@ def report(
         most: lines.
         shows_supply: False for who sees a part of the workloads only.
     """
-    at = [found.columns.index(name) for name in by]
     rows: dict[tuple[str, ...], UsageRow] = {}
     total = UsageRow()
-    price_at = [found.columns.index(name) for name in _PRICED]
     for key, values in found.sums.items():
-        priced = _cost(prices, [str(key[k]) for k in price_at], values)
-        line = _row(rows, tuple(_word(found.columns[k], key[k]) for k in at))
+        at = dict(zip(found.columns, key, strict=True))
+        site, partition, gpu_type = (str(at[name]) for name in _PRICED)
+        day = int(at.get("day", 0))
+        rates = prices.rates(site, partition, gpu_type, day)
+        if TIER in by:
+            at[TIER] = prices.tier(site, partition, gpu_type, day)
+        line = _row(rows, tuple(_word(name, at[name]) for name in by))
         for row in (line, total):
-            _add(row, values, priced)
+            _add(row, values, rates)
     if shows_supply:
         _add_supply(found, by, prices, rows, total)
     if by == ("tenant",):
@@ -100,16 +108,13 @@ def report(
     )
 
 
-def _cost(prices: PriceList, place: Sequence[str], values: Sequence[int]) -> float | None:
-    site, partition, gpu_type = place
-    held = sum(values[k] for k in _HELD_AT)
-    return cost(prices.rates(site, partition, gpu_type), held, *(values[k] for k in _COST_AT))
-
-
-def _add(row: UsageRow, values: Sequence[int], priced: float | None) -> None:
+def _add(row: UsageRow, values: Sequence[int], rates: Rates) -> None:
     for name, value in zip(MEASURES, values, strict=True):
         row.sums[name] = row.sums.get(name, 0) + int(value)
-    row.cost = _plus(row.cost, priced)
+    held = sum(values[k] for k in _HELD_AT)
+    row.cost = _plus(row.cost, cost(rates, held, *(values[k] for k in _COST_AT)))
+    known = cost(Rates(gpu_h=rates.gpu_h), held - values[_UNKNOWN_AT], 0, 0)
+    row.known_cost = _plus(row.known_cost, known)
 
 
 def _plus(a: float | None, b: float | None) -> float | None:
@@ -145,7 +150,7 @@ def _add_supply(
         there = found.supply.get(cell, Supplied())
         held, launching = found.held.get(cell, (0, 0))
         free = free_time(there, held, launching)
-        gpu_h = prices.rates(cell.site, "", cell.gpu_type).gpu_h
+        gpu_h = prices.rates(cell.site, "", cell.gpu_type, cell.day).gpu_h
         idle_cost = None if gpu_h is None else free.by_class[TimeClass.IDLE] / 3.6e6 * gpu_h
         key = tuple(_word(name, getattr(cell, name)) for name in by) if per_row else ()
         for row in (total, _row(rows, key)) if per_row else (total,):

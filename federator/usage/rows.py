@@ -16,9 +16,12 @@ BY: Final[Mapping[str, str]] = {
     "site": "site",
     "partition": "partition",
     "gpu-type": "gpu_type",
+    "tier": "tier",
     "day": "day",
 }
 """The words of ``--by``, and the columns that they mean."""
+TIER: Final = "tier"
+"""The column that no history has: the price list says it."""
 HELD_NAMES: Final = (
     "start_up",
     "restore",
@@ -46,6 +49,7 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     beyond_gpu_ms: int = 0  # held beyond the supply: a record is wrong, or the supply not known
     cost: float | None = None  # None: nothing of it has a price
     idle_cost: float | None = None
+    known_cost: float | None = None  # of GPUs, without the time that is ``unknown``
     lent_gpu_ms: int | None = None  # None: not asked for, or no quota of its own
 
     @property
@@ -75,6 +79,16 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
         steps = self.sums.get("productive_gpu_ms", 0)
         known = self.held_gpu_ms - self.sums.get("unknown_gpu_ms", 0)
         return steps / known if steps else None
+
+    @property
+    def effective_gpu_h(self) -> float | None:
+        """What a productive GPU hour costs; None: no price or no steps are known.
+
+        Source:
+            ``C_eff = C * T_total / T_productive`` of the fleet chapter, of time that was measured.
+        """
+        steps = self.sums.get("productive_gpu_ms", 0)
+        return self.known_cost / (steps / 3.6e6) if steps and self.known_cost is not None else None
 
 
 class UsageReport(msgspec.Struct, kw_only=True):

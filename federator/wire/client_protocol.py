@@ -159,6 +159,7 @@ class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
     cordon: bool = False  # running workloads run on
     migrate: bool = False  # they save and go on elsewhere, as fast as the eviction budget allows
     deadline_s: float = 0.0  # Unix time by which they have left; 0: none
+    revoked: bool = False  # its provider takes it away then: the deadline may be too soon for all
 
 
 class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):

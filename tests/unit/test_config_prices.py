@@ -12,7 +12,7 @@ from federator.config_prices import PricesConfig
 from federator.config_tenants import gpu_quotas
 from federator.model.viewer import Viewer
 from federator.usage.prices import Rates
-from federator.usage.report import Quota
+from federator.usage.report import Quota, day_word
 
 
 def config(**more: Any) -> FederationConfig:
@@ -84,3 +84,34 @@ def test_of_usage_a_member_sees_their_tenants_however_open_the_queue_is(
     assert administers is not None
     assert administers.tenants == sees | {"nlp"}
     assert named.usage_viewer(user, sees_all=True) is None
+
+
+def test_a_rule_may_hold_for_some_days_and_say_the_tier() -> None:
+    rules = [
+        {"gpu_type": "h100", "gpu_h": 0.7, "since": "2026-10-05", "until": "2026-10-07"},
+        {"partition": "burst", "tier": "spot"},
+        {"gpu_h": 2.0, "tier": "on-demand"},
+    ]
+    prices = PricesConfig.model_validate({"rules": rules}).price_list()
+    assert prices.is_dated
+    first = next(day for day in range(25_000) if day_word(day) == "2026-10-05")
+    rates = [prices.rates("alpine", "gpu", "h100", first + k).gpu_h for k in (-1, 0, 1, 2)]
+    assert rates == [2.0, 0.7, 0.7, 2.0]
+    tiers = [prices.tier("alpine", each, "h100", first) for each in ("gpu", "long,burst")]
+    assert tiers == ["on-demand", "spot"]
+    assert not PricesConfig.model_validate({"rules": rules[1:]}).price_list().is_dated
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"gpu_h": 1.0, "tier": "cheap"},
+        {"gpu_h": 1.0, "since": "2026-10-05", "until": "2026-10-05"},
+        {"gpu_h": 1.0, "since": "soon"},
+        {"site": "alpine"},
+        {"gpu_h": 1.0, "weights": "CPU=1.0", "tier": "spot"},
+    ],
+)
+def test_a_tier_or_a_time_that_cannot_be_is_refused(rule: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        PricesConfig.model_validate({"rules": [rule]})

@@ -100,6 +100,11 @@ CATALOGUE: Final = (
         "history_lag_seconds",
         "Age of the history's newest record, seen from the log's newest; 0: up to date, or none",
     ),
+    _gauge(
+        "doctor_findings",
+        "Findings of federator doctor, of jobs and quotas, looked for once an hour",
+        "kind",
+    ),
     # ---- submissions ----
     _counter("submissions_total", "Submissions acknowledged; an array is one"),
     _counter("submissions_refused_total", "Submissions that no site can ever run"),

@@ -54,6 +54,7 @@ class Gauges:
 
     Attributes:
         starts: how good estimated starts were; None: none are estimated.
+        findings: of the doctor, by kind; empty: there is no history.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Gauges:
         self._federation, self._links, self._history = federation, links, history
         self._clock, self._began_s = clock, began_s
         self.starts: Callable[[], StartsRow] | None = None
+        self.findings: Callable[[], Mapping[str, int]] = dict
         self._held = Kept(lambda: held_gpus(federation), clock)
         self._waiting = Kept(lambda: waiting_sums(federation.ledger.backlog), clock)
         self._reasons = PendingReasons(federation, clock)
@@ -99,6 +101,8 @@ class Gauges:
         yield gauge("federator_log_tail_records", ledger.tail)
         at_s = self._history.at_s if self._history is not None else ledger.latest_s
         yield gauge("federator_history_lag_seconds", max(0.0, ledger.latest_s - at_s))
+        found = self.findings().items()
+        yield family("federator_doctor_findings", (((kind,), n) for kind, n in found))
         began_s = last.began_s if last is not None else 0.0
         yield gauge("federator_pass_start_timestamp_seconds", began_s)
 

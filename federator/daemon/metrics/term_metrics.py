@@ -44,6 +44,10 @@ class TermMetrics:
         """Show from now on how good estimated starts were."""
         self._gauges.starts = starts
 
+    def show_findings(self, findings: Callable[[], Mapping[str, int]]) -> None:
+        """Show from now on what the doctor has found, by kind."""
+        self._gauges.findings = findings
+
     def collect(self, config: FederationConfig) -> list[Collected]:
         """All metrics, as they are now, by the configuration in force."""
         return [*self._gauges.metrics(config, self._wall()), *self.counts.metrics()]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest
 from federator.planner.capacity.fleet import CapacityNode, Costs, EqualNodes, Want, groups_of
 from federator.planner.capacity.program import AssignmentProgram, Rounded
 from federator.planner.capacity.proof import PartitionHolding, Tally, holdings, homes_of
+
+NEAR_FRAC: Final = 0.005
+"""A plan that is further above the bound of the linear program is worth the search of a better
+bound: mostly the plan is the best, and the bound is weak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,7 @@ def assign(
         wants: whose partitions the plan may change; a node in any other partition should come
             as one that is not usable.
         costs: of moves and preferences.
-        limit_s: for each search of whole numbers; there are four at most.
+        limit_s: for each search of whole numbers; there are five at most.
 
     Raises:
         InvalidRequest: a node or a want is there twice, or HiGHS is not installed.
@@ -102,12 +107,11 @@ def assign(
                 f"{holding.want.need} {holding.want.unit}, or too much in one domain; it is not "
                 "shown, please report it"
             )
+    cost, bound = homes.cost(), found.bound
+    if cost - bound > max(NEAR_FRAC * bound, 1e-6):
+        bound = min(cost, max(bound, program.searched_bound()))
     return Assignment(
-        moves=_moves(nodes, homes, before),
-        before=before,
-        after=after,
-        cost=homes.cost(),
-        bound=found.bound,
+        moves=_moves(nodes, homes, before), before=before, after=after, cost=cost, bound=bound
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import gcd, inf
+from math import gcd, inf, isfinite
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -170,6 +170,16 @@ class AssignmentProgram:
             return None
         bound = float(model.getInfo().mip_dual_bound) + self._drains
         return Rounded(nodes=np.round(found[0][: len(self.stays)]), cost=found[1], bound=bound)
+
+    def searched_bound(self) -> float:
+        """A bound by a search of all whole plans, for as long as it may take; it finds no plan.
+
+        Where racks hold nodes of several sizes it lies far above that of the linear program.
+        """
+        model = self._rounding(np.zeros(len(self._cost)), None)
+        model.run()
+        bound = float(model.getInfo().mip_dual_bound)
+        return bound + self._drains if isfinite(bound) else -inf
 
     def shortages(self) -> F64:
         """How much each want lacks when as little as possible is lacking; in its unit."""

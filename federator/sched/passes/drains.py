@@ -101,7 +101,7 @@ class Drains:
         unknown = self._unknown(asked.site, asked.nodes) or self._gone(asked.site)
         if unknown is not None:
             return unknown
-        if asked.deadline_s:
+        if asked.deadline_s and not asked.revoked:
             earliest_s = now_s + self.rules.grace_s + LEAVES_EARLY_S
             if asked.deadline_s < earliest_s:
                 return DrainRefusal(code=DrainRefusalCode.TOO_SOON, earliest_s=earliest_s)
@@ -111,6 +111,8 @@ class Drains:
         found = next((drain for drain in known if drain is not None), None)
         if found is None or (found.cordon and not asked.cordon and found.nodes == asked.nodes):
             return None
+        if asked.revoked and bool(found.nodes) == bool(asked.nodes):
+            return None  # of the same nodes the later word holds: a notice comes again and again
         return DrainRefusal(
             code=DrainRefusalCode.DRAINED,
             nodes=found.nodes,

@@ -182,3 +182,22 @@ def test_the_history_alone_is_enough(run: Run, tmp_path: Path) -> None:
     assert ended.return_value == 1
     assert ended.stdout.startswith("idle: user")
     assert run.asked == []
+    with pytest.raises(InvalidRequest, match="section 'mail'"):
+        run("--config", str(path), "--mail")
+    kept = tmp_path / "mails"
+    mailer = tmp_path / "mailer"
+    mailer.write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{kept}\n')
+    mailer.chmod(0o755)
+    path.write_text(f"{path.read_text()}mail: {{command: [{mailer}]}}\n")
+    ended = run("--config", str(path), "--mail")
+    assert "1 mail sent" in ended.stderr
+    head, body = kept.read_text().split("\n", 1)
+    assert head.startswith("-s Federator demo: 1 finding about your jobs user")
+    assert "that ended from 2025-11-18 12:00 to 2025-11-25 12:00 (UTC)" in body
+
+
+def test_findings_are_mailed_by_the_configuration_alone(run: Run) -> None:
+    for words in (("--mail",), ("--mail", "--quotas", "--config", "federation.yaml")):
+        with pytest.raises(InvalidRequest, match="--mail needs --config"):
+            run(*words)
+    assert run.asked == []

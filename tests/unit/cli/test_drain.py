@@ -65,6 +65,14 @@ def test_a_deadline_is_read_as_slurm_reads_times(run: Run) -> None:
         run(drain.drain, TAKEN, "alpine", "--deadline", "soon")
 
 
+def test_a_revocation_is_passed_on(run: Run) -> None:
+    words = ("alpine:n7", "--revoked", "--deadline", "now+2minutes")
+    asked, _ = run(drain.drain, TAKEN, *words)
+    assert isinstance(asked, DrainCall)
+    assert asked.revoked
+    assert asked.nodes == ("n7",)
+
+
 def test_nodes_are_named_as_slurm_names_them(run: Run) -> None:
     asked, text = run(drain.cordon, TAKEN, "alpine:n[08-10],x")
     assert asked == DrainCall(site="alpine", nodes=("n08", "n09", "n10", "x"), cordon=True)

@@ -345,6 +345,21 @@ def test_the_history_alone_gives_the_same_report_with_or_without_a_daemon(
     assert made["total"]["cost"] == (pytest.approx(2 * held_h) if by_config else None)
 
 
+def test_a_report_is_mailed_as_its_table(run: Run, history: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="--mail needs --config"):
+        run("--mail", "heads")
+    assert open_writer(history) is not None
+    kept, mailer, file = (tmp_path / name for name in ("mails", "mailer", "federation.yaml"))
+    mailer.write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{kept}\n')
+    mailer.chmod(0o755)
+    file.write_text(f"{CONFIG.format(folder=tmp_path)}mail: {{command: [{mailer}]}}\n")
+    ended = run("--month", "2025-11", "--by", "site", "--config", str(file), "--mail", "heads")
+    assert ended.stdout == ""
+    head, _, _, columns, *_ = kept.read_text().splitlines()
+    assert head.startswith("-s Federator demo: usage of 2025-11-01 to 2025-11-")
+    assert columns.split()[:2] == ["SITE", "GPU"]
+
+
 def test_a_history_that_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="unable to open"):
         run("--history", f"sqlite:///{tmp_path}/none.db")

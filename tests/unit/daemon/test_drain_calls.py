@@ -121,6 +121,7 @@ def test_a_refusal_says_why_and_what_to_do(tmp_path: Path) -> None:
         (DrainCall(site="alpine", deadline_s=float("nan")), "expected a time within a year"),
         (DrainCall(site="alpine", deadline_s=-1.0), "expected a time within a year"),
         (DrainCall(site="alpine", deadline_s=1e12), "expected a time within a year"),
+        (DrainCall(site="alpine", revoked=True), "--revoked: expected a --deadline"),
         (DrainCall(site="alpine", nodes=("a",) * 70_000), "70000 nodes in one request"),
     ],
 )

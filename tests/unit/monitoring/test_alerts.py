@@ -120,6 +120,15 @@ CASES: Final = (
         {f"federator_history_lag_seconds{{{ONE}}}": "20x800"},
     ),
     Case(
+        "FederatorDoctorFindings",
+        "3h",
+        {f'federator_doctor_findings{{{ONE},kind="idle"}}': "2x800"},
+        {
+            f'federator_doctor_findings{{{ONE},kind="idle"}}': "0x800",
+            f'federator_doctor_findings{{{ONE},kind="failing"}}': "3x800",
+        },
+    ),
+    Case(
         "FederatorScrapeCostly",
         "20m",
         {f"federator_collect_seconds{{{ONE}}}": "0.4x800"},

@@ -7,7 +7,7 @@ import pytest
 
 from federator.errors import FederatorError, InvalidRequest
 from federator.planner.capacity.assign import Assignment, assign, checked
-from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want
+from federator.planner.capacity.fleet import CapacityNode, Costs, FailureDomain, Want, groups_of
 from federator.planner.capacity.program import AssignmentProgram, Rounded
 from tests.unit.planner.capacity.fleets import any_rack, rack
 
@@ -165,3 +165,17 @@ def test_a_want_that_only_parts_of_nodes_would_meet_is_refused() -> None:
 def test_a_node_that_is_there_twice_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="a node is there twice"):
         assign(rack("r1", "a") * 2, [])
+
+
+def test_a_plan_is_shown_at_the_bound_where_parts_of_nodes_would_cost_less() -> None:
+    """Two thirds of a node in each of four racks would do; three whole nodes are the best."""
+    nodes = [node for k in range(4) for node in rack(f"r{k}", "--")]
+    want = any_rack("a", 16)
+    program = AssignmentProgram(groups_of(nodes, [want]), [want], Costs())
+    relaxed = program.whole_plan()
+    assert relaxed is not None
+    found = assign(nodes, [want])
+    assert found.cost == pytest.approx(0.3)
+    assert relaxed.bound < 0.28
+    assert found.bound == pytest.approx(0.3)
+    assert found.above_frac == 0

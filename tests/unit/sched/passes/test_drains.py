@@ -357,6 +357,37 @@ def test_unknown_sites_and_nodes_and_deadlines_too_near_are_refused() -> None:
     assert refusal(f, nowhere) is DrainRefusalCode.UNKNOWN_SITE
 
 
+def test_who_is_on_revoked_nodes_saves_at_once_and_goes_on_elsewhere() -> None:
+    f = fleet(alpine=2, baker=3, rules=replace(RULES, preempt_gpus=0))
+    f.save_s = 20.0
+    filled(f, 4)
+    node = f.entry(running_at(f, ALPINE)[0]).node_names[0]
+    (id_,) = (i for i in running_at(f, ALPINE) if f.entry(i).node_names == (node,))
+    until_s = f.clock.now_s + 30.0
+    assert refusal(f, _drain(ALPINE, nodes=(node,), deadline_s=until_s)) is (
+        DrainRefusalCode.TOO_SOON
+    )
+    assert drain(f, nodes=(node,), deadline_s=until_s, revoked=True).running == 1
+    assert f.state(id_) is WorkloadState.PREEMPTING
+    f.run_for(60.0)
+    entry = f.entry(id_)
+    assert (entry.saved_at, entry.preemptions, f.state(id_)) == (ALPINE, 1, RUNS)
+    assert entry.node_names != (node,)
+
+
+def test_a_revocation_may_be_told_again_and_of_what_is_drained_for_later() -> None:
+    f = fleet()
+    drain(f, nodes=("a1",), deadline_s=f.clock.now_s + 3600.0)
+    for _ in range(2):
+        soon_s = f.clock.now_s + 20.0
+        drain(f, nodes=("a1", "a2"), deadline_s=soon_s, revoked=True)
+    (of_nodes,) = f.federation.ledger.drains.at(ALPINE)
+    assert (of_nodes.nodes, of_nodes.deadline_s) == (("a1", "a2"), soon_s)
+    drain(f)
+    again = _drain(ALPINE, nodes=("a1",), deadline_s=soon_s, revoked=True)
+    assert refusal(f, again) is DrainRefusalCode.DRAINED, "the site's drain is another matter"
+
+
 def test_who_was_notified_leaves_though_the_site_is_resumed() -> None:
     f = fleet(alpine=2, baker=2)
     f.save_s = 30.0
