@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ _LONG = (
 _LAST = ("test_weather", "test_weather_of_two")  # they take all that the machine has
 _LONG_RUN_S = 300.0  # of tests; a shorter run says nothing of its times
 _SLOWEST = 25
+_CPU = "cpu_s"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,34 +95,66 @@ def _waited(pressure: Path) -> str:
     return dict(word.split("=") for word in some.split()[1:]).get("avg60", "unknown") + " %"
 
 
+class _Cpu:
+    """Adds to each report the CPU seconds since the one before: this process and ended children.
+
+    What runs in containers is no child. A daemon counts where it is stopped.
+    """
+
+    def __init__(self) -> None:
+        self._seen_s = 0.0
+
+    def pytest_collection_finish(self) -> None:
+        self._seen_s = sum(os.times()[:4])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now_s = sum(os.times()[:4])
+        report.user_properties.append((_CPU, now_s - self._seen_s))
+        self._seen_s = now_s
+        return report
+
+
 class _Times:
     """Says at the end where the time of a run went: by tier, and the files that took longest."""
 
     def __init__(self) -> None:
-        self._by_file: dict[str, float] = {}
+        self._by_file: defaultdict[str, float] = defaultdict(float)
+        self._cpu: defaultdict[str, float] = defaultdict(float)  # by file, and by tier
+        self._by_tier: defaultdict[str, float] = defaultdict(float)
         self._ends: dict[str, float] = {}  # of tiers, in the order in which they end
         self._began_s = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.split("::")[0]
-        self._by_file[file] = self._by_file.get(file, 0.0) + report.duration
         tier = file.removeprefix("tests/").split("/")[0]
+        cpu_s = sum(float(str(value)) for name, value in report.user_properties if name == _CPU)
+        self._by_file[file] += report.duration
+        self._by_tier[tier] += report.duration
+        self._cpu[file] += cpu_s
+        self._cpu[tier] += cpu_s
         self._ends.pop(tier, None)
         self._ends[tier] = time.monotonic() - self._began_s
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if sum(self._by_file.values()) < _LONG_RUN_S:
             return
-        ends = ", ".join(f"{tier} at {end:.0f} s" for tier, end in self._ends.items())
+        write = terminalreporter.write_line
         terminalreporter.section("where the time went")
-        terminalreporter.write_line(f"last test of {ends}")
-        for file, took in sorted(self._by_file.items(), key=lambda each: -each[1])[:_SLOWEST]:
-            terminalreporter.write_line(f"{took:7.0f} s {file}")
+        for tier, end_s in self._ends.items():
+            write(f"{tier}: {self._shown(tier, self._by_tier[tier])}, last test at {end_s:.0f} s")
+        for file, took_s in sorted(self._by_file.items(), key=lambda each: -each[1])[:_SLOWEST]:
+            write(f"{self._shown(file, took_s)} {file}")
+
+    def _shown(self, of: str, took_s: float) -> str:
+        return f"{took_s:7.0f} s, CPU {self._cpu[of]:5.0f} s"
 
 
 @pytest.hookimpl(trylast=True)  # the terminal is there then
 def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
+    config.pluginmanager.register(_Cpu())
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(terminal.write_line))
         config.pluginmanager.register(_Times())
