@@ -115,6 +115,7 @@ def test_a_site_that_goes_down_is_counted_and_its_question_is_no_timeout() -> No
 
 def test_calls_that_are_denied_are_counted_by_the_site_that_made_them() -> None:
     f = fleet()
+    assert f.metrics is not None
     f.metrics.counts.denied("alpine")
     f.metrics.counts.denied("")
     denied = f.values("federator_denied_calls_total")
