@@ -35,6 +35,7 @@ POLL_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 MOST_WAITING: Final = 10_000  # acts that are not written yet; of more it is noted how many
 REPEATED_S: Final = 60.0  # the same refusal is noted once in this time
+MOST_REFUSED: Final = 200  # of one site that are noted in this time: it may name whom it likes
 HEAD_EVERY_S: Final = 3_600.0  # the chain's end is written to the daemon's log
 NONE: Final = "none"
 
@@ -59,6 +60,7 @@ class AuditFollower:
         self._waiting: deque[AuditAct] = deque(maxlen=MOST_WAITING)
         self._left_out = 0
         self._noted: dict[tuple[str, ...], float] = {}
+        self._refused: dict[str, tuple[float, int]] = {}  # by site: since when, how many
 
     @property
     def end(self) -> AuditEnd:
@@ -66,15 +68,25 @@ class AuditFollower:
 
     def note(self, act: AuditAct) -> None:
         """Have it written soon; a refusal that was noted a moment ago is not noted again."""
-        if act.refused:
-            key, now_s = (act.act, act.by, act.via, act.refused), act.at_s
-            if now_s - self._noted.get(key, -REPEATED_S) < REPEATED_S:
-                return
-            if len(self._noted) >= MOST_WAITING:
-                self._noted.clear()
-            self._noted[key] = now_s
+        if act.refused and not self._is_news(act):
+            return
         self._left_out += len(self._waiting) == MOST_WAITING
         self._waiting.append(act)
+
+    def _is_news(self, refused: AuditAct) -> bool:
+        key, now_s = (refused.act, refused.by, refused.via, refused.refused), refused.at_s
+        if now_s - self._noted.get(key, -REPEATED_S) < REPEATED_S:
+            return False
+        since_s, count = self._refused.get(refused.via, (now_s, 0))
+        if now_s - since_s >= REPEATED_S:
+            since_s, count = now_s, 0
+        if count == MOST_REFUSED:
+            return False
+        self._refused[refused.via] = since_s, count + 1
+        if len(self._noted) >= MOST_WAITING:
+            self._noted.clear()
+        self._noted[key] = now_s
+        return True
 
     def take(self) -> bool:
         """Write what is noted, and what comes next in the log; True when that was all.

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
@@ -173,9 +174,15 @@ class Term:
             self._edges.starts,
         )
         api.show_starts(self._starts)
-        if self._edges.audit is not None:
-            api.audit = self._edges.audit.note
+        api.audit = self._note
         return api
+
+    def _note(self, act: AuditAct) -> None:
+        """Count what was denied; all of it goes to the audit, if there is one."""
+        if act.refused:
+            self._metrics.counts.denied(act.via)
+        if self._edges.audit is not None:
+            self._edges.audit.note(act)
 
     def _taken(self, observation: Observation) -> None:
         assert self._traces is not None

@@ -109,6 +109,11 @@ CATALOGUE: Final = (
     _counter("submissions_total", "Submissions acknowledged; an array is one"),
     _counter("submissions_refused_total", "Submissions that no site can ever run"),
     _counter("submitted_workloads_total", "Workloads of these submissions"),
+    _counter(
+        "denied_calls_total",
+        "Calls that were denied; via: the site that vouched for the user; empty: the daemon's host",
+        "via",
+    ),
     # ---- passes ----
     _histogram("pass_seconds", "A scheduling pass, first to last question", QUICK_S),
     _counter("pass_rounds_total", "Rounds of questions to sites, of ended passes"),

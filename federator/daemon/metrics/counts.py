@@ -120,6 +120,7 @@ class Counts:
     def know(self, sites: Iterable[SiteName]) -> None:
         """These sites are configured; what was counted of others stays."""
         names = list(sites)
+        self._have("denied_calls", ((via,) for via in ("", *names)))
         for name in (
             *("bid_requests", "bids", "bid_timeouts", "launches_accepted", "launches_declined"),
             *("starts", "site_downs"),
@@ -189,6 +190,10 @@ class Counts:
             self._count_pass()  # the one before ended in the meantime
             self._pass, self._pass_counted = last, False
         self._count_pass()
+
+    def denied(self, via: str) -> None:
+        """A call was denied that came by this site; "": it was made on the daemon's host."""
+        self._count("denied_calls", (via,))
 
     def turn_begins(self, now_s: float) -> None:
         """The time of what is decided and recorded from now on, by the clock of ``__init__``."""

@@ -8,7 +8,7 @@ import pytest
 
 from federator.audit.chain import AuditAct, AuditEnd, verified
 from federator.audit.file import AuditFile, files_of, raw_lines
-from federator.audit.service import AuditFollower, audit_folder
+from federator.audit.service import MOST_REFUSED, AuditFollower, audit_folder
 from federator.model.dataset import DataSet
 from federator.model.event import (
     Amended,
@@ -144,6 +144,24 @@ def test_a_refusal_again_and_again_is_noted_once_a_minute(log: Log) -> None:
         follower.note(AuditAct(at_s=at_s, act="drain", by="eve", refused="eve is no operator"))
     follower.take()
     assert [act.at_s for act in log.acts()] == [0.0, 61.0]
+
+
+def test_a_site_that_invents_users_fills_neither_the_audit_nor_keeps_others_out(log: Log) -> None:
+    follower = log.follower()
+
+    def denied(by: str, via: str, at_s: float) -> None:
+        why = f"site {via} may not speak for {by}"
+        follower.note(AuditAct(at_s=at_s, act="submit", by=by, via=via, refused=why))
+
+    for number in range(2 * MOST_REFUSED):
+        denied(f"u{number}", "alpine", 1.0)
+    denied("bob", "cedar", 2.0)
+    denied("bob", "alpine", 61.0)
+    while not follower.take():
+        pass
+    acts = log.acts()
+    assert len(acts) == MOST_REFUSED + 2
+    assert [(act.by, act.via) for act in acts[-2:]] == [("bob", "cedar"), ("bob", "alpine")]
 
 
 def test_a_snapshot_tells_nothing_new(log: Log) -> None:

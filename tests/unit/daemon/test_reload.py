@@ -159,6 +159,17 @@ def test_a_quota_changes_at_once_and_the_change_is_told_and_logged(tmp_path: Pat
     live(tmp_path, story)
 
 
+def test_who_may_not_reload_is_refused_and_counted(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        reply = await host.ask(ReloadCall(), "ada")
+        assert isinstance(reply, ErrorReply)
+        assert reply.kind is ErrorKind.DENIED
+        found = as_metrics(host.term.metrics())
+        assert values_of(found, "federator_denied_calls_total")[("",)] == 1
+
+    live(tmp_path, story)
+
+
 def test_a_reload_of_the_same_file_changes_nothing(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         links, tenancy = dict(host.term._links.by_site), host.term.federation.ledger.tenancy

@@ -163,6 +163,7 @@ def test_every_metric_is_on_a_dashboard_or_in_a_rule_or_explains_itself() -> Non
         "federator_site_info",
         "federator_submissions_total",
         "federator_submissions_refused_total",
+        "federator_denied_calls_total",
         "federator_bid_requests_total",
         "federator_bids_total",
         "federator_launch_seconds",

@@ -113,6 +113,15 @@ def test_a_site_that_goes_down_is_counted_and_its_question_is_no_timeout() -> No
     assert f.values("federator_site_downs_total") == {("alpine",): 1, ("baker",): 0}
 
 
+def test_calls_that_are_denied_are_counted_by_the_site_that_made_them() -> None:
+    f = fleet()
+    assert f.metrics is not None
+    f.metrics.counts.denied("alpine")
+    f.metrics.counts.denied("")
+    denied = f.values("federator_denied_calls_total")
+    assert denied == {("",): 1, ("alpine",): 1, ("baker",): 0}
+
+
 def test_evictions_are_counted_with_their_gpus_and_the_time_until_they_are_gone() -> None:
     f = lending()
     assert f.values("federator_evictions_total") == {("within",): 2, ("beyond",): 0}
