@@ -17,16 +17,14 @@ from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.data_mover import DataMover
-from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
+from federator.daemon.history_feeds import HistoryFeeds
 from federator.daemon.inbox import Inbox
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
-from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.mail.desk import MailDesk
-from federator.daemon.measuring import Measuring
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
@@ -42,12 +40,10 @@ from federator.daemon.roles import Roles
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
-from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.transition_log import TransitionLog
 from federator.daemon.turn_chores import ChoreSources, TurnChores
 from federator.daemon.workload_traces import WorkloadTraces
 from federator.errors import ConfigError
-from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
@@ -58,7 +54,6 @@ from federator.store.base import Store
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     CopyStatus,
-    LocalJobs,
     Tidied,
     Welcome,
 )
@@ -111,7 +106,7 @@ class Term:
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
         self._compaction = Compaction(ledger, store, edges.act, self.clock(), followers)
-        self._measuring, self._recorder = self._new_measuring(), self._new_recorder()
+        self._feeds = self._new_feeds()
         self._metrics = self._new_metrics()
         self._mail = MailDesk(own, ledger, edges.act)
         self._effects = self._new_effects()
@@ -126,18 +121,11 @@ class Term:
             self._federation.rounds.tells_decisions = True
         return effects
 
-    def _new_measuring(self) -> Measuring | None:
-        history, own = self._edges.history, self._own
+    def _new_feeds(self) -> HistoryFeeds | None:
+        history, elapsed = self._edges.history, self._edges.monotonic
         if history is None:
             return None
-        links, elapsed = self._links.by_site, self._edges.monotonic
-        return Measuring(history, links, elapsed, lambda: shared_folders(own.now))
-
-    def _new_recorder(self) -> LocalRecorder | None:
-        history, sites = self._edges.history, self._federation.sites
-        if history is None:
-            return None
-        return LocalRecorder(history, self._links.by_site, sites, self.clock)
+        return HistoryFeeds(history, self._own, self._federation, self._links, self.clock, elapsed)
 
     def _new_metrics(self) -> TermMetrics:
         metrics = TermMetrics(
@@ -149,12 +137,9 @@ class Term:
             wall=self._edges.wall,
         )
         metrics.show_starts(self._starts.row)
+        if (feeds := self._feeds) is not None:
+            metrics.show_findings(lambda: feeds.look.findings)
         return metrics
-
-    def _new_look(self, history: JobHistory) -> DoctorLook:
-        look = DoctorLook(history, self._own, self.clock)
-        self._metrics.show_findings(lambda: look.findings)
-        return look
 
     def _new_api(self) -> Api:
         """The desk for calls; it answers as long as this daemon leads."""
@@ -237,14 +222,8 @@ class Term:
         for follower in followers:
             follower.start()
         beside = [asyncio.create_task(each.run()) for each in (self._starts, self._mail)]
-        if self._measuring is not None:
-            beside.append(asyncio.create_task(self._measuring.run()))
-        if self._recorder is not None:
-            beside.append(asyncio.create_task(self._recorder.run()))
-        if self._edges.history is not None:
-            notes = SupplyNotes(self._edges.history, self._federation, self.clock)
-            look = self._new_look(self._edges.history)
-            beside += [asyncio.create_task(each.run()) for each in (notes, look)]
+        if self._feeds is not None:
+            beside += self._feeds.begin()
         try:
             while not self._stopping:
                 await self._turn()
@@ -276,7 +255,7 @@ class Term:
             displaces=self._displaces,
             names=site.names.there,
             mode=site.mode.there,
-            watches=self._recorder is not None and site.mode is not SiteMode.ENFORCED,
+            watches=self._feeds is not None and site.mode is not SiteMode.ENFORCED,
         )
         link = SiteLink(
             name,
@@ -295,11 +274,8 @@ class Term:
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self.inbox.put(seen)
-        elif isinstance(answer, LocalJobs):
-            if self._recorder is not None:
-                self._recorder.take(name, answer)
-        elif self._measuring is not None:
-            self._measuring.take(name, answer)
+        elif self._feeds is not None:
+            self._feeds.take(name, answer)
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out, send at once."""

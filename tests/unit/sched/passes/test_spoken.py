@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -59,7 +60,7 @@ def test_a_brief_row_is_the_full_one_without_what_sites_said_of_it() -> None:
     f.submit(replace(draft(gang(4, 8)), hold=Hold.USER))
     full, _ = queue_rows(f.federation, QueueCall(), 100)
     brief, _ = queue_rows(f.federation, QueueCall(brief=True), 100)
-    bare = {"refusals": {}, "offers": {}, "lending": None, "preemption": None}
+    bare: dict[str, Any] = {"refusals": {}, "offers": {}, "lending": None, "preemption": None}
     assert list(brief) == [structs.replace(row, **bare) for row in full]
 
 

@@ -1,0 +1,58 @@
+"""The tasks of a term that bring to the history what the log does not hold, or look into it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from federator.daemon.doctor_look import DoctorLook
+from federator.daemon.local_recorder import LocalRecorder
+from federator.daemon.measuring import Measuring
+from federator.daemon.own_config import OwnConfig, shared_folders
+from federator.daemon.site_links import SiteLinks
+from federator.daemon.supply_notes import SupplyNotes
+from federator.history.service import JobHistory
+from federator.model.workload import SiteName
+from federator.sched.passes.federation import Federation
+from federator.wire.agent_protocol import LocalJobs, UsageTaken
+
+
+class HistoryFeeds:
+    """Measurements, local jobs and supply for the history; what the doctor finds in it.
+
+    Args:
+        history: of ended workloads.
+        own: the daemon's configuration.
+        federation: whose sites supply the GPUs.
+        links: to these sites.
+        clock: Unix time.
+        elapsed: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        history: JobHistory,
+        own: OwnConfig,
+        federation: Federation,
+        links: SiteLinks,
+        clock: Callable[[], float],
+        elapsed: Callable[[], float],
+    ) -> None:
+        by_site = links.by_site
+        self._measuring = Measuring(history, by_site, elapsed, lambda: shared_folders(own.now))
+        self._recorder = LocalRecorder(history, by_site, federation.sites, clock)
+        self._notes = SupplyNotes(history, federation, clock)
+        self.look: Final = DoctorLook(history, own, clock)
+
+    def begin(self) -> list[asyncio.Task[None]]:
+        """Start all of them; whoever began them cancels them."""
+        feeds = (self._measuring, self._recorder, self._notes, self.look)
+        return [asyncio.create_task(feed.run()) for feed in feeds]
+
+    def take(self, site: SiteName, answer: LocalJobs | UsageTaken) -> None:
+        """A site has answered one of their questions."""
+        if isinstance(answer, LocalJobs):
+            self._recorder.take(site, answer)
+        else:
+            self._measuring.take(site, answer)
