@@ -125,10 +125,18 @@ def jobs_gone(entry: WorkloadRecord, report: AttemptReport) -> tuple[int, ...]:
 def _ending(entry: WorkloadRecord, report: AttemptReport) -> WorkloadEvent:
     ending = _ENDINGS[report.state]
     if entry.state is WorkloadState.CANCELLING:
-        return ending
+        return _ending_of_cancelled(ending, report)
     if entry.state is WorkloadState.PREEMPTING:
         return _ending_of_leaver(entry, ending, report)
     return _ending_of_its_own(entry, ending, report)
+
+
+def _ending_of_cancelled(ending: WorkloadEvent, report: AttemptReport) -> WorkloadEvent:
+    """As its site says; but one that was leaving, and left when told to, has not failed."""
+    if ending is not WorkloadEvent.FAILED or report.leave is None:
+        return ending
+    left = _ending_of_victim(ending, report) is WorkloadEvent.PREEMPTED
+    return WorkloadEvent.CANCELLED if left else ending
 
 
 def _ending_of_its_own(

@@ -222,6 +222,14 @@ def test_one_that_dies_of_a_signal_that_told_it_to_leave_has_left(number: int) -
         assert events_of_report(entry, found) == [WorkloadEvent.PREEMPTED]
 
 
+def test_one_that_is_cancelled_while_it_leaves_has_not_failed_by_leaving() -> None:
+    entry = WorkloadRecord(workload=workload(), state=WorkloadState.CANCELLING)
+    for found in (ended(signal=15, leave=TOLD), ended(143, leave=TOLD), ended(1, leave=TOLD)):
+        assert events_of_report(entry, found) == [WorkloadEvent.CANCELLED]
+    for found in (ended(signal=11, leave=TOLD), ended(1)):
+        assert events_of_report(entry, found) == [WorkloadEvent.FAILED]
+
+
 @pytest.mark.parametrize("number", [4, 6, 7, 8, 11])
 def test_one_that_crashes_while_it_leaves_has_failed(number: int) -> None:
     """ILL ABRT BUS FPE SEGV."""
