@@ -41,6 +41,9 @@ from federator.wire.agent_protocol import (
     Welcome,
 )
 
+LOOK_AT_SETTINGS_S: Final = 10.0
+"""At least, between two looks at partitions and reservations: nothing waits there to be started."""
+
 REFUSED: Final = "the site is in mode shadow: the federation does nothing there"
 
 
@@ -55,7 +58,10 @@ def as_agreed(
         StaleState: agent.yaml says shadow, and the daemon something else.
     """
     if welcome.mode is SiteMode.SHADOW:
-        settings = msgspec.structs.replace(settings, spool_dir="", consume_lease="gate")
+        interval_s = max(settings.settings_interval_s, LOOK_AT_SETTINGS_S)
+        settings = msgspec.structs.replace(
+            settings, spool_dir="", consume_lease="gate", settings_interval_s=interval_s
+        )
         return settings, ReadOnlyDriver(driver)
     if not settings.mode.acts:
         raise StaleState(

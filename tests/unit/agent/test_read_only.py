@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from federator.agent.base import AgentDriver, SiteDriver, SiteInspector
@@ -64,6 +65,14 @@ def test_in_shadow_mode_there_is_no_spool_for_hooks_either() -> None:
     assert agreed.spool_dir == ""
     assert isinstance(guarded, ReadOnlyDriver)
     assert as_agreed(settings(), driver, welcome(SiteMode.ENFORCED)) == (settings(), driver)
+
+
+def test_in_shadow_mode_slurm_is_asked_for_its_settings_seldom() -> None:
+    driver = cast(AgentDriver, Untouchable())
+    for own_s, agreed_s in ((1.0, 10.0), (30.0, 30.0)):
+        own = msgspec.structs.replace(settings(), settings_interval_s=own_s)
+        agreed, _ = as_agreed(own, driver, welcome(SiteMode.SHADOW))
+        assert agreed.settings_interval_s == agreed_s
 
 
 def test_an_agent_that_its_admin_put_into_shadow_mode_serves_no_daemon_that_would_act() -> None:
