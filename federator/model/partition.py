@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Iterable
+
+from msgspec import Struct, structs
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):
@@ -23,3 +25,8 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
     gpus_down: int = 0  # those of them on nodes that are down; 0 of an older agent
     gpus_stranded: float = 0.0
     """Free ones that are expected to be of no use to what is usually asked for; 0 likewise."""
+
+
+def room_of(summary: Iterable[PartitionSummary]) -> list[PartitionSummary]:
+    """What a site has and gives away, whatever was asked of it lately."""
+    return [structs.replace(each, gpus_stranded=0.0) for each in summary]

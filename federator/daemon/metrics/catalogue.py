@@ -111,8 +111,8 @@ CATALOGUE: Final = (
     _counter("submitted_workloads_total", "Workloads of these submissions"),
     _counter(
         "denied_calls_total",
-        "Calls that were denied; via: the site that vouched for the user; empty: the daemon's host",
-        "via",
+        "Calls that were denied; site: who vouched for the user; empty: the daemon's host",
+        "site",
     ),
     # ---- passes ----
     _histogram("pass_seconds", "A scheduling pass, first to last question", QUICK_S),

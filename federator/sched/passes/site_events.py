@@ -127,8 +127,7 @@ class SiteEvents:
         if report.capacity is not None:
             view.has(report.capacity)
             turn.fleet_gpus = self.count_gpus()
-        if report.partitions and report.partitions != view.summary:
-            view.summary = report.partitions
+        if report.partitions and view.shows(report.partitions):
             self._rounds.is_due(turn)  # something came free, perhaps of local users
         if report.windows is not None:
             windows = valid_windows(report.windows)

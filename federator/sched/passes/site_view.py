@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federator.model.node_names import jobs_at, names_nodes
-from federator.model.partition import PartitionSummary
+from federator.model.partition import PartitionSummary, room_of
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
 from federator.model.site_message import SiteAnswer
@@ -62,6 +62,11 @@ class SiteView:
     def capacity(self) -> Capacity | None:
         """All that it could give, as it last told; None until it has."""
         return None if self.empty is None else self.empty.capacity
+
+    def shows(self, summary: tuple[PartitionSummary, ...]) -> bool:
+        """Take in partitions as they are now; tell whether there may be other room than before."""
+        before, self.summary = self.summary, summary
+        return room_of(summary) != room_of(before)
 
     def has_node(self, name: str) -> bool:
         """Tell whether a site has a node of this name, as far as it has said."""

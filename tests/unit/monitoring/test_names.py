@@ -164,6 +164,7 @@ def test_every_metric_is_on_a_dashboard_or_in_a_rule_or_explains_itself() -> Non
         "federator_submissions_total",
         "federator_submissions_refused_total",
         "federator_denied_calls_total",
+        "federator_partition_gpus_stranded",
         "federator_bid_requests_total",
         "federator_bids_total",
         "federator_launch_seconds",

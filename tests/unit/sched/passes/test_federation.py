@@ -22,6 +22,7 @@ from federator.model.message import (
     SendTo,
     SiteSent,
 )
+from federator.model.partition import PartitionSummary
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.score import Score
@@ -34,6 +35,7 @@ from federator.policies.mast import Mast
 from federator.sched.passes.bid_validation import contradiction
 from federator.sched.passes.federation import FIRST_PASS_S
 from federator.sched.passes.limits import wait
+from federator.sched.passes.site_view import SiteView
 from federator.sched.state.bad_nodes import AVOID_NODE_S
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, submission, tenant
@@ -478,6 +480,17 @@ def test_a_site_that_failed_a_workload_is_asked_again_after_a_while() -> None:
     f.refuse_launches("alpine", False)
     f.run_for(6.0)
     assert f.state(id_) is WorkloadState.RUNNING
+
+
+def test_what_is_stranded_for_those_who_ask_makes_no_pass_due() -> None:
+    """It changes with what is asked, so each pass would make the next one due."""
+    view = SiteView(partitions=("gpu",))
+    row = PartitionSummary(partition="gpu", gpu_type="a100", gpus=8, gpus_alloc=2)
+    assert view.shows((row,))
+    stranded = structs.replace(row, gpus_stranded=4.0)
+    assert not view.shows((stranded,))
+    assert view.summary == (stranded,)
+    assert view.shows((structs.replace(stranded, gpus_alloc=1),))
 
 
 def test_a_refused_launch_goes_to_another_site_at_once() -> None:
