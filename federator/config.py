@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -35,14 +33,14 @@ from federator.config_mistakes import (
     one_of,
     one_word_of,
     refuse,
-    some,
 )
 from federator.config_names import NamesConfig
 from federator.config_policy import PolicyConfig, Seconds
 from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
-from federator.config_tenants import LimitConfig, SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_tenant_checks import parent_mistakes, tenant_mistakes, tenant_warnings
+from federator.config_tenants import SiteKey, TenantConfig, TenantKey, checked_name
 from federator.config_traces import TracesConfig
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
@@ -175,8 +173,14 @@ class FederationConfig(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederationConfig:
-        found = [*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()]
-        refuse([*found, *storage_mistakes(self.storage, self.sites)])
+        refuse(
+            [
+                *self._region_mistakes(),
+                *parent_mistakes(self.tenants),
+                *tenant_mistakes(self.tenants, self.sites, self.gpus),
+                *storage_mistakes(self.storage, self.sites),
+            ]
+        )
         return self
 
     def _region_mistakes(self) -> Iterator[Mistake]:
@@ -213,50 +217,6 @@ class FederationConfig(Strict):
         }
         for keys, message in site.names.mistakes(unlisted):
             yield (*at, *keys), message
-
-    def _parent_mistakes(self) -> Iterator[Mistake]:
-        parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
-        for name, parent in parents.items():
-            if parent not in self.tenants:
-                message = f"unknown tenant '{parent}'; {one_of(parent, self.tenants)}"
-                yield ("tenants", name, "parent"), message
-        for circle in _circles(parents):
-            message = f"parents form a circle: {some([*circle, circle[0]])}"
-            if len(circle) == 1:
-                message = "a tenant cannot be its own parent"
-            yield ("tenants", circle[0], "parent"), message
-
-    def _tenant_mistakes(self) -> Iterator[Mistake]:
-        for name, tenant in self.tenants.items():
-            at = ("tenants", name)
-            if "root" in tenant.users:
-                yield (*at, "users"), "lists root; any site's root could then use the tenant"
-            for k, site in enumerate(tenant.home):
-                if site not in self.sites:
-                    yield (
-                        (*at, "home", str(k)),
-                        f"unknown site '{brief(site)}'; {one_of(site, self.sites)}",
-                    )
-            for key, amounts in tenant.amounts.items():
-                for keys, message in self._type_mistakes(amounts):
-                    yield (*at, key, *keys), message
-            limits = tenant.limit.bounds
-            for key, quota in tenant.quota.bounds.items() if tenant.quota else ():
-                if key in limits and limits[key] < quota:
-                    message = (
-                        f"limit.{brief(key)} {limits[key]} is below quota.{brief(key)} {quota}"
-                    )
-                    yield (*at, "limit", *key.split(".", 1)), message
-
-    def _type_mistakes(self, amounts: LimitConfig) -> Iterator[Mistake]:
-        total = amounts.bounds.get("gpus", inf)
-        absent = "" if amounts.gpus is not None else " (not given, so none)"
-        for name, amount in amounts.gpu_types.items():
-            at = ("gpu_types", name)
-            if name not in self.gpus:
-                yield at, f"unknown GPU type; {one_of(name, self.gpus)} (see the key 'gpus')"
-            elif amount > total:
-                yield at, f"{amount} of this type, of gpus {total} in all{absent}"
 
     def file_mistakes(self) -> Iterator[Mistake]:
         """The errors in the files that the sites' keys name."""
@@ -345,84 +305,13 @@ class FederationConfig(Strict):
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is allowed, and probably not what the admin means."""
-        lines = [
+        return (
             *warnings_of(self.store),
             *history_warnings(self.history.url, self.store),
             *self.web.warnings(),
             *self.metrics.warnings,
-            *self._broken_promises(),
-        ]
-        if not self.tenants:
-            lines.append("no tenants: nobody can submit")
-        if self.policy.name == "mast":
-            lines += [
-                f"tenant {name} has no quota, nor has an ancestor: all its work is over quota"
-                for name, tenant in self.tenants.items()
-                if all(t.quota is None for t in (tenant, *self._ancestors(tenant).values()))
-            ]
-        lines += [
-            f"tenant {name}: its quota names no gpus, so it is guaranteed none"
-            for name, tenant in self.tenants.items()
-            if tenant.quota is not None and tenant.quota.gpus is None
-        ]
-        return (*lines, *self._idle_objectives())
-
-    def _idle_objectives(self) -> Iterator[str]:
-        """Start objectives that nothing can be done for."""
-        preemption = self.policy.preemption
-        for name, tenant in self.tenants.items():
-            if not tenant.start_within_s:
-                continue
-            if not preemption.budget_frac or self.policy.name != "mast":
-                yield f"tenant {name}: start_within_s has no effect: nobody is evicted"
-            elif tenant.start_within_s < preemption.grace_s:
-                yield (
-                    f"tenant {name}: start_within_s {tenant.start_within_s:g} is below the grace "
-                    f"of {preemption.grace_s:g} s that guests have to leave"
-                )
-
-    def _broken_promises(self) -> Iterator[str]:
-        """Quotas that cannot all be had at once, because of those above them."""
-        sums: dict[TenantName, Counter[str]] = {}
-        for name, tenant in self.tenants.items():
-            above = self._ancestors(tenant)
-            quota = tenant.quota.bounds if tenant.quota else {}
-            for ancestor, limits in ((a, t.limit.bounds) for a, t in above.items()):
-                for key in (k for k in quota if quota[k] > limits.get(k, inf)):
-                    yield (
-                        f"tenant {name}: quota.{brief(key)} {quota[key]} is above "
-                        f"limit.{brief(key)} {limits[key]} of its ancestor {ancestor}"
-                    )
-            holder = next((a for a, t in above.items() if t.quota is not None), None)
-            if holder is not None:
-                sums.setdefault(holder, Counter()).update(quota)
-        for name, tenant in self.tenants.items():
-            for key, own in tenant.quota.bounds.items() if tenant.quota else ():
-                if name in sums and sums[name][key] > own:
-                    yield (
-                        f"tenant {name}: quotas below it sum to {brief(key)} {sums[name][key]}, "
-                        f"more than its own {own}"
-                    )
-
-    def _ancestors(self, tenant: TenantConfig) -> dict[TenantName, TenantConfig]:
-        """Nearest first."""
-        above: dict[TenantName, TenantConfig] = {}
-        while (name := tenant.parent) is not None:
-            tenant = above[name] = self.tenants[name]
-        return above
-
-
-def _circles(parents: Mapping[TenantName, TenantName]) -> Iterator[list[TenantName]]:
-    """Every circle of parents, once."""
-    seen: set[TenantName] = set()
-    for start in parents:
-        name, path = start, list[TenantName]()
-        while name in parents and name not in seen:
-            seen.add(name)
-            path.append(name)
-            name = parents[name]
-        if name in path:
-            yield path[path.index(name) :]
+            *tenant_warnings(self.tenants, self.policy),
+        )
 
 
 def load_config(path: Path, *, with_files: bool = False) -> FederationConfig:

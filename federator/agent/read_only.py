@@ -76,46 +76,8 @@ def _refuse() -> NoReturn:
     raise SiteRefused(REFUSED)
 
 
-class ReadOnlyDriver:
-    """Another driver's reads, and a refusal for everything else."""
-
-    def __init__(self, driver: AgentDriver) -> None:
-        self._driver = driver
-
-    # ---- reads ----
-
-    @property
-    def accounts(self) -> SiteAccounts:
-        return self._driver.accounts
-
-    async def version(self) -> str:
-        return await self._driver.version()
-
-    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
-        return await self._driver.sweep(own)
-
-    async def settings_changed(self) -> bool:
-        return await self._driver.settings_changed()
-
-    async def kill_wait_s(self) -> float:
-        return await self._driver.kill_wait_s()
-
-    async def settings(self) -> Mapping[str, str]:
-        return await self._driver.settings()
-
-    async def partitions(self) -> Sequence[Partition]:
-        return await self._driver.partitions()
-
-    async def nodes(self) -> Sequence[Node]:
-        return await self._driver.nodes()
-
-    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
-        return await self._driver.jobs(job_ids)
-
-    async def missing_names(self) -> Sequence[str] | None:
-        return await self._driver.missing_names()
-
-    # ---- refused ----
+class _RefusedActs:
+    """Whatever of a driver goes through the helper."""
 
     async def launch(
         self, order: LaunchOrder, ticket: str = "", start_line: str = ""
@@ -150,3 +112,41 @@ class ReadOnlyDriver:
 
     async def is_loose(self, user: str) -> bool:
         _refuse()
+
+
+class ReadOnlyDriver(_RefusedActs):
+    """Another driver's reads, and a refusal for everything else."""
+
+    def __init__(self, driver: AgentDriver) -> None:
+        self._driver = driver
+
+    @property
+    def accounts(self) -> SiteAccounts:
+        return self._driver.accounts
+
+    async def version(self) -> str:
+        return await self._driver.version()
+
+    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
+        return await self._driver.sweep(own)
+
+    async def settings_changed(self) -> bool:
+        return await self._driver.settings_changed()
+
+    async def kill_wait_s(self) -> float:
+        return await self._driver.kill_wait_s()
+
+    async def settings(self) -> Mapping[str, str]:
+        return await self._driver.settings()
+
+    async def partitions(self) -> Sequence[Partition]:
+        return await self._driver.partitions()
+
+    async def nodes(self) -> Sequence[Node]:
+        return await self._driver.nodes()
+
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
+        return await self._driver.jobs(job_ids)
+
+    async def missing_names(self) -> Sequence[str] | None:
+        return await self._driver.missing_names()

@@ -14,24 +14,24 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from . import files
 from .job import FederatedJob
 from .lease import ProgressLease, lease_s
 from .ranks import Ranks, rank_here, ranks_said
+from .state_files import StateFiles
 from .warning import LeaveSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .ranks import Agree
+    from .state_files import SavedState
 
 EXIT_STATUS = 85  # "checkpointed, start me again"; HTCondor's number, too
 DEFAULT_INTERVAL_S = 1800.0  # where neither the caller nor the federation knows better
 LEAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 _POLL_S = 1.0  # between looks at the deadline file
-_Result = TypeVar("_Result")
 _LOG = logging.getLogger("federator.checkpoint")
 
 
@@ -41,14 +41,6 @@ class Due(enum.IntEnum):
     NOTHING = 0
     SAVE = 1
     LEAVE = 2  # save, then end
-
-
-class SavedState(NamedTuple):
-    """A checkpoint that was read back; ``step`` is the last finished step."""
-
-    step: int
-    state: Any
-    path: Path
 
 
 def pickle_save(state: object, path: Path) -> None:
@@ -122,10 +114,15 @@ class Checkpointer:
             raise ValueError(f"keep={keep} and check_every={check_every} must be at least 1")
         self.directory = chosen
         self.interval_s = self._interval_s(interval_s)
-        self._save, self._load, self._keep, self._checksum = save, load, keep, checksum
-        self._check_every, self._all_write = check_every, all_ranks_write
-        self._agree, self._rank = agree, rank
-        self._torn: set[Path] = set()
+        self._files = StateFiles(
+            chosen,
+            save,
+            load,
+            keep=keep,
+            all_ranks_write=all_ranks_write,
+            checksum=checksum,
+        )
+        self._check_every, self._agree, self._rank = check_every, agree, rank
         self._saved_step: int | None = None
         self._last_save_s = self._last_look_s = time.monotonic()
         self._ready_at_s, self._save_s = 0.0, 0.0
@@ -220,23 +217,14 @@ class Checkpointer:
         if step == self._saved_step:
             return
         began_s = time.monotonic()
-        part = files.part_of(self.directory, f"{self._job.attempt}-{step:d}")
-        size = ranks.size() if self._all_write else 1
-        try:
-            for act in (self._begin, self._write, self._commit):
-                mine = partial(act, part, ranks.rank, size, step, state)
-                _together(ranks, f"save step {step}", mine)
-        except Exception:
-            if ranks.rank == 0:
-                files.discard(part)
-            raise
+        self._files.write(ranks, self._job.attempt, step, state)
         self._saved_step, self._last_save_s = step, time.monotonic()
         self._save_s += self._last_save_s - began_s
         if ranks.rank == 0:
             self._tell_progress()
             _LOG.info("saved step %d in %.1f s", step, self._last_save_s - began_s)
             self._answer(self._job.checkpointed)
-            files.prune(self.directory, self._keep, self._torn)
+            self._files.prune()
 
     def saved(self) -> None:
         """Tell that the framework's own checkpoint is complete."""
@@ -268,38 +256,7 @@ class Checkpointer:
             ValueError: every rank writes, and there were more or fewer of them.
             RuntimeError: another rank could not read; this rank's own error is raised as it is.
         """
-        ranks = self._ranks()
-        bound = None
-        while True:
-            newest = partial(self._newest_whole, ranks.rank, bound)
-            mine = _together(ranks, "look for checkpoints", newest)
-            number = mine.number if mine is not None else 0
-            least = -ranks.agree(-number)
-            if least == ranks.agree(number):
-                break
-            bound = least
-        if mine is None:
-            return None
-        size = ranks.size() if self._all_write else 1
-        return _together(ranks, f"load {mine.path}", partial(self._loaded, mine, ranks.rank, size))
-
-    def _newest_whole(self, rank: int, bound: int | None) -> files.StoredCheckpoint | None:
-        for checkpoint in files.stored(self.directory):
-            if bound is not None and checkpoint.number > bound:
-                continue
-            if (rank > 0 and not self._all_write) or files.is_whole(checkpoint, rank):
-                return checkpoint
-            _LOG.warning("%s is not whole; trying the one before", checkpoint.path)
-            self._torn.add(checkpoint.path)
-        return None
-
-    def _loaded(self, found: files.StoredCheckpoint, rank: int, now: int) -> SavedState:
-        """Load this rank's own state, or the one that there is for all."""
-        size = files.ranks_of(found) if self._all_write else now
-        if size != now:
-            raise ValueError(f"{found.path} was written by {size} ranks; there are {now} now")
-        path = files.state_of(found.path, rank if self._all_write else 0)
-        return SavedState(found.step, self._load(path), found.path)
+        return self._files.latest(self._ranks())
 
     def _ranks(self) -> Ranks:
         return Ranks.find(self._rank, self._agree)
@@ -324,30 +281,3 @@ class Checkpointer:
             act()
         except OSError as error:  # the checkpoint is there all the same
             _LOG.warning("the federation cannot be told of it: %s", error)
-
-    def _begin(self, part: Path, rank: int, *_: object) -> None:
-        if rank == 0:
-            files.begin(self.directory, part)
-
-    def _write(self, part: Path, rank: int, size: int, _: int, state: Callable[[], Any]) -> None:
-        mine = state()  # on all ranks: it may gather what they have
-        if rank < size:
-            with files.shared(part):
-                self._save(mine, files.state_of(part, rank))
-            files.seal(part, rank, ranks=size, checksum=self._checksum)
-
-    def _commit(self, part: Path, rank: int, _: int, step: int, *__: object) -> None:
-        if rank == 0:
-            files.commit(part, step)
-
-
-def _together(ranks: Ranks, what: str, act: Callable[[], _Result]) -> _Result:
-    """Return what ``act`` does, once all ranks could; else none goes on without the others."""
-    error: Exception | None = None
-    try:
-        result = act()
-    except Exception as raised:  # a user's functions may raise anything; it is raised again
-        error = raised
-    if ranks.agree(error is not None):
-        raise error or RuntimeError(f"another rank could not {what}")
-    return result

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
 import structlog
 
 from federator.daemon.attempt_recall import AttemptRecall
+from federator.daemon.greeting import greet, last_of_ours, next_message
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
+from federator.daemon.site_trouble import SiteTrouble
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
     Observation,
@@ -27,7 +28,6 @@ from federator.model.tagged import Message
 from federator.model.unreadable import UNREADABLE
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
-    PROTOCOL_VERSION,
     Admission,
     CallAnswer,
     CancelFailed,
@@ -47,16 +47,14 @@ from federator.wire.agent_protocol import (
     UsageTaken,
     VerifyDone,
     Welcome,
-    from_agent_decoder,
 )
 from federator.wire.client_protocol import ErrorReply, frame
-from federator.wire.framing import FrameReader, FrameWriter, skip_to_banner
+from federator.wire.framing import FrameWriter
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
 
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
-GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 _EXPECTED: Final = (FederatorError, OSError, *UNREADABLE, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
@@ -111,8 +109,7 @@ class SiteLink:
         self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
         self._last_epoch = 0
-        self._troubled = False
-        self._problems: tuple[str, ...] = ()
+        self._trouble = SiteTrouble(site)
         self._reported = False
         self._stopping = False
         self.filter = ShadowFilter(site, welcome.mode)
@@ -198,41 +195,28 @@ class SiteLink:
         if self._out is not None:
             self._out.flush()
 
-    def _write(self, frames: Sequence[bytes]) -> None:
-        if self._channel is None:
-            return
-        try:
-            self._channel.writelines(frames)
-        except OSError as error:  # it broke a moment ago; the reader will see it next
-            log.info("messages_dropped", site=self.site, messages=len(frames), detail=str(error))
-
     async def _serve(self) -> None:
         channel = await self._transport.open()
         try:
-            await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
-            channel.write(frame(self._welcome))
-            frames = FrameReader(channel.reader)
-            hello = await _next(frames, GREETING_S)
-            if not isinstance(hello, Hello) or hello.site != self.site:
-                raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
-            check_hello(hello, self._welcome)
+            frames, hello = await greet(channel, self._welcome, SILENCE_S)
         except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
             await channel.close()
             raise SiteUnavailable(detail) from error
-        self._channel, self._version, self._troubled = channel, hello.slurm_version, False
-        self._out = FrameWriter(self._write)
+        self._channel, self._version = channel, hello.slurm_version
+        self._trouble.forget()
+        self._out = FrameWriter(partial(_write, self.site, channel))
         self.connections += 1
         self.questions.connected, self.questions.answers = True, hello.answers
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
-        self._last_epoch = _last_of_ours(hello, self._welcome)
+        self._last_epoch = last_of_ours(hello, self._welcome)
         self._observe(self._up())
         if self.admission is not None:
             self.send(self._admission_there(self.admission))
         pinging = asyncio.create_task(self._ping())
         try:
-            while (message := await _next(frames, SILENCE_S)) is not None:
+            while (message := await next_message(frames, SILENCE_S)) is not None:
                 self._take(message)
         finally:
             pinging.cancel()
@@ -276,10 +260,8 @@ class SiteLink:
             case Tidied() | UsageTaken() | CopyStatus() | LocalJobs():
                 self._answered(message)
             case Trouble():
-                if not self._troubled:
-                    log.warning("site_trouble", site=self.site, detail=message.detail)
+                if self._trouble.begin(message):
                     self._observe(SiteDown(site=self.site, detail=message.detail))
-                self._troubled = True
             case CancelFailed():
                 log.warning(
                     "cancel_failed",
@@ -316,71 +298,13 @@ class SiteLink:
     def _observe_message(self, message: SiteNews) -> None:
         if isinstance(message, Report):
             self._reported = True
-            if self._troubled:
-                self._troubled = False
-                log.info("site_answers_again", site=self.site)
+            if self._trouble.end(message):
                 self._observe(self._up())
-            if message.problems != self._problems:
-                self._problems = message.problems
-                log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(SiteSent(site=self.site, message=message))
 
 
-async def _next(frames: FrameReader, patience_s: float) -> FromAgent | None:
-    body = await frames.next(patience_s)
-    return None if body is None else from_agent_decoder.decode(body)
-
-
-def check_hello(hello: Hello, welcome: Welcome) -> None:
-    """Raises: SiteUnavailable: the agent is of another release, or serves another daemon."""
-    if hello.protocol != PROTOCOL_VERSION:
-        raise SiteUnavailable(
-            f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
-            "install the same release"
-        )
-    if welcome.names and "names" not in hello.answers:
-        raise SiteUnavailable(
-            "agent is of an earlier release, which does not know sites.NAME.names; install the "
-            "same release"
-        )
-    if welcome.names.users and "users" not in hello.answers:
-        raise SiteUnavailable(
-            "agent is of an earlier release, which does not know sites.NAME.names.users; install "
-            "the same release"
-        )
-    if welcome.mode is SiteMode.SHADOW and "shadow" not in hello.answers:
-        raise SiteUnavailable(
-            "agent is of an earlier release, which does not know sites.NAME.mode; install the "
-            "same release"
-        )
-    if hello.other_log:
-        raise SiteUnavailable(
-            f"the site serves {_other_log(hello)}, and the log of this daemon began "
-            f"{_date(welcome.log_began)}: nothing was changed there. If that log is lost, build it "
-            "anew with federator recover; to take the site from it, start this daemon once with "
-            "--displace"
-        )
-    if hello.last_epoch > welcome.epoch:
-        raise SiteUnavailable(
-            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch "
-            f"{welcome.epoch}: another daemon leads, or this one's log is an older copy or its "
-            "clock is behind"
-        )
-
-
-def _other_log(hello: Hello) -> str:
-    whose = f" of federation {hello.federation}" if hello.federation else ""
-    since = f", begun {_date(hello.log_began)}" if hello.log_began else ""
-    return f"another event log{whose}{since}, last {_date(hello.last_epoch)}"
-
-
-def _date(epoch: int) -> str:
-    """The date at which a daemon of the epoch began to lead; its number grows with Unix time."""
-    return datetime.fromtimestamp(epoch, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
-    """The site's newest epoch; that of another federation or log says nothing about our log."""
-    is_ours = hello.federation in ("", welcome.federation)
-    is_ours = is_ours and hello.log_began in (0, welcome.log_began)
-    return hello.last_epoch if is_ours else 0
+def _write(site: SiteName, channel: Channel, frames: Sequence[bytes]) -> None:
+    try:
+        channel.writelines(frames)
+    except OSError as error:  # it broke a moment ago; the reader will see it next
+        log.info("messages_dropped", site=site, messages=len(frames), detail=str(error))

@@ -15,7 +15,8 @@ from typing import Final
 from federator.agent.journal import Served
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.attempt_recall import remembered
-from federator.daemon.links import GREETING_S, PING_S, check_hello
+from federator.daemon.greeting import GREETING_S, check_hello
+from federator.daemon.links import PING_S
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event

@@ -32,7 +32,7 @@ class SimEventKind(IntEnum):
 
 
 class Stage(Protocol):
-    """The simulation, as the failures see it."""
+    """The simulation, as what happens at its sites sees it."""
 
     now_s: float
 
@@ -43,7 +43,7 @@ class Stage(Protocol):
 
     def see(self, observation: Observation) -> None: ...
 
-    def start_what_can(self, name: SiteName) -> None: ...
+    def came_free(self, name: SiteName) -> None: ...
 
     def break_off(self, attempt: SimulatedAttempt) -> None: ...
 
@@ -101,8 +101,7 @@ class SiteFailures:
 
         def repair() -> None:
             site.set_node(node, up=True)
-            self._stage.start_what_can(name)
-            self.start_local(name)
+            self._stage.came_free(name)
             self._tell(name)
 
         self._stage.later(

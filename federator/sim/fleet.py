@@ -11,7 +11,6 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import isfinite
 
 from federator.errors import FederatorError
 from federator.model.lending import Lending
@@ -31,13 +30,10 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.partition import PartitionSummary
-from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.site_message import (
     Ask,
-    AttemptAbsent,
     BidsMade,
     CancelOrder,
-    LaunchAccepted,
     Report,
 )
 from federator.model.tenant import Tenancy
@@ -48,6 +44,7 @@ from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageAverage
 from federator.sim.agenda import Agenda
+from federator.sim.attempts import SimulatedAttempts
 from federator.sim.failures import SimEventKind, SiteFailures
 from federator.sim.job_records import BEGIN_S, JobRecords
 from federator.sim.physics import Physics
@@ -112,8 +109,7 @@ class Fleet:
         ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
-        self._evicts = rules.evicts
-        self._predicts = rules.forecast_ends
+        self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)
         self._planner: SimulatedPlanner | None = None
         if rules.lending is not Lending.OFF:
             self._planner = SimulatedPlanner(self, Tenancy(scenario.tenants, {}))
@@ -194,133 +190,16 @@ class Fleet:
             known = len(self.federation.ledger.entries)
             self._forget_at = self._records.over + max(_FORGET_AFTER, known)
 
-    # ---- attempts ----
+    # ---- the sites ----
 
-    def _launch(self, order: LaunchAt) -> None:
-        site = self.sites[order.site]
-        if order.attempt in site.attempts:
-            return  # the order was repeated
-        if self._options.audit and (taken := site.scheduler.holds(order.jobs, order.victims)):
-            raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
-        attempt = site.take(order)
-        self._records.launched(order.workload.id)
-        accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
-        self.see(SiteSent(site=order.site, message=accepted))
-        if attempt in site.can_start():
-            self._start(attempt)
-
-    def _start(self, attempt: SimulatedAttempt) -> None:
-        order, physics = attempt.order, self._physics
-        id_, records = order.workload.id, self._records
-        attempt.speed = records.speed(attempt)
-        bounded = isfinite(order.workload.time_limit_s)
-        tracked = self._evicts or self._predicts or bounded
-        self.sites[order.site].start(attempt, self.now_s, tracked=tracked)
-        startup_s = physics.startup_s(self._options.seed, records.index(id_), order.attempt.attempt)
-        restore_s = physics.restore_s if records.has_saved(id_) else 0.0
-        attempt.works_from_s = self.now_s + startup_s + restore_s
-        if self._options.audit and (node := self.sites[order.site].overused()):
-            raise FederatorError(f"{order.site}: more runs on node {node} than it has")
-        records.started(id_, order.site, self.now_s)
-        limit_s = self.now_s + order.workload.time_limit_s
-        ends_at_s = attempt.works_from_s + records.left_s(id_) / attempt.speed
-        state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
-        self.later(min(ends_at_s, limit_s), SimEventKind.END, lambda: self._end(attempt, state))
-        self._report(attempt, SiteJobState.RUNNING)
-
-    def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        """It ends by itself; nothing happens if it has gone before."""
-        order = attempt.order
-        if self.sites[order.site].attempts.get(order.attempt) is attempt:
-            self._records.life(order.workload.id).timed_out = state is SiteJobState.TIMEOUT
-            if state is SiteJobState.COMPLETED:
-                self._records.completed(attempt)
-            self._over_with(attempt, state)
-
-    def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        self._records.ended(attempt.order.workload.id, self.now_s)
-        self._gone(attempt, state)
-
-    def _preempt(self, order: PreemptAt) -> None:
-        """It saves and leaves, at its deadline at the latest; orders may be repeated."""
-        attempt = self.sites[order.site].attempts.get(order.attempt)
-        if attempt is None or isfinite(attempt.leaves_at_s):
-            return
-        saves = self._physics.save_s <= order.grace_s
-        done_s = self._records.done_s(attempt, self.now_s)
-        attempt.leaves_at_s = self.now_s + min(self._physics.save_s, order.grace_s)
-        kept_s = done_s if saves else self._physics.kept_s(done_s)
-        if attempt.order.workload.elastic is not None:  # of others nothing is told
-            saved_at_s = attempt.leaves_at_s if saves else 0.0
-            attempt.leave = Leave(told_at_s=self.now_s, saved_at_s=saved_at_s, forced=not saves)
-        self.later(
-            attempt.leaves_at_s, SimEventKind.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
-        )
-
-    def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
-        order = attempt.order
-        if self.sites[order.site].attempts.get(order.attempt) is attempt:
-            self._records.life(order.workload.id).preemptions += 1
-            self._stop(attempt, done_s, kept_s, SiteJobState.CANCELLED)
+    def came_free(self, name: SiteName) -> None:
+        """Whoever waits at a site for what came free there starts, local users' jobs last."""
+        self._attempts.start_what_can(name)
+        self._failures.start_local(name)
 
     def break_off(self, attempt: SimulatedAttempt) -> None:
-        """Its node fails: what it has not saved by itself is lost."""
-        if attempt.started_at_s < 0:
-            return
-        done_s = self._records.done_s(attempt, self.now_s)
-        if attempt.order.workload.requeue:
-            self._stop(attempt, done_s, self._physics.kept_s(done_s), SiteJobState.NODE_FAIL)
-        else:
-            life = self._records.life(attempt.order.workload.id)
-            life.failed = True
-            life.lost_gpu_s += done_s / attempt.speed * attempt.gpus
-            self._over_with(attempt, SiteJobState.NODE_FAIL)
-
-    def _stop(
-        self, attempt: SimulatedAttempt, done_s: float, kept_s: float, state: SiteJobState
-    ) -> None:
-        """It goes back to the queue with what it has saved."""
-        self._records.requeued(attempt, done_s, kept_s)
-        self._gone(attempt, state)
-
-    def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        site = self.sites[attempt.order.site]
-        site.remove(attempt.order.attempt)
-        if attempt.started_at_s >= 0:
-            self._records.left_site(attempt, self.now_s)
-        self._report(attempt, state)
-        self.start_what_can(attempt.order.site)
-        self._failures.start_local(attempt.order.site)
-
-    def start_what_can(self, name: SiteName) -> None:
-        """Who waited for others to leave, or for a node, and needs to no more."""
-        for waited in self.sites[name].can_start():
-            self._start(waited)
-
-    def _cancel(self, site: SiteName, order: CancelOrder) -> None:
-        """Only the federation's own withdrawals: a launched job whose node failed meanwhile."""
-        attempt = self.sites[site].attempts.get(order.attempt)
-        if attempt is None:
-            self.see(SiteSent(site=site, message=AttemptAbsent(attempt=order.attempt)))
-        elif attempt.started_at_s < 0:
-            self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
-
-    def _report(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        order = attempt.order
-        report = AttemptReport(
-            attempt=order.attempt,
-            user=order.workload.user,
-            site_job_id=1,
-            state=state,
-            started_at_s=max(0.0, attempt.started_at_s),
-            ended_at_s=self.now_s if state.ended else 0.0,
-            leave=attempt.leave if state is SiteJobState.CANCELLED else None,
-        )
-        site = self.sites[order.site]
-        news = Report(
-            attempts=(report,), partitions=self.usage_of(site), freed=site.scheduler.freed
-        )
-        self.see(SiteSent(site=order.site, message=news))
+        """Its node fails."""
+        self._attempts.break_off(attempt)
 
     def usage_of(self, site: SiteState) -> tuple[PartitionSummary, ...]:
         """Told where somebody needs it, for it costs time."""
@@ -356,11 +235,11 @@ class Fleet:
                     made = self.bids_of(command.site, ask)
                     self._inbox.append(SiteSent(site=command.site, message=made))
                 case LaunchAt():
-                    self._launch(command)
+                    self._attempts.launch(command)
                 case PreemptAt():
-                    self._preempt(command)
+                    self._attempts.preempt(command)
                 case SendTo(message=CancelOrder() as order):
-                    self._cancel(command.site, order)
+                    self._attempts.cancel(command.site, order)
                 case AnswerSubmitted() | AnswerRefused():
                     self._records.answered(command)
                 case Record():

@@ -16,16 +16,15 @@ a job's script says to ``srun`` is the site's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace as replaced
 
 from federator.agent.base import (
     NOTHING,
     CheckpointStatus,
-    Holder,
     KnownJobs,
     Partition,
     Probe,
@@ -37,15 +36,14 @@ from federator.agent.base import (
 from federator.agent.services.accounts import Accounts
 from federator.errors import SiteRefused
 from federator.model.dataset import CopyPhase
-from federator.model.local_record import LocalRecord
 from federator.model.plan import JobPlan
-from federator.model.site import AttemptReport, Node
-from federator.model.site_names import SiteNames, mapped, reversed_names
+from federator.model.site import Node
+from federator.model.site_names import SiteNames
 from federator.model.submission import Option
-from federator.model.window import SiteWindow
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
+from federator.slurm.federation_names import FederationNames
 from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.runner import SubprocessRunner
 from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
@@ -66,16 +64,6 @@ _WITH_GPU_TYPES: Final = frozenset(
 _FEATURE: Final = re.compile(r"(?<![*A-Za-z0-9_.:=/-])[A-Za-z0-9_.:=/-]+", re.ASCII)
 _GPU_GRES: Final = re.compile(r"(gres[:/])?gpu:")
 _GPU_TYPE: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
-
-
-class _Back(NamedTuple):
-    """The federation's name of each of the site's."""
-
-    accounts: Mapping[str, str]
-    partitions: Mapping[str, str]
-    gpu_types: Mapping[str, str]
-    features: Mapping[str, str]
-    users: Mapping[str, str]
 
 
 class RenamingDriver(SlurmDriver):
@@ -101,34 +89,18 @@ class RenamingDriver(SlurmDriver):
         super().__init__(site, client, accounting)
         self._calls = names
         self._accounting = accounting
-        self._back = _Back(
-            reversed_names(names.accounts),
-            reversed_names(names.partitions),
-            reversed_names(names.gpu_types),
-            reversed_names(names.features),
-            reversed_names(names.users),
-        )
+        self._here = FederationNames(names)
         if names.users:
             self.accounts = RenamedAccounts(client.accounts, names)
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
-        found = await super().sweep(self._known_there(own))
-        return replace(
-            found,
-            attempts=tuple(self._report(report) for report in found.attempts),
-            nodes=tuple(self._node(node) for node in found.nodes),
-            holders=tuple(self._holder(holder) for holder in found.holders),
-            windows=tuple(self._window(window) for window in found.windows),
-            qos=None if found.qos is None else self._names_of_qos(found.qos),
-            local=None if found.local is None else tuple(map(self._record, found.local)),
-        )
+        return self._here.sweep(await super().sweep(self._known_there(own)))
 
     async def nodes(self) -> Sequence[Node]:
-        return [self._node(node) for node in await super().nodes()]
+        return [self._here.node(node) for node in await super().nodes()]
 
     async def partitions(self) -> Sequence[Partition]:
-        known = self._back.partitions
-        return [replace(p, name=known.get(p.name, p.name)) for p in await super().partitions()]
+        return [self._here.partition(each) for each in await super().partitions()]
 
     async def launch(
         self, order: LaunchOrder, ticket: str = "", start_line: str = ""
@@ -197,9 +169,6 @@ class RenamingDriver(SlurmDriver):
             raise SiteRefused(f"{user} has no account here: the one of that name is another's")
         return there
 
-    def _user_here(self, there: str) -> str:
-        return mapped(there, self._back.users) or f"={there}"
-
     def _known_there(self, own: KnownJobs) -> KnownJobs:
         if not self._calls.users:
             return own
@@ -209,62 +178,6 @@ class RenamingDriver(SlurmDriver):
             for job_id, job in own.launched.items()
         }
         return replace(own, launched=launched)
-
-    def _report(self, report: AttemptReport) -> AttemptReport:
-        user = self._user_here(report.user)
-        return report if user == report.user else replace(report, user=user)
-
-    def _node(self, node: Node) -> Node:
-        back = self._back
-        return replace(
-            node,
-            partitions=_all(node.partitions, back.partitions),
-            closed_partitions=_all(node.closed_partitions, back.partitions),
-            gpu_type=back.gpu_types.get(node.gpu_type, node.gpu_type),
-            features=_all(node.features, back.features),
-        )
-
-    def _names_of_qos(self, there: frozenset[str]) -> frozenset[str]:
-        renamed = self._calls.qos
-        return frozenset([q for q in there if q not in renamed]) | {
-            here for here, name in renamed.items() if name in there
-        }
-
-    def _window(self, window: SiteWindow) -> SiteWindow:
-        found = tuple(name for each in window.accounts for name in self._tenants(each))
-        users = tuple(map(self._user_or_not, window.users))
-        return replaced(window, accounts=found or window.accounts, users=users)
-
-    def _user_or_not(self, there: str) -> str:
-        """A user of a reservation, who may be excepted by -."""
-        if there.startswith("-"):
-            return f"-{self._user_here(there[1:])}"
-        return self._user_here(there) if there else there
-
-    def _tenants(self, account: str) -> Iterator[str]:
-        """The tenants that an account of a reservation stands for, which may be excepted by -."""
-        sign, name = ("-", account[1:]) if account.startswith("-") else ("", account)
-        accounts = self._calls.accounts
-        tenants = [tenant for tenant, there in accounts.items() if there == name]
-        if name not in accounts:
-            tenants.append(name)
-        # Without any it is another account than the tenant of this name has.
-        yield from (f"{sign}{tenant}" for tenant in tenants or [f"={name}"])
-
-    def _record(self, record: LocalRecord) -> LocalRecord:
-        back = self._back
-        return replaced(
-            record,
-            user=self._user_here(record.user),
-            account=back.accounts.get(record.account, record.account),
-            partition=back.partitions.get(record.partition, record.partition),
-            gpu_type=back.gpu_types.get(record.gpu_type, record.gpu_type),
-            ran_on=back.gpu_types.get(record.ran_on, record.ran_on),
-        )
-
-    def _holder(self, holder: Holder) -> Holder:
-        account = self._back.accounts.get(holder.account, holder.account)
-        return holder if account == holder.account else replace(holder, account=account)
 
 
 def renamed(order: LaunchOrder, names: SiteNames) -> LaunchOrder:
@@ -317,10 +230,6 @@ def _gres(part: str, option: str, types: Mapping[str, str]) -> str:
     if found is None:
         return part
     return head + types.get(found[0], found[0]) + rest[found.end() :]
-
-
-def _all(names: tuple[str, ...], known: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(known.get(name, name) for name in names) if known else names
 
 
 def open_driver(

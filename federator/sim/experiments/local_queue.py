@@ -13,7 +13,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
@@ -26,7 +26,10 @@ from federator.model.workload import SiteName
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.queue.policy import Policy
 from federator.sched.state.rules import Rules
+from federator.sim.attempts import SimulatedAttempts
+from federator.sim.failures import Stage
 from federator.sim.fleet import Fleet
+from federator.sim.job_records import JobRecords
 from federator.sim.physics import Physics
 from federator.sim.scenario import Scenario, SimulatedSite
 from federator.sim.site_state import SimulatedAttempt
@@ -57,39 +60,26 @@ class CountingScheduler(SiteScheduler):
         )
 
 
-class LocalQueueFleet(Fleet):
-    """A fleet whose sites queue. Its jobs are of one node, or of a total of GPUs.
+class QueuedAttempts(SimulatedAttempts):
+    """Attempts that wait in their site's queue until they find room there.
 
     Args:
-        scenario: with the real nodes.
-        policy: ranks the global queue.
-        rules: of the federation; there is no launch lease.
-        physics: of the sites.
-        options: of the replay.
+        stage, records, rules, physics, options: as of ``SimulatedAttempts``.
+        real: the schedulers of the sites, with their real nodes.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
-        policy: Policy,
+        stage: Stage,
+        records: JobRecords,
         rules: Rules,
         physics: Physics,
         options: ReplayOptions,
+        real: Mapping[SiteName, SiteScheduler],
     ) -> None:
-        counted = replace(scenario, sites=tuple(map(_counted, scenario.sites)))
-        super().__init__(
-            counted, policy, replace(rules, launch_lease_s=_NO_LEASE_S), physics, options
-        )
-        self._real: dict[SiteName, SiteScheduler] = {}
-        self._queues: dict[SiteName, list[SimulatedAttempt]] = {}
-        for site in scenario.sites:
-            shown = self.sites[site.name]
-            counting = CountingScheduler(shown.site.partitions)
-            counting.update(shown.site.nodes, ())
-            shown.scheduler = counting
-            self._real[site.name] = SiteScheduler(site.partitions)
-            self._real[site.name].update(site.nodes, (), switches=site.switches)
-            self._queues[site.name] = []
+        super().__init__(stage, records, rules, physics, options)
+        self._real = real
+        self._queues: dict[SiteName, list[SimulatedAttempt]] = {name: [] for name in real}
 
     def _start(self, attempt: SimulatedAttempt) -> None:
         name = attempt.order.site
@@ -115,11 +105,45 @@ class LocalQueueFleet(Fleet):
         order = attempt.order
         scheduler = self._real[order.site]
         asked = BidRequest.of(order.workload, LOWEST_PRIORITY)
-        (answer,) = scheduler.bid((asked,), self.now_s)
+        (answer,) = scheduler.bid((asked,), self._stage.now_s)
         if answer.bid is None:
             return False
         scheduler.hold(order.attempt, answer.bid.jobs)
         return True
+
+
+class LocalQueueFleet(Fleet):
+    """A fleet whose sites queue. Its jobs are of one node, or of a total of GPUs.
+
+    Args:
+        scenario: with the real nodes.
+        policy: ranks the global queue.
+        rules: of the federation; there is no launch lease.
+        physics: of the sites.
+        options: of the replay.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        rules: Rules,
+        physics: Physics,
+        options: ReplayOptions,
+    ) -> None:
+        counted = replace(scenario, sites=tuple(map(_counted, scenario.sites)))
+        super().__init__(
+            counted, policy, replace(rules, launch_lease_s=_NO_LEASE_S), physics, options
+        )
+        real: dict[SiteName, SiteScheduler] = {}
+        for site in scenario.sites:
+            shown = self.sites[site.name]
+            counting = CountingScheduler(shown.site.partitions)
+            counting.update(shown.site.nodes, ())
+            shown.scheduler = counting
+            real[site.name] = SiteScheduler(site.partitions)
+            real[site.name].update(site.nodes, (), switches=site.switches)
+        self._attempts = QueuedAttempts(self, self._records, rules, physics, options, real)
 
 
 def _counted(site: SimulatedSite) -> SimulatedSite:

@@ -32,6 +32,7 @@ MODULES = [
     "federator.checkpoint.job",
     "federator.checkpoint.lease",
     "federator.checkpoint.ranks",
+    "federator.checkpoint.state_files",
     "federator.checkpoint.warning",
 ]
 

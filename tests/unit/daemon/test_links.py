@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.daemon import links
-from federator.daemon.links import SiteLink, check_hello
+from federator.daemon.links import SiteLink
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import (
@@ -25,8 +25,6 @@ from federator.model.message import (
 )
 from federator.model.site import Node, Snapshot
 from federator.model.site_message import CancelOrder, Report
-from federator.model.site_mode import SiteMode
-from federator.model.site_names import SiteNames
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
@@ -479,40 +477,6 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
         assert shown == [AttemptsShown(site=SITE, attempts=(told,))]
 
     run_virtual(VirtualClock(), script())
-
-
-def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
-    with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
-        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), WELCOME)
-
-
-def test_an_agent_that_does_not_know_of_shadow_mode_is_not_served_in_it() -> None:
-    welcome = msgspec.structs.replace(WELCOME, mode=SiteMode.SHADOW)
-    with pytest.raises(SiteUnavailable, match=r"does not know sites\.NAME\.mode"):
-        check_hello(msgspec.structs.replace(HELLO, answers=("names",)), welcome)
-    check_hello(msgspec.structs.replace(HELLO, answers=("names", "shadow")), welcome)
-
-
-def test_an_agent_that_does_not_know_other_names_of_users_is_not_served_with_them() -> None:
-    welcome = msgspec.structs.replace(WELCOME, names=SiteNames(users={"ada": "a.one"}))
-    with pytest.raises(SiteUnavailable, match=r"does not know sites\.NAME\.names\.users"):
-        check_hello(msgspec.structs.replace(HELLO, answers=("names",)), welcome)
-    check_hello(msgspec.structs.replace(HELLO, answers=("names", "users")), welcome)
-
-
-def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> None:
-    hello = msgspec.structs.replace(
-        HELLO, last_epoch=1_795_000_000, federation="prod", log_began=1_790_000_000, other_log=True
-    )
-    welcome = msgspec.structs.replace(WELCOME, log_began=1_796_000_000)
-    with pytest.raises(SiteUnavailable) as refused:
-        check_hello(hello, welcome)
-    assert str(refused.value) == (
-        "the site serves another event log of federation prod, begun 2026-09-21 14:13 UTC, last "
-        "2026-11-18 11:06 UTC, and the log of this daemon began 2026-11-30 00:53 UTC: nothing was "
-        "changed there. If that log is lost, build it anew with federator recover; to take the "
-        "site from it, start this daemon once with --displace"
-    )
 
 
 def test_the_log_says_once_why_a_site_is_away_and_again_when_the_reason_changes() -> None:

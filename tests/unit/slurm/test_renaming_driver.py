@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import pytest
-from msgspec.structs import replace as replaced
 
 from federator.agent.admission_names import caps_there, gpus_there
 from federator.agent.base import Holder, KnownJobs, Launched, Missing, Sweep
@@ -178,17 +177,6 @@ def test_a_reservation_admits_tenants_by_their_accounts(monkeypatch: pytest.Monk
     assert not window.admits("ada", "vision")
 
 
-def test_a_shared_account_of_a_reservation_admits_the_tenant_of_its_name_too() -> None:
-    shared = RenamingDriver(
-        "boreal",
-        cast("SlurmClient", Client()),
-        SiteNames(accounts={"vision": "nlp"}),
-        AccountingNames(Dbd({})),
-    )
-    window = shared._window(replaced(KEPT, accounts=("nlp",)))
-    assert [window.admits("joe", tenant) for tenant in ("vision", "nlp", "bio")] == [1, 1, 0]
-
-
 def test_names_that_slurm_does_not_know_are_told_with_their_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -271,12 +259,8 @@ def test_nothing_is_done_in_the_name_of_an_account_that_is_anothers() -> None:
     assert helper.users == []
 
 
-def test_a_job_is_of_the_user_who_has_its_account_and_no_other() -> None:
+def test_the_federation_s_jobs_are_looked_for_by_the_site_s_names_of_their_users() -> None:
     made, _ = acting()
-    report = AttemptReport(attempt=ATTEMPT, user="a.one", site_job_id=7, state=SiteJobState.RUNNING)
-    assert made._report(report).user == "ada"
-    assert made._report(replace(report, user="ada")).user == "=ada"  # a namesake, with her comment
-    assert made._report(replace(report, user="bob")).user == "bob"
     known = KnownJobs(launched={7: Launched(attempt=ATTEMPT, user="ada", at_s=0.0)})
     assert made._known_there(known).launched[7].user == "a.one"
 

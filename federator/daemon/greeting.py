@@ -1,0 +1,105 @@
+"""Exchanges the first words with a site's agent, and tells whether this daemon may serve it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+from federator.errors import SiteUnavailable
+from federator.model.site_mode import SiteMode
+from federator.wire.agent_protocol import (
+    PROTOCOL_VERSION,
+    FromAgent,
+    Hello,
+    Welcome,
+    from_agent_decoder,
+)
+from federator.wire.client_protocol import frame
+from federator.wire.framing import FrameReader, skip_to_banner
+from federator.wire.transport import Channel
+
+GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
+
+
+async def greet(channel: Channel, welcome: Welcome, silence_s: float) -> tuple[FrameReader, Hello]:
+    """Say which daemon this is, and hear which agent that is.
+
+    Args:
+        channel: to the agent, just opened.
+        welcome: this daemon's first word.
+        silence_s: the longest time until it says anything at all.
+
+    Raises:
+        SiteUnavailable: it is no agent of this site, or not to be served by this daemon.
+        TimeoutError: it does not answer.
+    """
+    await asyncio.wait_for(skip_to_banner(channel.reader), silence_s)
+    channel.write(frame(welcome))
+    frames = FrameReader(channel.reader)
+    hello = await next_message(frames, GREETING_S)
+    if not isinstance(hello, Hello) or hello.site != welcome.site:
+        raise SiteUnavailable(f"expected the agent of {welcome.site}, got {hello}")
+    check_hello(hello, welcome)
+    return frames, hello
+
+
+async def next_message(frames: FrameReader, patience_s: float) -> FromAgent | None:
+    """The agent's next word; None: it has ended."""
+    body = await frames.next(patience_s)
+    return None if body is None else from_agent_decoder.decode(body)
+
+
+def check_hello(hello: Hello, welcome: Welcome) -> None:
+    """Raises: SiteUnavailable: the agent is of another release, or serves another daemon."""
+    if hello.protocol != PROTOCOL_VERSION:
+        raise SiteUnavailable(
+            f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
+            "install the same release"
+        )
+    if welcome.names and "names" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.names; install the "
+            "same release"
+        )
+    if welcome.names.users and "users" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.names.users; install "
+            "the same release"
+        )
+    if welcome.mode is SiteMode.SHADOW and "shadow" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know sites.NAME.mode; install the "
+            "same release"
+        )
+    if hello.other_log:
+        raise SiteUnavailable(
+            f"the site serves {_other_log(hello)}, and the log of this daemon began "
+            f"{_date(welcome.log_began)}: nothing was changed there. If that log is lost, build it "
+            "anew with federator recover; to take the site from it, start this daemon once with "
+            "--displace"
+        )
+    if hello.last_epoch > welcome.epoch:
+        raise SiteUnavailable(
+            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch "
+            f"{welcome.epoch}: another daemon leads, or this one's log is an older copy or its "
+            "clock is behind"
+        )
+
+
+def _other_log(hello: Hello) -> str:
+    whose = f" of federation {hello.federation}" if hello.federation else ""
+    since = f", begun {_date(hello.log_began)}" if hello.log_began else ""
+    return f"another event log{whose}{since}, last {_date(hello.last_epoch)}"
+
+
+def _date(epoch: int) -> str:
+    """The date at which a daemon of the epoch began to lead; its number grows with Unix time."""
+    return datetime.fromtimestamp(epoch, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def last_of_ours(hello: Hello, welcome: Welcome) -> int:
+    """The site's newest epoch; that of another federation or log says nothing about our log."""
+    is_ours = hello.federation in ("", welcome.federation)
+    is_ours = is_ours and hello.log_began in (0, welcome.log_began)
+    return hello.last_epoch if is_ours else 0
