@@ -159,8 +159,13 @@ def test_sites_that_dial_share_one_door_that_opens_once(
 ) -> None:
     monkeypatch.setattr(site_door, "DIALS_WITHIN_S", 0.01)
     opened: list[Path] = []
-    unlink = Path.unlink
-    monkeypatch.setattr(Path, "unlink", lambda path: (opened.append(path), unlink(path))[1])
+    chmod = Path.chmod
+
+    def counted(path: Path, mode: int) -> None:
+        opened.append(path)
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", counted)
 
     async def play() -> None:
         door = SiteDoor(tmp_path / "door", lambda _name: True)

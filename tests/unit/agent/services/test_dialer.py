@@ -156,7 +156,11 @@ def test_an_ssh_that_is_not_installed_is_said() -> None:
     said: list[str] = []
 
     async def play() -> None:
-        dialer = Dialer((ONE,), ["true"], lambda line: (said.append(line), dialer.stop())[0], none)
+        def tell(line: str) -> None:
+            said.append(line)
+            dialer.stop()
+
+        dialer = Dialer((ONE,), ["true"], tell, none)
         await asyncio.wait_for(dialer.run(), 20.0)
 
     def none(_to: DialTo) -> list[str]:
