@@ -1,4 +1,4 @@
-"""How a site that dials meets the daemon: the place of the socket, and the words there.
+"""Names the socket at which a site that dials is attached to the daemon, and the answer there.
 
 ``federator.daemon.site_door`` listens; ``federator site attach`` connects to it.
 """

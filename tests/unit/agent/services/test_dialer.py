@@ -68,8 +68,8 @@ def test_a_host_whose_daemon_does_not_lead_is_followed_by_the_next_and_starts_no
     tmp_path: Path,
 ) -> None:
     scripts = {"one": "echo motd; echo no daemon that leads >&2; exit 69", "two": SERVES}
-    said = dial(tmp_path, scripts, lambda said: len(said) == 2)
-    assert said == ["one: no daemon that leads", "two: attached"]
+    said = dial(tmp_path, scripts, lambda said: len(said) == 3)
+    assert said == ["one: no daemon that leads", "two: attached", "two: the channel ended"]
     assert (tmp_path / "asked").read_text() == "welcome\n"
 
 
