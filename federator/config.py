@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -117,10 +118,19 @@ class SshConfig(Strict):
     known_hosts: Path
 
 
+class Connect(Enum):
+    """Which side opens the channel between a site and the daemon."""
+
+    INBOUND = "inbound"  # the daemon, into the site
+    OUTBOUND = "outbound"  # the site, out to the daemon's host
+
+
 class SiteConfig(Strict):
-    """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
+    """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached;
+    a site that dials has neither."""
 
     region: str
+    connect: Annotated[Connect, BeforeValidator(partial(one_word_of, Connect))] = Connect.INBOUND
     ssh: SshConfig | None = None
     command: tuple[str, ...] = ()  # starts the agent as a local process
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -132,9 +142,17 @@ class SiteConfig(Strict):
 
     @model_validator(mode="after")
     def _one_way(self) -> SiteConfig:
-        if (self.ssh is None) == (not self.command):
+        if self.dials:
+            if self.ssh is not None or self.command:
+                raise ValueError("with connect: outbound give neither 'ssh' nor 'command'")
+        elif (self.ssh is None) == (not self.command):
             raise ValueError("give exactly one of 'ssh' and 'command'")
         return self
+
+    @property
+    def dials(self) -> bool:
+        """Whether the site opens its channel itself."""
+        return self.connect is Connect.OUTBOUND
 
 
 class FederationConfig(Strict):

@@ -83,6 +83,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.ssh.user": "The account of the agent.",
         "sites.NAME.ssh.key": "The private key; relative to the file's folder.",
         "sites.NAME.ssh.known_hosts": "The pinned host key; relative to the file's folder.",
+        "sites.NAME.connect": "outbound: the site dials the daemon; inbound: the daemon connects.",
         "sites.NAME.command": "Starts the agent as a local process, instead of ssh.",
         "sites.NAME.partitions": "Partitions that the federation may use, best first.",
         "sites.NAME.login": "Where its users log in, for fsalloc and fsrun; left out: ssh.host.",

@@ -11,6 +11,27 @@ from federator.model.site_mode import SiteMode
 from federator.traces.destination import NOT_TRACED, Destination
 
 
+class DialTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A daemon's host, as ``federator agent --dial`` reaches it: a key and a pinned host key."""
+
+    host: str
+    key: str
+    known_hosts: str
+    user: str = "federator"
+    port: int = 22
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 65536:
+            raise ValueError(f"port: expected 1 to 65535, got {self.port}")
+        for name in ("key", "known_hosts"):
+            path = getattr(self, name)
+            # ssh takes several files, separated by blanks, and fills in "%h" and "${HOME}".
+            if not Path(path).is_absolute() or set(path) & set(' \t\n"%$'):
+                raise ValueError(
+                    f"{name}: expected an absolute path without blanks, % and $, got {path!r}"
+                )
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """agent.yaml of a site."""
 
@@ -25,6 +46,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     mode: SiteMode = SiteMode.ENFORCED  # shadow, advisory: no daemon that acts is served
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
     traces: Destination = NOT_TRACED  # of this agent's part of launches
+    daemons: tuple[DialTo, ...] = ()  # that it dials, with ``federator agent --dial``
 
     def __post_init__(self) -> None:
         if self.consume_lease == "wrapper" and not self.spool_dir:

@@ -175,11 +175,15 @@ def _for_a_terminal(
 @click.command()
 @click.option("--config", type=_CONFIG, required=True, help="The site's agent.yaml.")
 @click.option("--log-level", type=_LEVEL, help="Of its lines in syslog; else agent.yaml says it.")
-def agent(config: Path, log_level: str | None) -> None:
+@click.option("--dial", is_flag=True, help="Dial the daemons of agent.yaml until SIGTERM.")
+def agent(config: Path, log_level: str | None, dial: bool) -> None:
     """Serve one daemon on standard input and output, then end.
 
     sshd starts it: it is the forced command of the federation's key. It logs to syslog, as
     federator-agent.
+
+    With --dial it is the service of a site that cannot be reached from outside: it opens the
+    channel to the daemon itself, over ssh, and again whenever that is lost.
 
     Example: federator agent --config /etc/federator/agent.yaml
     """
@@ -190,8 +194,36 @@ def agent(config: Path, log_level: str | None) -> None:
         settings = msgspec.yaml.decode(config.read_bytes(), type=AgentConfig)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{config}: {error}") from error
+    if dial:
+        asyncio.run(_dial(settings, ["--config", str(config), *_with_level(log_level)]))
+        return
     log_to_syslog(log_level or settings.log_level)
     asyncio.run(_serve_and_end(settings))
+
+
+def _with_level(log_level: str | None) -> list[str]:
+    return [] if log_level is None else ["--log-level", log_level]
+
+
+async def _dial(settings: AgentConfig, options: list[str]) -> None:
+    """Dial until a signal; each channel has an agent of its own, a process started anew."""
+    from federator.agent.services.dialer import Dialer, only_dialer  # noqa: PLC0415
+
+    if not settings.daemons:
+        raise ConfigError("agent.yaml names no daemon to dial: see its key daemons")
+    agent = [sys.executable, "-I", str(Path(sys.argv[0]).absolute()), "agent", *options]
+    dialer = Dialer(
+        settings.daemons,
+        agent,
+        lambda line: print(f"federator: {line}", file=sys.stderr, flush=True),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, dialer.stop)
+    lock = only_dialer(Path(settings.state_dir))
+    try:
+        await dialer.run()
+    finally:
+        os.close(lock)
 
 
 async def _serve_and_end(settings: AgentConfig) -> None:
@@ -316,6 +348,8 @@ async def _reach(loaded: FederationConfig) -> dict[SiteName, str]:
     from federator.daemon.edges import transport_of  # noqa: PLC0415
 
     async def one(name: SiteName) -> str:
+        if loaded.sites[name].dials:
+            return "not tried"  # it dials us: `federator sites` says whether it has
         try:
             await transport_of(loaded.sites[name]).probe()
         except SiteUnavailable as error:

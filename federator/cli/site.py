@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from federator import __version__
+from federator.cli.attach import attach
 from federator.cli.reference.files import shared_files
 from federator.cli.verify import verify
 from federator.config import FederationConfig, SiteConfig, load_config
@@ -30,6 +31,7 @@ def site() -> None:
 
 
 site.add_command(verify)
+site.add_command(attach)
 
 
 @site.command()

@@ -13,16 +13,34 @@ from federator.audit.service import Audit
 from federator.config import SiteConfig
 from federator.daemon.leader import Work
 from federator.daemon.starts_file import NOWHERE, StartsFile
+from federator.errors import SiteUnavailable
 from federator.history.service import JobHistory
 from federator.model.workload import SiteName
 from federator.traces.exporter import SpanSink
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.replies import Reply
-from federator.wire.transport import ProcessTransport, SshTransport, Transport
+from federator.wire.transport import Channel, ProcessTransport, SshTransport, Transport
+
+
+class ElsewhereTransport:
+    """The way to a site that dials, for whoever is not the daemon that it dials."""
+
+    async def open(self) -> Channel:
+        """Say that there is none."""
+        raise SiteUnavailable("the site dials the daemon (connect: outbound); it cannot be reached")
+
+    async def probe(self) -> None:
+        """Say that there is none."""
+        await self.open()
 
 
 def transport_of(site: SiteConfig) -> Transport:
-    """The way to a site's agent that its configuration names."""
+    """The way to a site's agent that its configuration names.
+
+    Who dials is no business of this process: see ``daemon.site_door``.
+    """
+    if site.dials:
+        return ElsewhereTransport()
     if site.ssh is None:
         return ProcessTransport(argv=site.command)
     return SshTransport(

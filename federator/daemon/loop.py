@@ -37,6 +37,7 @@ from federator.daemon.reload import (
     report,
 )
 from federator.daemon.roles import Roles
+from federator.daemon.site_door import SiteDoor
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
@@ -57,6 +58,7 @@ from federator.wire.agent_protocol import (
     Tidied,
     Welcome,
 )
+from federator.wire.attaching import door_beside
 
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
@@ -94,6 +96,7 @@ class Term:
         self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
         self.inbox = Inbox(self.clock)
         self._links = SiteLinks(self._link)
+        self._door = SiteDoor(door_beside(own.now.socket), self._is_to_dial)
         self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False
@@ -232,11 +235,16 @@ class Term:
             for follower in followers:
                 follower.stop()
             server.close()
+            self._door.close()
             self._links.stop()
             for task in beside:
                 task.cancel()
             if self._leadership.holds:  # else the next leader's knowledge may be there already
                 self._starts.learned.save()
+
+    def _is_to_dial(self, name: SiteName) -> bool:
+        site = self._own.now.sites.get(name)
+        return site is not None and site.dials
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]
@@ -259,7 +267,7 @@ class Term:
         )
         link = SiteLink(
             name,
-            self._edges.transport_of(site),
+            self._door.way_to(name) if site.dials else self._edges.transport_of(site),
             welcome,
             self.inbox.put,
             self._api,

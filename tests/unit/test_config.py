@@ -70,6 +70,11 @@ def test_key_files_are_taken_from_the_files_folder(tmp_path: Path) -> None:
     assert (ssh.key, ssh.known_hosts) == (tmp_path / "keys/alpine", tmp_path / "keys/known_hosts")
 
 
+def test_a_site_that_dials_is_reached_by_nothing(tmp_path: Path) -> None:
+    config = load(tmp_path, "    command: [federator, agent]\n", "    connect: outbound\n")
+    assert [site.dials for site in config.sites.values()] == [False, True]
+
+
 def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
     config = load(tmp_path)
     assert config.tenants_of("ada") == ["vision", "nlp"]
@@ -213,6 +218,14 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
             "65536",
         ),
         ("    command: [federator, agent]\n", "", 15, "sites.baker", "exactly one of"),
+        ("[gpu]\n", "[gpu]\n    connect: outbound\n", 15, "sites.baker", "neither 'ssh' nor"),
+        (
+            "[gpu]\n",
+            "[gpu]\n    connect: out\n",
+            18,
+            "sites.baker.connect",
+            "expected inbound or outbound",
+        ),
         ("priority: 2", "priority: 8", 20, "tenants.vision.priority", "7"),
         (
             "users: [ada, bob]",

@@ -49,6 +49,12 @@ def test_warnings_are_a_list_in_json(path: Path) -> None:
     assert json.loads(result.output)["warnings"] == []
 
 
+def test_a_site_that_dials_is_not_connected_to(path: Path) -> None:
+    path.write_text(CONFIG.replace("command: [agent]", "connect: outbound"))
+    result = CliRunner().invoke(check, ["--config", str(path), "--sites"])
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "alpine: not tried")
+
+
 def test_key_files_that_are_not_there_or_are_others_are_named_by_line(tmp_path: Path) -> None:
     path = tmp_path / "federation.yaml"
     ssh = "{host: login1, key: k/site, known_hosts: k/hosts}"

@@ -437,3 +437,18 @@ def test_mail_is_turned_on_by_a_reload_and_sent_of_what_happens_then(tmp_path: P
         assert subject.startswith(f"Slurm Job_id={second.id} Name=t Ended")
 
     live(tmp_path / "daemon", story)
+
+
+def test_a_site_that_is_to_dial_from_now_on_finds_a_door(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        door = tmp_path / "daemon.sock.sites"
+        assert not door.exists()
+        host.change(
+            'alpine: {region: west, command: ["/bin/false"]',
+            "alpine: {connect: outbound, region: west",
+        )
+        await host.reload()
+        await asyncio.sleep(1.0)
+        assert door.is_socket()
+
+    live(tmp_path, story)

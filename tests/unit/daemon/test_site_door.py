@@ -1,0 +1,205 @@
+"""Sites that open their channel themselves: who is let in, and which channel counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from federator.daemon import site_door
+from federator.daemon.site_door import SiteDoor
+from federator.errors import ConfigError, SiteUnavailable
+from federator.model.workload import SiteName
+from federator.wire.attaching import ATTACHED, door_beside
+
+ALPINE = SiteName("alpine")
+Story = Callable[[SiteDoor, Path], Awaitable[None]]
+
+
+def live(folder: Path, story: Story) -> None:
+    path = door_beside(folder / "daemon.sock")
+
+    async def play() -> None:
+        door = SiteDoor(path, lambda name: name == ALPINE)
+        await door.open()
+        try:
+            await asyncio.wait_for(story(door, path), 10.0)
+        finally:
+            door.close()
+            Caller.hang_up()
+            for _ in range(10):  # turns of the loop, in which both ends see that
+                await asyncio.sleep(0)
+
+    asyncio.run(play())
+
+
+class Caller:
+    """What ``federator site attach`` does."""
+
+    all: ClassVar[list[Caller]] = []
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.all.append(self)
+
+    @classmethod
+    async def dial(cls, path: Path, name: str = "alpine") -> Caller:
+        caller = cls(*await asyncio.open_unix_connection(path))
+        caller.writer.write(f"{name}\n".encode())
+        return caller
+
+    @classmethod
+    def hang_up(cls) -> None:
+        for caller in cls.all:
+            caller.writer.transport.abort()
+        cls.all.clear()
+
+    async def attached(self) -> Caller:
+        assert await self.reader.readline() == ATTACHED
+        return self
+
+
+def test_a_site_that_dials_is_reached_by_what_it_has_opened(tmp_path: Path) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        opening = asyncio.create_task(door.way_to(ALPINE).open())
+        caller = await (await Caller.dial(path)).attached()
+        channel = await opening
+        caller.writer.write(b"from the site\n")
+        assert await channel.reader.readline() == b"from the site\n"
+        channel.writelines([b"from ", b"the daemon\n"])
+        assert await caller.reader.readline() == b"from the daemon\n"
+        await channel.close()
+        assert await caller.reader.read() == b""
+
+    live(tmp_path, story)
+
+
+def test_of_two_channels_of_a_site_the_newer_counts_and_the_older_ends(tmp_path: Path) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        first = await (await Caller.dial(path)).attached()
+        served = await door.way_to(ALPINE).open()
+        second = await (await Caller.dial(path)).attached()
+        assert await served.reader.read(1) == b""
+        assert await first.reader.read() == b""
+        third = await (await Caller.dial(path)).attached()  # before anybody serves the second
+        assert await second.reader.read() == b""
+        channel = await door.way_to(ALPINE).open()
+        channel.write(b"you\n")
+        assert await third.reader.readline() == b"you\n"
+
+    live(tmp_path, story)
+
+
+def test_a_channel_that_ended_before_it_was_served_is_not_served(tmp_path: Path) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        gone = await (await Caller.dial(path)).attached()
+        gone.writer.close()
+        await gone.writer.wait_closed()
+        opening = asyncio.create_task(door.way_to(ALPINE).open())
+        there = await (await Caller.dial(path)).attached()
+        channel = await opening
+        channel.write(b"you\n")
+        assert await there.reader.readline() == b"you\n"
+
+    live(tmp_path, story)
+
+
+def test_a_site_that_is_not_to_dial_is_told_so(tmp_path: Path) -> None:
+    async def story(_door: SiteDoor, path: Path) -> None:
+        caller = await Caller.dial(path, "cedar")
+        assert await caller.reader.read() == b"sites.cedar.connect is not outbound here\n"
+
+    live(tmp_path, story)
+
+
+def test_another_user_cannot_attach_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_door, "peer_uid", lambda _socket: 4711)
+
+    async def story(_door: SiteDoor, path: Path) -> None:
+        assert path.stat().st_mode & 0o777 == 0o600
+        caller = await Caller.dial(path)
+        assert b"only the daemon's own account and root" in await caller.reader.readline()
+
+    live(tmp_path, story)
+
+
+@pytest.mark.parametrize("said", [b"\xff\xfe\n", b"x" * 3_000_000, b"", b"\n"])
+def test_what_names_no_site_is_let_go(tmp_path: Path, said: bytes) -> None:
+    async def story(_door: SiteDoor, path: Path) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(said)
+            writer.write_eof()
+            assert ATTACHED not in await reader.read()
+        except ConnectionError:
+            pass  # it was cut
+        finally:
+            writer.transport.abort()
+
+    live(tmp_path, story)
+
+
+def test_a_site_that_does_not_dial_counts_as_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_door, "DIALS_WITHIN_S", 0.01)
+
+    async def story(door: SiteDoor, _path: Path) -> None:
+        with pytest.raises(SiteUnavailable, match="alpine has not dialled"):
+            await door.way_to(ALPINE).open()
+
+    live(tmp_path, story)
+
+
+def test_sites_that_dial_share_one_door_that_opens_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_door, "DIALS_WITHIN_S", 0.01)
+    opened: list[Path] = []
+    chmod = Path.chmod
+
+    def counted(path: Path, mode: int) -> None:
+        opened.append(path)
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", counted)
+
+    async def play() -> None:
+        door = SiteDoor(tmp_path / "door", lambda _name: True)
+        ways = [door.way_to(SiteName(name)).open() for name in ("alpine", "cedar")]
+        outcomes = await asyncio.gather(*ways, return_exceptions=True)
+        assert {type(each) for each in outcomes} == {SiteUnavailable}
+        door.close()
+
+    asyncio.run(play())
+    assert opened == [tmp_path / "door"]
+
+
+def test_a_channel_of_a_site_that_is_not_to_dial_any_more_is_closed(tmp_path: Path) -> None:
+    dials = {ALPINE}
+
+    async def play() -> None:
+        door = SiteDoor(tmp_path / "door", dials.__contains__)
+        await door.open()
+        first = await (await Caller.dial(tmp_path / "door")).attached()
+        dials.clear()
+        again = await Caller.dial(tmp_path / "door")
+        assert await again.reader.readline() == b"sites.alpine.connect is not outbound here\n"
+        assert await first.reader.read() == b""
+        door.close()
+        Caller.hang_up()
+
+    asyncio.run(asyncio.wait_for(play(), 10.0))
+
+
+def test_a_place_that_cannot_be_listened_at_is_an_error_of_the_link(tmp_path: Path) -> None:
+    async def story() -> None:
+        door = SiteDoor(tmp_path / "absent" / "door", lambda _name: True)
+        with pytest.raises(ConfigError, match="cannot listen at"):
+            await door.way_to(ALPINE).open()
+        door.close()
+
+    asyncio.run(story())
