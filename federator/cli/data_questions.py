@@ -158,11 +158,14 @@ def usage(as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode({"schema": 1, "domains": reply.domains}).decode())
         return
-    header = ("DOMAIN", "CAPACITY", "DATA SETS", "SIZE", "UNSIZED", "USED%", "SITES")
+    header = ("DOMAIN", "CAPACITY", "DATA SETS", "SIZE", *_COUNTS, "USED%", "SITES")
     _print_table([header], (_domain_row(row) for row in reply.domains))
     for row in reply.domains:
         for tenant, used in sorted(row.by_tenant.items()):
             print(printable(f"{row.name}: {tenant or 'no tenant'} {size_shown(used)}"))
+
+
+_COUNTS: Final = ("UNSIZED", "COPYING", "LOST")
 
 
 def _domain_row(row: DomainRow) -> tuple[str, ...]:
@@ -173,6 +176,8 @@ def _domain_row(row: DomainRow) -> tuple[str, ...]:
         str(row.sets),
         size_shown(row.used_bytes),
         str(row.unsized),
+        str(row.copying),
+        str(row.lost),
         "-" if used is None else f"{used:.1f}",
         ",".join(row.mounts),
     )

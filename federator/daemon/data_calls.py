@@ -21,6 +21,7 @@ from federator.model.dataset import (
     DataSet,
     DataSharing,
     DataVerb,
+    ReplicaState,
     StorageDomain,
     below_root,
     is_digest,
@@ -339,6 +340,8 @@ def domain_rows(
                 sets=sum(use.sets for use in uses.values()),
                 used_bytes=sum(use.size_bytes for use in uses.values()),
                 unsized=sum(use.unsized for use in uses.values()),
+                copying=catalogue.replicas[name, ReplicaState.COPYING],
+                lost=catalogue.replicas[name, ReplicaState.LOST],
                 by_tenant={
                     tenant: use.size_bytes
                     for tenant, use in uses.items()

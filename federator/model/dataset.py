@@ -92,6 +92,7 @@ class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""  # its seal: what it was proved to hold; "": it was not
     sealed_at_s: float = 0.0  # Unix time of that, as the next; 0: never
     used_at_s: float = 0.0  # of the last job that was given it
+    copied_at_s: float = 0.0  # when a copy made it; 0: none did, it was there otherwise
     pinned: bool = False  # stays where it is
     copy: DataCopy | None = None  # it is being made, or made anew where it is lost
 

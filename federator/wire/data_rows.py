@@ -43,6 +43,8 @@ class DomainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sets: int = 0
     used_bytes: int = 0  # by data sets of which the size is known
     unsized: int = 0  # data sets of which it is not
+    copying: int = 0  # of these, those whose replica here is not whole yet
+    lost: int = 0  # and those whose replica here is lost
     by_tenant: dict[str, int] = {}  # bytes, of the tenants that the caller may see
 
 

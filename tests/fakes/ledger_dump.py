@@ -54,6 +54,7 @@ DERIVED: Final[Attributes] = {
     (Ledger, "counts"): "follows from the entries; members may be in another order",
     (Catalogue, "usage"): "follows from the data sets; tenants may be in another order",
     (Catalogue, "owned"): "follows from the data sets",
+    (Catalogue, "replicas"): "follows from the data sets",
     (Catalogue, "_copying"): "follows from the data sets",
     (Catalogue, "_domains"): "as configured now",
     (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",

@@ -212,6 +212,42 @@ CATALOGUE: Final = (
     _gauge("tenant_usage_ratio", "Its part of the use that credit counts", "tenant"),
     _gauge("tenant_pending_workloads", "Its own pending workloads", "tenant"),
     _gauge("tenant_demand_gpus", "GPUs that these ask for", "tenant"),
+    _counter(
+        "tenant_started_gpus_total",
+        "GPUs of started attempts, at its home or elsewhere; only of tenants that have a home",
+        "tenant",
+        "at",
+    ),
+    # ---- data sets ----
+    _gauge(
+        "data_replicas",
+        "Replicas in a storage domain, by state: ready, copying or lost",
+        "domain",
+        "state",
+    ),
+    _gauge(
+        "copies", "Copies that are being made, by phase: none, copying, checking, failed", "phase"
+    ),
+    _counter(
+        "copied_bytes_total",
+        "Sizes of the data sets that were copied from one storage domain to another",
+        "from",
+        "to",
+    ),
+    _counter("copy_failures_total", "Tries at a copy that failed"),
+    _counter(
+        "copies_ended_total",
+        "Copies that ended: done; given_up (it failed, and no job wants it any more); withdrawn "
+        "(somebody took it out, or found that it was not needed)",
+        "outcome",
+    ),
+    _counter(
+        "data_starts_total",
+        "Attempts that began to run: all of their data sets had been there when the workload was "
+        "submitted (there), one was copied there since (staged), or they had none (none)",
+        "data",
+    ),
+    _counter("data_started_gpus_total", "GPUs of these attempts", "data"),
     # ---- lending ----
     _gauge("lending_enabled", "1: policy.lending is on or advisory"),
     _gauge("lending_plan_in_force", "1: a lending plan is in force"),

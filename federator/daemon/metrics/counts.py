@@ -19,12 +19,15 @@ from federator.daemon.metrics.catalogue import (
     family,
     histogram,
 )
+from federator.daemon.metrics.data_counts import DataCounts
 from federator.daemon.transition_log import event_name
 from federator.model.event import (
     Awarded,
     Changed,
     Claimed,
     ClaimEnded,
+    DataSetDropped,
+    DataSetKept,
     LogRecord,
     SnapshotRecord,
     Submitted,
@@ -102,6 +105,7 @@ class Counts:
         self._claims = dict(ledger.claims)
         self._leaving: dict[WorkloadId, float] = {}  # victims, and when they were told to leave
         self._now_s = now_s
+        self._data = DataCounts(ledger, self._count, self._have)
         self._begin(sites)
 
     def _begin(self, sites: Iterable[SiteName]) -> None:
@@ -130,6 +134,7 @@ class Counts:
         self._have("ended_workloads", ((site, state) for site in names for state in _ENDS))
         for site in names:
             self._series("bid", (site,))
+        self._data.know()
 
     def _have(self, name: str, labels: Iterable[_Labels]) -> None:
         series = self._counters[name]
@@ -219,6 +224,8 @@ class Counts:
                 self._claims[event.workload] = event
             elif isinstance(event, ClaimEnded):
                 self._claim_ended(event.workload, "broken")
+            elif isinstance(event, DataSetKept | DataSetDropped):
+                self._data.recorded(event)
 
     # ---- passes ----
 
@@ -279,6 +286,7 @@ class Counts:
             self._count(name, (site,))
         if event.happening is WorkloadEvent.STARTED and award is not None:
             self._took("launch", event.at_s - award.at_s)
+            self._data.started(entry, award)
         self._eviction(event, entry)
         if is_last and entry.state in TERMINAL:
             self._count("ended_workloads", (site, entry.state.value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from math import isfinite
 from typing import Final, Protocol
 
@@ -14,6 +15,7 @@ from federator.daemon.metrics.held_gpus import GPUS, HeldGpus, held_gpus, uses_o
 from federator.daemon.metrics.kept import Kept
 from federator.daemon.metrics.pending_reasons import PendingReasons
 from federator.daemon.metrics.waiting import waiting_sums
+from federator.model.dataset import CopyPhase, ReplicaState
 from federator.model.lending import Lending
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.workload import SiteName
@@ -22,6 +24,7 @@ from federator.sched.passes.site_view import SiteView
 from federator.sched.state.credit import usage_shares
 from federator.wire.status_rows import StartsRow
 
+MADE: Final = (CopyPhase.NONE, CopyPhase.COPYING, CopyPhase.CHECKING, CopyPhase.FAILED)
 NODE_STATES: Final = ("idle", "mixed", "allocated", "drained", "down")
 PARTITION_USES: Final = ("allocated", "free", "drained", "down")
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
@@ -85,6 +88,7 @@ class Gauges:
             *self._of_claims(now_s),
             *self._of_sites(config, held),
             *self._of_tenants(held, now_s),
+            *self._of_data(),
             *self._of_lending(now_s),
         ]
         self._took_s = self._clock() - began_s
@@ -192,6 +196,14 @@ class Gauges:
         yield _by_tenant("demand_gpus", names, (waiting.gpus[row] for row in rows))
         lost = ledger.tax.by_victim
         yield family("federator_lost_gpu_seconds_total", (((n,), lost.get(n, 0.0)) for n in names))
+
+    def _of_data(self) -> Iterator[Collected]:
+        catalogue = self._federation.ledger.catalogue
+        places = product(catalogue.domains, ReplicaState)
+        series = (((d, state.value), catalogue.replicas[d, state]) for d, state in places)
+        yield family("federator_data_replicas", series)
+        phases = Counter(r.copy.phase for _, r in catalogue.copies() if r.copy is not None)
+        yield family("federator_copies", (((phase.value,), phases[phase]) for phase in MADE))
 
     def _of_lending(self, now_s: float) -> Iterator[Collected]:
         planned = self._federation.ledger.planned

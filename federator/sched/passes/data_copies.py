@@ -130,7 +130,7 @@ def _after(
     match seen.phase:
         case CopyPhase.DONE:
             ready = replace(replica, state=ReplicaState.READY, digest=of.digest, copy=None)
-            return replace(ready, sealed_at_s=now_s)
+            return replace(ready, sealed_at_s=now_s, copied_at_s=now_s)
         case CopyPhase.FAILED:
             failed = replace(
                 copy,

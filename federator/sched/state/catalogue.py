@@ -41,12 +41,14 @@ class Catalogue:
         sets: of each name the versions, the one that was added first at the beginning.
         usage: of each storage domain, by tenant.
         owned: how many each user has, every version counted.
+        replicas: how many each storage domain has, by their state.
     """
 
     def __init__(self) -> None:
         self.sets: dict[str, dict[str, DataSet]] = {}
         self.usage: dict[str, dict[TenantName, DomainUse]] = {}
         self.owned: Counter[str] = Counter()
+        self.replicas: Counter[tuple[str, ReplicaState]] = Counter()
         self._copying: set[tuple[str, str]] = set()  # data sets of which a copy is being made
         self._domains: Mapping[str, StorageDomain] = NOTHING
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
@@ -198,6 +200,7 @@ class Catalogue:
         if not self.owned[of.owner]:
             del self.owned[of.owner]
         for replica in of.replicas:
+            self.replicas[replica.domain, replica.state] += times
             tenants = self.usage.setdefault(replica.domain, {})
             use = tenants.setdefault(of.tenant, DomainUse())
             use.sets += times

@@ -1,83 +1,27 @@
-"""The dashboards for Grafana as values: panels with their queries; ``dashboards`` writes them."""
+"""The dashboards for Grafana as values; ``dashboards`` writes them."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-
-class Query(NamedTuple):
-    """A query; {{label}} in the legend stands for a label's value."""
-
-    expr: str
-    legend: str
-
-
-class Panel(NamedTuple):
-    """One panel; ``width`` of 24 columns."""
-
-    title: str
-    about: str
-    unit: str
-    queries: tuple[Query, ...]
-    kind: str = "timeseries"
-    width: int = 12
-    stacked: bool = False
-
-
-class Board(NamedTuple):
-    """One dashboard; ``chosen``: a label whose values can be chosen, and a metric that has it."""
-
-    name: str
-    title: str
-    panels: tuple[Panel, ...]
-    chosen: tuple[str, str] | None = None
-
-
-def _quantile(frac: float, metric: str, by: str = "") -> str:
-    labels = f"le, {by}" if by else "le"
-    return (
-        f"histogram_quantile({frac}, sum by ({labels}) (rate({metric}_bucket[$__rate_interval])))"
-    )
-
-
-def _rate(metric: str, by: str) -> str:
-    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
-
-
-def _one(title: str, about: str, unit: str, expr: str) -> Panel:
-    return Panel(title, about, unit, (Query(expr, title.lower()),), "stat", 4)
-
-
-def _times(title: str, about: str, metric: str) -> Panel:
-    halves = Query(_quantile(0.5, metric), "half"), Query(_quantile(0.99, metric), "99 %")
-    return Panel(title, about, "s", halves)
-
-
-def _by_tenant(title: str, about: str, metric: str, unit: str = "short") -> Panel:
-    expr = f'sum by (tenant) ({metric}{{tenant=~"$tenant"}})'
-    return Panel(title, about, unit, (Query(expr, "{{tenant}}"),))
-
-
-def _by_kind(title: str, metric: str) -> Panel:
-    query = Query(f"{_rate(metric, 'kind')} > 0", "{{kind}}")
-    return Panel(title, "By kind, a second.", "ops", (query,))
-
+from fedbuild.data_board import DATA
+from fedbuild.panels import Board, Panel, Query, by_kind, by_tenant, one, quantile, rate, times
 
 FLEET: Final = Board(
     "federator-fleet",
     "Federator: fleet and queue",
     (
-        _one("Leaders", "1: one daemon leads.", "short", "sum(federator_leader)"),
-        _one("Sites up", "Sites that take part.", "short", "sum(federator_site_up)"),
-        _one("GPUs", "GPUs of all sites.", "short", "sum(federator_gpus)"),
-        _one("Free GPUs", "GPUs that nobody uses.", "short", 'sum(federator_gpus{use="free"})'),
-        _one(
+        one("Leaders", "1: one daemon leads.", "short", "sum(federator_leader)"),
+        one("Sites up", "Sites that take part.", "short", "sum(federator_site_up)"),
+        one("GPUs", "GPUs of all sites.", "short", "sum(federator_gpus)"),
+        one("Free GPUs", "GPUs that nobody uses.", "short", 'sum(federator_gpus{use="free"})'),
+        one(
             "Pending",
             "Workloads in the queue.",
             "short",
             'sum(federator_workloads{state="PENDING"})',
         ),
-        _one(
+        one(
             "Oldest wait",
             "Age of the oldest pending workload.",
             "s",
@@ -108,7 +52,7 @@ FLEET: Final = Board(
             "Wait until the first award",
             "95 % of workloads waited no longer.",
             "s",
-            (Query(_quantile(0.95, "federator_wait_seconds", "quota"), "{{quota}} quota"),),
+            (Query(quantile(0.95, "federator_wait_seconds", "quota"), "{{quota}} quota"),),
         ),
         Panel(
             "Estimated starts that held",
@@ -136,14 +80,14 @@ FLEET: Final = Board(
                 ),
                 Query("sum(rate(federator_awards_total[$__rate_interval]))", "awarded"),
                 Query("sum(rate(federator_starts_total[$__rate_interval]))", "started"),
-                Query(_rate("federator_ended_workloads_total", "state"), "{{state}}"),
+                Query(rate("federator_ended_workloads_total", "state"), "{{state}}"),
             ),
         ),
         Panel(
             "Refusals by reason",
             "Answers of sites in passes that are no bid, a second.",
             "ops",
-            (Query(f"{_rate('federator_refusals_total', 'reason')} > 0", "{{reason}}"),),
+            (Query(f"{rate('federator_refusals_total', 'reason')} > 0", "{{reason}}"),),
         ),
     ),
 )
@@ -182,13 +126,13 @@ SITES: Final = Board(
             "Answer time in a pass",
             "95 % of a site's answers came within.",
             "s",
-            (Query(_quantile(0.95, "federator_bid_seconds", "site"), "{{site}}"),),
+            (Query(quantile(0.95, "federator_bid_seconds", "site"), "{{site}}"),),
         ),
         Panel(
             "Late answers",
             "Questions a second that a site answered late or never.",
             "ops",
-            (Query(_rate('federator_bid_timeouts_total{site=~"$site"}', "site"), "{{site}}"),),
+            (Query(rate('federator_bid_timeouts_total{site=~"$site"}', "site"), "{{site}}"),),
         ),
         Panel(
             "Launches",
@@ -196,11 +140,11 @@ SITES: Final = Board(
             "ops",
             (
                 Query(
-                    _rate('federator_launches_accepted_total{site=~"$site"}', "site"),
+                    rate('federator_launches_accepted_total{site=~"$site"}', "site"),
                     "{{site}} accepted",
                 ),
                 Query(
-                    _rate('federator_launches_declined_total{site=~"$site"}', "site"),
+                    rate('federator_launches_declined_total{site=~"$site"}', "site"),
                     "{{site}} declined",
                 ),
             ),
@@ -211,7 +155,7 @@ SITES: Final = Board(
             "ops",
             (
                 Query(
-                    _rate('federator_ended_workloads_total{site=~"$site"}', "site, state"),
+                    rate('federator_ended_workloads_total{site=~"$site"}', "site, state"),
                     "{{site}} {{state}}",
                 ),
             ),
@@ -220,7 +164,7 @@ SITES: Final = Board(
             "Channels that came up",
             "A second; more than a few in an hour is a channel that breaks.",
             "ops",
-            (Query(_rate('federator_site_connections_total{site=~"$site"}', "site"), "{{site}}"),),
+            (Query(rate('federator_site_connections_total{site=~"$site"}', "site"), "{{site}}"),),
         ),
         Panel(
             "Partitions",
@@ -277,20 +221,20 @@ TENANTS: Final = Board(
                 ),
             ),
         ),
-        _by_tenant(
+        by_tenant(
             "Part of all use",
             "Over the time that credit counts.",
             "federator_tenant_usage_ratio",
             "percentunit",
         ),
-        _by_tenant("Pending workloads", "By tenant.", "federator_tenant_pending_workloads"),
+        by_tenant("Pending workloads", "By tenant.", "federator_tenant_pending_workloads"),
         Panel(
             "Work destroyed",
             "GPUs whose work is lost to evictions, on average.",
             "short",
             (
                 Query(
-                    _rate('federator_lost_gpu_seconds_total{tenant=~"$tenant"}', "tenant"),
+                    rate('federator_lost_gpu_seconds_total{tenant=~"$tenant"}', "tenant"),
                     "{{tenant}}",
                 ),
             ),
@@ -299,7 +243,7 @@ TENANTS: Final = Board(
             "Evictions",
             "GPUs of victims, a second; within and beyond the budget.",
             "short",
-            (Query(_rate("federator_evicted_gpus_total", "budget"), "{{budget}}"),),
+            (Query(rate("federator_evicted_gpus_total", "budget"), "{{budget}}"),),
         ),
         Panel(
             "Eviction budget",
@@ -314,7 +258,7 @@ TENANTS: Final = Board(
             "Time to leave",
             "95 % of victims were gone within.",
             "s",
-            (Query(_quantile(0.95, "federator_eviction_seconds"), "victims"),),
+            (Query(quantile(0.95, "federator_eviction_seconds"), "victims"),),
         ),
         Panel(
             "Claims",
@@ -323,7 +267,7 @@ TENANTS: Final = Board(
             (
                 Query("sum(federator_claims)", "open"),
                 Query("sum(federator_claims_overdue)", "overdue"),
-                Query(_rate("federator_claims_ended_total", "outcome"), "{{outcome}}"),
+                Query(rate("federator_claims_ended_total", "outcome"), "{{outcome}}"),
             ),
         ),
         Panel(
@@ -343,37 +287,37 @@ DAEMON: Final = Board(
     "federator-daemon",
     "Federator: the daemon",
     (
-        _one("Leads", "1 at the leader, 0 at a standby.", "short", "max(federator_leader)"),
-        _one("Epoch", "The term of the leader.", "none", "max(federator_epoch)"),
-        _one(
+        one("Leads", "1 at the leader, 0 at a standby.", "short", "max(federator_leader)"),
+        one("Epoch", "The term of the leader.", "none", "max(federator_epoch)"),
+        one(
             "Standbys",
             "Standbys that are up to date.",
             "short",
             "sum(federator_standby_up_to_date)",
         ),
-        _one(
+        one(
             "Log tail",
             "Records since the last snapshot.",
             "short",
             "max(federator_log_tail_records)",
         ),
-        _one(
+        one(
             "History behind",
             "Seconds that the history lags.",
             "s",
             "max(federator_history_lag_seconds)",
         ),
-        _one(
+        one(
             "Last pass",
             "Time since it began.",
             "s",
             "time() - max(federator_pass_start_timestamp_seconds)",
         ),
-        _times(
+        times(
             "Turns", "Time of a turn of the loop; commands wait as long.", "federator_turn_seconds"
         ),
-        _times("Commits", "Time of a durable append to the log.", "federator_log_commit_seconds"),
-        _times("Passes", "Time of a scheduling pass.", "federator_pass_seconds"),
+        times("Commits", "Time of a durable append to the log.", "federator_log_commit_seconds"),
+        times("Passes", "Time of a scheduling pass.", "federator_pass_seconds"),
         Panel(
             "Passes and rounds",
             "A second.",
@@ -383,8 +327,8 @@ DAEMON: Final = Board(
                 Query("sum(rate(federator_pass_rounds_total[$__rate_interval]))", "rounds"),
             ),
         ),
-        _by_kind("Observations", "federator_observations_total"),
-        _by_kind("Records", "federator_log_records_total"),
+        by_kind("Observations", "federator_observations_total"),
+        by_kind("Records", "federator_log_records_total"),
         Panel(
             "CPU",
             "Cores that the daemon uses.",
@@ -405,4 +349,4 @@ DAEMON: Final = Board(
     ),
 )
 
-BOARDS: Final = (FLEET, SITES, TENANTS, DAEMON)
+BOARDS: Final = (FLEET, SITES, TENANTS, DATA, DAEMON)

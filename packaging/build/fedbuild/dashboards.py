@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fedbuild.boards import BOARDS, Board, Panel
+from fedbuild.boards import BOARDS
+from fedbuild.panels import Board, Panel
 from federator.daemon.metrics.catalogue import BY_NAME
 from federator.testbed.layout import REPOSITORY
 

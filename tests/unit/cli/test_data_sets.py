@@ -44,6 +44,7 @@ WEST = DomainRow(
     capacity_bytes=2**42,
     sets=1,
     used_bytes=3 * 2**39,
+    copying=2,
     by_tenant={"vision": 3 * 2**39},
 )
 DONE = DataReply(sets=(IMAGENET,))
@@ -171,7 +172,7 @@ def test_a_name_that_is_not_there_is_an_error(run: Run) -> None:
 def test_usage_tells_how_full_a_domain_is(run: Run) -> None:
     asked, text = run(answer(), "usage")
     assert asked == [DataSetsCall(only_domains=True)]
-    assert "west   4.0 TiB  1         1.5 TiB 0       37.5  alpine,birch" in text
+    assert "west   4.0 TiB  1         1.5 TiB 0       2       0    37.5  alpine,birch" in text
     assert "west: vision 1.5 TiB" in text
 
 

@@ -95,7 +95,8 @@ def test_the_daemons_host_brings_rules_dashboards_and_what_to_do_about_alerts(
     share, doc = "opt/federator/share", "usr/share/doc/federator-server"
     rules = files[f"{share}/prometheus/federator.rules.yml"].decode()
     assert sorted(path for path in files if path.startswith(f"{share}/grafana/")) == [
-        f"{share}/grafana/federator-{name}.json" for name in ("daemon", "fleet", "sites", "tenants")
+        f"{share}/grafana/federator-{name}.json"
+        for name in ("daemon", "data", "fleet", "sites", "tenants")
     ]
     (pages,) = {url.split("#")[0] for url in re.findall(r"runbook_url: (\S+)", rules)}
     assert pages == f"file:///{doc}/alerts.md"

@@ -70,6 +70,13 @@ def claims(late: int, kept: int) -> Series:
     }
 
 
+def copies(failed: int, done: int) -> Series:
+    return {
+        f"federator_copy_failures_total{{{ONE}}}": f"0+{failed}x800",
+        f'federator_copies_ended_total{{{ONE},outcome="done"}}': f"0+{done}x800",
+    }
+
+
 def gpus(**uses: int) -> Series:
     return {f'federator_gpus{{{SITE},use="{use}"}}': f"{n}x800" for use, n in uses.items()}
 
@@ -128,6 +135,8 @@ CASES: Final = (
             f'federator_doctor_findings{{{ONE},kind="failing"}}': "3x800",
         },
     ),
+    Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=1, done=1)),
+    Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=0, done=0)),
     Case(
         "FederatorScrapeCostly",
         "20m",

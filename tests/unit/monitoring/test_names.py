@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from fedbuild.boards import BOARDS, Board
+from fedbuild.boards import BOARDS
 from fedbuild.dashboards import FOLDER, dashboard, metrics_in, text_of
+from fedbuild.panels import Board
 
 from federator.daemon.metrics.catalogue import BY_NAME, CATALOGUE, MetricType
 from federator.daemon.metrics.endpoint import text_of as text_of_metrics
