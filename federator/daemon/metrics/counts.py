@@ -69,7 +69,13 @@ _NOWHERE: Final = SiteName("")  # of what ended before it was at any site
 
 _Labels = tuple[str, ...]
 
-_COUNTED_ELSEWHERE: Final = frozenset({"federator_start_estimates_judged_total"})  # by ``Gauges``
+_COUNTED_ELSEWHERE: Final = frozenset(  # by ``Gauges``
+    {
+        "federator_start_estimates_judged_total",
+        "federator_site_connections_total",
+        "federator_lost_gpu_seconds_total",
+    }
+)
 
 
 class Counts:
@@ -162,7 +168,6 @@ class Counts:
         counters = [
             family(f"federator_{name}_total", list(series.items()))
             for name, series in self._counters.items()
-            if series
         ]
         return counters + [
             histogram(f"federator_{name}_seconds", series) for name, series in self._seconds.items()
