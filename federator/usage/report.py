@@ -18,6 +18,7 @@ OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
 _PRICED: Final = ("site", "partition", "gpu_type")
 _HELD_AT: Final = tuple(MEASURES.index(f"{each.value}_gpu_ms") for each in HELD)
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
+_STEPS_AT: Final = MEASURES.index("productive_gpu_ms")
 _UNKNOWN_AT: Final = MEASURES.index("unknown_gpu_ms")
 _COST_AT: Final = (MEASURES.index("cpu_ms"), MEASURES.index("mem_mib_s"))
 
@@ -115,6 +116,8 @@ def _add(row: UsageRow, values: Sequence[int], rates: Rates) -> None:
     row.cost = _plus(row.cost, cost(rates, held, *(values[k] for k in _COST_AT)))
     known = cost(Rates(gpu_h=rates.gpu_h), held - values[_UNKNOWN_AT], 0, 0)
     row.known_cost = _plus(row.known_cost, known)
+    if rates.gpu_h is not None:
+        row.priced_steps_gpu_ms = (row.priced_steps_gpu_ms or 0) + int(values[_STEPS_AT])
 
 
 def _plus(a: float | None, b: float | None) -> float | None:
