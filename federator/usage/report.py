@@ -28,7 +28,7 @@ class UsageFound:
     """What the history has of a time.
 
     ``columns`` names the parts of the keys of ``sums``; they hold ``site``, ``partition`` and
-    ``gpu_type`` for the prices.
+    ``gpu_type`` for the prices, and ``day`` where those change.
     """
 
     columns: tuple[str, ...]
@@ -52,7 +52,7 @@ class Quota(NamedTuple):
 def with_prices(columns: Sequence[str], *, dated: bool = False) -> tuple[str, ...]:
     """The columns that sums are wanted by, so that each can be priced.
 
-    ``dated``: the prices are not the same on all days.
+    ``dated``: the prices are not the same on all days that are asked for.
     """
     days = ("day",) if dated else ()
     return tuple(name for name in dict.fromkeys((*columns, *_PRICED, *days)) if name != TIER)
@@ -79,10 +79,11 @@ def report(
     """
     rows: dict[tuple[str, ...], UsageRow] = {}
     total = UsageRow()
+    first_day = round(found.start_s * 1000) // DAY_MS
     for key, values in found.sums.items():
         at = dict(zip(found.columns, key, strict=True))
         site, partition, gpu_type = (str(at[name]) for name in _PRICED)
-        day = int(at.get("day", 0))
+        day = int(at.get("day", first_day))
         rates = prices.rates(site, partition, gpu_type, day)
         if TIER in by:
             at[TIER] = prices.tier(site, partition, gpu_type, day)

@@ -34,7 +34,7 @@ def rows(
     prices: PriceList = PRICES,
 ) -> dict[tuple[str, ...], UsageRow]:
     found = UsageFound(
-        columns=with_prices(by, dated=prices.is_dated),
+        columns=with_prices(by, dated=bool(prices.periods(0, 100))),
         sums=parts,
         supply={},
         held={},
