@@ -104,7 +104,7 @@ def _grouped(
     """
     wanted = question.columns
     names = _READ_BY if set(wanted) <= set(_READ_BY) else wanted
-    columns = [_U[name] for name in names]
+    columns: list[ColumnElement[Any]] = [_U[name] for name in names]
     if "day" in wanted and names is not _READ_BY:
         columns[names.index("day")] = _period_column(question.periods)
     sums = [func.sum(_U[name]) for name in MEASURES]
@@ -138,7 +138,7 @@ def _period_column(periods: tuple[int, ...]) -> ColumnElement[int]:
     """Its numbers are text: PostgreSQL takes two parameters for two expressions to group by."""
     if not periods:
         return _U.day
-    first = [literal_column(str(int(day))) for day in periods]
+    first: list[ColumnElement[int]] = [literal_column(str(int(day))) for day in periods]
     return case(*((_U.day < end, day) for day, end in pairwise(first)), else_=first[-1])
 
 

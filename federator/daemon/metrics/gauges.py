@@ -228,9 +228,9 @@ def _nodes_of(site: SiteView) -> Iterator[tuple[str, int]]:
 
 def _stranded(site: SiteView) -> Iterator[tuple[str, float]]:
     for name in site.partitions:
-        told = [row.gpus_stranded for row in site.summary if row.partition == name]
-        known = [gpus for gpus in told if gpus is not None]
-        if known or not told:  # an older agent tells none
+        given = [row.gpus_stranded for row in site.summary if row.partition == name]
+        known = [gpus for gpus in given if gpus is not None]
+        if known or not given:  # an older agent tells none
             yield name, sum(known)
 
 
