@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _DAY_S: Final = 86_400.0
 _HALF: Final = 0.5
+_LEFT_OUT_FRAC: Final = 0.05  # of a type's workloads; more is said
 _WIDTHS: Final = (-8, 6, 7, 6, 6, 10, 12, 12)
 
 
@@ -79,7 +80,7 @@ def advise(config: Path, days: int, more: int, gpu_type: str | None, as_json: bo
         raise InvalidRequest("no history is kept (history.url)")
     month = _month(open_reader(url), days, loaded)
     nodes = nodes_of(month)
-    loads = [_load(month, each) for each in sorted({n.gpu_type for n in nodes})]
+    loads = [_load(month, nodes, each) for each in sorted({n.gpu_type for n in nodes})]
     wanted = set(listed(gpu_type)) if gpu_type is not None else {each.gpu_type for each in loads}
     unknown = wanted - {each.gpu_type for each in loads}
     if unknown:
@@ -115,17 +116,22 @@ def _available_ms(supplied: Supplied) -> int:
 
 
 def nodes_of(month: _Month) -> tuple[TypedNodes, ...]:
-    """The nodes that sites have now, fewer by what was local, drained or down on average."""
+    """The nodes that sites have now, fewer by what was local, drained or down on average.
+
+    All nodes of a site and type get one size. Where there are two, the mean would be too small for
+    work that had whole nodes of the larger one.
+    """
     from federator.sim.advice import TypedNodes  # noqa: PLC0415
 
-    found = []
+    found, had = [], _most_per_node(month.work)
     for row in sorted(month.latest):
         if row.gpus <= 0 or row.nodes <= 0:
             continue
         cells = [month.supply[k] for k in month.supply if k[1:] == (row.site, row.gpu_type)]
         whole = sum(each.gpu_ms for each in cells)
         frac = sum(map(_available_ms, cells)) / whole if whole else 1.0
-        per_node = max(1, row.gpus // row.nodes)
+        mean = -(-row.gpus // row.nodes)
+        per_node = max(mean, min(row.gpus, had.get((row.site, row.gpu_type), 0)))
         found.append(
             TypedNodes(
                 site=row.site,
@@ -137,14 +143,24 @@ def nodes_of(month: _Month) -> tuple[TypedNodes, ...]:
     return tuple(found)
 
 
-def _load(month: _Month, gpu_type: str) -> PoolLoad:
+def _most_per_node(work: Iterable[PastWork]) -> dict[tuple[str, str], int]:
+    """The most GPUs of one type that a workload had on each of its nodes, by site and type."""
+    found: dict[tuple[str, str], int] = {}
+    for each in work:
+        if len(each.gpu_types) <= 1:
+            key = (each.site, (each.gpu_types or ("",))[0])
+            found[key] = max(found.get(key, 0), -(-each.gpus // each.nodes))
+    return found
+
+
+def _load(month: _Month, nodes: Sequence[TypedNodes], gpu_type: str) -> PoolLoad:
     cells = [k for k in month.supply if k.gpu_type == gpu_type and month.supply[k].gpu_ms]
     available = sum(_available_ms(month.supply[k]) for k in cells)
     held = sum(month.held.get(k, (0, 0))[0] for k in cells)
     came = [each for each in _of_type(month.work, gpu_type) if each.came_s >= month.start_s]
     run_s = [each.ran_s for each in came]
     waits_s = sorted(each.start_s - each.came_s for each in came)
-    gpus = sum(n.nodes * n.gpus_per_node for n in nodes_of(month) if n.gpu_type == gpu_type)
+    gpus = sum(n.nodes * n.gpus_per_node for n in nodes if n.gpu_type == gpu_type)
     servers = gpus / fmean(each.gpus for each in came) if came else float(gpus)
     load = held / available if available else 0.0
     mean_s, variation = fmean(run_s) if run_s else 0.0, variation_of(run_s)
@@ -226,7 +242,18 @@ def _advice(loads: Sequence[PoolLoad], gains: Mapping[str, Gain], more: int) -> 
         elif load.load_frac > high:
             lines.append(f"{name}: more than {high:.0%} is used; waits grow fast from here")
         if load.gpu_type in gains:
-            lines.append(f"{name}: {_gain_text(gains[load.gpu_type], more)}")
+            lines += [f"{name}: {text}" for text in _gain_texts(gains[load.gpu_type], load, more)]
+    return lines
+
+
+def _gain_texts(gain: Gain, load: PoolLoad, more: int) -> list[str]:
+    left_out = load.jobs - gain.workloads
+    if not gain.workloads:
+        return [f"{counted(more, 'GPU')} more: none of its work could be simulated"]
+    lines = [_gain_text(gain, more)]
+    if left_out > _LEFT_OUT_FRAC * load.jobs:
+        jobs = counted(load.jobs, "workload")
+        lines.append(f"{left_out} of {jobs} never start in the simulation: they are not in that")
     return lines
 
 
@@ -264,6 +291,7 @@ def _json_pool(load: PoolLoad, gain: Gain | None) -> dict[str, Any]:
     if gain is not None:
         interval = gain.interval
         found["with_more"] = {
+            "workloads": gain.workloads,
             "p95_before_s": gain.before_s,
             "p95_after_s": gain.after_s,
             "ratio": gain.ratio,

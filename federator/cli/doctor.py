@@ -99,7 +99,7 @@ def _ask(question: DoctorCall) -> DoctorReply:
 
 
 def _from_database(config: Path, question: DoctorCall) -> DoctorReply:
-    """As the daemon would answer an operator, by what the history holds."""
+    """As the daemon would answer an operator, by what the history holds; nothing is left off."""
     from federator.config import load_config  # noqa: PLC0415
     from federator.config_tenants import gpu_quotas  # noqa: PLC0415
     from federator.history.database import open_reader  # noqa: PLC0415

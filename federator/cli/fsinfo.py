@@ -236,7 +236,9 @@ def _partition(p: PartitionSummary) -> str:
 def _stranded(p: PartitionSummary) -> str:
     """The share of its free GPUs that is of no use to what is usually asked for."""
     free = p.gpus - p.gpus_alloc - p.gpus_out
-    return f"{100 * min(1.0, p.gpus_stranded / free):.0f} %" if free > 0 else "-"
+    if p.gpus_stranded is None or free <= 0:
+        return "-"
+    return f"{100 * min(1.0, p.gpus_stranded / free):.0f} %"
 
 
 def say(text: str) -> None:

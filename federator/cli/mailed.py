@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from federator.cli.doctor_text import finding_lines
 from federator.cli.text import counted, printable
@@ -16,6 +16,8 @@ from federator.usage.diagnosis import Diagnosis
 if TYPE_CHECKING:
     from federator.config_mail import MailConfig
     from federator.daemon.mail.letters import Letter
+
+_MOST_NAMES: Final = 100  # of users who got none
 
 
 def mail_findings(config: Path, findings: Sequence[Diagnosis], since: str) -> int:
@@ -31,7 +33,7 @@ def mail_findings(config: Path, findings: Sequence[Diagnosis], since: str) -> in
 
     Raises:
         InvalidRequest: the configuration has no ``mail`` section.
-        SiteUnavailable: the mail server was not reached, or refused one; others may have gone.
+        SiteUnavailable: the mail server was not reached, or refused one; it says who got none.
     """
     federation, mail = _mail_of(config)
     return _send(mail, federation, list(_letters(findings, federation, since, mail)))
@@ -90,16 +92,26 @@ def _send(mail: MailConfig, federation: str, letters: Sequence[Letter]) -> int:
 
     from federator.daemon.mail.sending import Unreached, deliver  # noqa: PLC0415
 
-    failed = []
-    for sent, letter in enumerate(letters):
+    failed: list[Letter] = []
+    first = ""
+    for at, letter in enumerate(letters):
         try:
             deliver(mail, federation, letter)
         except Unreached as error:
-            why = printable(str(error)[:300])
-            raise SiteUnavailable(f"mail: {sent} of {len(letters)} sent: {why}") from error
+            said = f"stopped at {printable(letter.user)}: {printable(str(error)[:300])}"
+            raise SiteUnavailable(_unsent([*failed, *letters[at:]], letters, said)) from error
         except (OSError, smtplib.SMTPException, subprocess.SubprocessError) as error:
-            failed.append(printable(f"{letter.to}: {error}"[:300]))
+            failed.append(letter)
+            first = first or printable(f"{letter.to}: {error}"[:300])
     if failed:
-        sent = len(letters) - len(failed)
-        raise SiteUnavailable(f"mail: {sent} of {len(letters)} sent: {failed[0]}")
+        raise SiteUnavailable(_unsent(failed, letters, first))
     return len(letters)
+
+
+def _unsent(unsent: Sequence[Letter], letters: Sequence[Letter], why: str) -> str:
+    """Who got none, as ``--user`` takes them."""
+    names = ",".join(printable(each.user) for each in unsent[:_MOST_NAMES])
+    if len(unsent) > _MOST_NAMES:
+        names += f" and {len(unsent) - _MOST_NAMES} more"
+    sent = len(letters) - len(unsent)
+    return f"mail: {sent} of {len(letters)} sent, none to {names}: {why}"

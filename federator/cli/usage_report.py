@@ -215,7 +215,7 @@ def _from_database(config: Path | None, history: str | None, question: UsageCall
     url = history or NONE
     if url == NONE:
         raise InvalidRequest("no history is kept (history.url)")
-    found = find(open_reader(url), question_of(question, None, dated=prices.is_dated))
+    found = find(open_reader(url), question_of(question, None, prices))
     return UsageReply(report=report(found, question.by, prices, quotas), federation=name)
 
 

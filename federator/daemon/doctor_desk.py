@@ -59,4 +59,4 @@ class DoctorDesk:
             federation=self._federation,
             quotas=self._quotas,
         )
-        return await history.read(read)
+        return doctor_answer.cut(await history.read(read))

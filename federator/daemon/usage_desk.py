@@ -58,7 +58,7 @@ class UsageDesk:
     async def _reported(self, history: JobHistory, call: UsageCall, viewer: Viewer | None) -> Reply:
         whole = viewer is None
         made = await history.usage(
-            question_of(call, viewer, dated=self._prices.is_dated),
+            question_of(call, viewer, self._prices),
             MAX_SUMS,
             partial(
                 report,

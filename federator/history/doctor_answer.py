@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import Engine
 
 from federator.errors import InvalidRequest, NotAllowed
@@ -29,7 +30,7 @@ def answer(
     quotas: Sequence[Quota] = (),
     bounds: Thresholds = THRESHOLDS,
 ) -> DoctorReply:
-    """The findings about what the asker may see.
+    """All findings about what the asker may see.
 
     Args:
         engine: of one who reads.
@@ -60,14 +61,19 @@ def answer(
     found = attempts(engine, question)
     made = examine(found.records, found.at_s, bounds)
     return DoctorReply(
-        findings=tuple(made[:MOST_FINDINGS]),
+        findings=tuple(made),
         federation=federation,
         at_s=found.at_s,
         attempts=len(found.records),
         measured=sum(map(_is_measured, found.records)),
         is_whole=found.is_whole,
-        left_off=max(0, len(made) - MOST_FINDINGS),
     )
+
+
+def cut(reply: DoctorReply, most: int = MOST_FINDINGS) -> DoctorReply:
+    """As much as crosses the wire in one answer: the first findings."""
+    left_off = max(0, len(reply.findings) - most)
+    return msgspec.structs.replace(reply, findings=reply.findings[:most], left_off=left_off)
 
 
 def _of_quotas(
@@ -83,17 +89,13 @@ def _of_quotas(
     waits = queue(engine, found.start_s, found.end_s) if use.days else []
     if waits is None:
         raise InvalidRequest("more workloads than a review reads; ask for less time (--since)")
-    made = [
+    made = (
         each
         for each in review(use, quotas, waits, bounds)
         if not call.tenants or each.tenant in call.tenants
-    ]
+    )
     return DoctorReply(
-        findings=tuple(made[:MOST_FINDINGS]),
-        federation=federation,
-        at_s=found.at_s,
-        days=len(use.days),
-        left_off=max(0, len(made) - MOST_FINDINGS),
+        findings=tuple(made), federation=federation, at_s=found.at_s, days=len(use.days)
     )
 
 

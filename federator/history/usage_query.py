@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, func, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    case,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
 
 from federator.errors import InvalidRequest
 from federator.history import schema, supply
@@ -23,6 +36,7 @@ from federator.usage.days import (
     add_up,
     difference,
 )
+from federator.usage.prices import PriceList
 from federator.usage.report import UsageFound, with_prices
 from federator.usage.rows import BY
 from federator.usage.supply import CellKey, Supplied, supplied
@@ -46,6 +60,7 @@ class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     viewer: Viewer | None = None  # who asks; None: one who sees all
+    periods: tuple[int, ...] = ()  # their first days: sums by day are by these instead
 
 
 def find(engine: Engine, question: UsageQuestion, most: int | None = None) -> UsageFound:
@@ -89,7 +104,9 @@ def _grouped(
     """
     wanted = question.columns
     names = _READ_BY if set(wanted) <= set(_READ_BY) else wanted
-    columns = [_U[name] for name in names]
+    columns: list[ColumnElement[Any]] = [_U[name] for name in names]
+    if "day" in wanted and names is not _READ_BY:
+        columns[names.index("day")] = _period_column(question.periods)
     sums = [func.sum(_U[name]) for name in MEASURES]
     query = select(*columns, *sums).where(*_wanted(question)).group_by(*columns)
     read = None if most is None else most * _READ_FOR_EACH
@@ -98,15 +115,31 @@ def _grouped(
     at, width = [names.index(name) for name in wanted], len(columns)
     found: dict[tuple[str | int, ...], list[int]] = {}
     for count, row in enumerate(connection.execute(query), 1):
-        _add(found, tuple(row[k] for k in at), row[width:])
+        _add(found, _key(question, [row[k] for k in at]), row[width:])
         if most is not None and read is not None and (count > read or len(found) > most):
             raise InvalidRequest(
                 f"more than {most} sums; ask for fewer days, tenants, users or sites, or by less"
             )
     for of, values in running.items():
         if _is_wanted(of, question):
-            _add(found, tuple(getattr(of, name) for name in wanted), values)
+            _add(found, _key(question, [getattr(of, name) for name in wanted]), values)
     return found
+
+
+def _key(question: UsageQuestion, values: list[Any]) -> tuple[str | int, ...]:
+    """Of a sum, with the first day of its period in place of its day."""
+    if question.periods:
+        at = question.columns.index("day")
+        values[at] = question.periods[bisect_right(question.periods, values[at]) - 1]
+    return tuple(values)
+
+
+def _period_column(periods: tuple[int, ...]) -> ColumnElement[int]:
+    """Its numbers are text: PostgreSQL takes two parameters for two expressions to group by."""
+    if not periods:
+        return _U.day
+    first: list[ColumnElement[int]] = [literal_column(str(int(day))) for day in periods]
+    return case(*((_U.day < end, day) for day, end in pairwise(first)), else_=first[-1])
 
 
 def _add(
@@ -215,13 +248,15 @@ def _is_wanted(of: Key, question: UsageQuestion) -> bool:
     return all(not names or name in map(word, names) for name, names in named)
 
 
-def question_of(call: UsageCall, viewer: Viewer | None, *, dated: bool = False) -> UsageQuestion:
+def question_of(
+    call: UsageCall, viewer: Viewer | None, prices: PriceList | None = None
+) -> UsageQuestion:
     """The question that a call asks.
 
     Args:
         call: as it came.
         viewer: who asks; None: one who sees all.
-        dated: prices are not the same on all days.
+        prices: by which the sums are to be priced.
 
     Raises:
         InvalidRequest: its end is before its start, or it asks by what there is not.
@@ -233,10 +268,13 @@ def question_of(call: UsageCall, viewer: Viewer | None, *, dated: bool = False) 
     unknown = [name for name in call.by if name not in BY.values()]
     if unknown:
         raise InvalidRequest(f"unknown column {unknown[0][:40]!r}")
+    end = max(end, first + 1)
+    periods = prices.periods(first, end) if prices is not None else ()
     return UsageQuestion(
         first_day=first,
-        end_day=max(end, first + 1),
-        columns=with_prices(call.by, dated=dated),
+        end_day=end,
+        columns=with_prices(call.by, dated=bool(periods)),
+        periods=() if "day" in call.by else periods,
         tenants=call.tenants,
         users=call.users,
         sites=call.sites,

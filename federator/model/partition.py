@@ -23,10 +23,10 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
     gpus_alloc: int = 0
     gpus_out: int = 0  # not allocated, on nodes that take no jobs; 0 of an older agent
     gpus_down: int = 0  # those of them on nodes that are down; 0 of an older agent
-    gpus_stranded: float = 0.0
-    """Free ones that are expected to be of no use to what is usually asked for; 0 likewise."""
+    gpus_stranded: float | None = None
+    """Free ones that are expected to be of no use to what is usually asked for; None: not told."""
 
 
 def room_of(summary: Iterable[PartitionSummary]) -> list[PartitionSummary]:
     """What a site has and gives away, whatever was asked of it lately."""
-    return [structs.replace(each, gpus_stranded=0.0) for each in summary]
+    return [structs.replace(each, gpus_stranded=None) for each in summary]

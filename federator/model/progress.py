@@ -6,9 +6,10 @@ As ``--fed-progress`` says it: ``MIN`` or ``MIN:SS``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from federator.model.submission import Submission
+from federator.model.submission import Option, Submission
 
 OPTION: Final = "fed-progress"
 LEAST_S: Final = 10
@@ -24,8 +25,12 @@ def seconds_of(text: str) -> int | None:
     return seconds if LEAST_S <= seconds <= MOST_MIN * 60 else None
 
 
+def longest(components: Iterable[Iterable[Option]]) -> str:
+    """The longest time that any component gives, as it says it; "": none has a lease."""
+    said = [o.value or "" for options in components for o in options if o.name == OPTION]
+    return max(said, key=lambda text: seconds_of(text) or 0, default="")
+
+
 def longest_step_s(submission: Submission) -> float:
     """The longest time that any component of a submission gives; 0: none has a lease."""
-    options = (option for options in submission.components for option in options)
-    given = (seconds_of(o.value or "") for o in options if o.name == OPTION)
-    return float(max((s for s in given if s is not None), default=0))
+    return float(seconds_of(longest(submission.components)) or 0)

@@ -49,8 +49,12 @@ class SimulatedWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """P95 waits as the fleet is and with more; ``ratio`` is None where nobody waits."""
+    """P95 waits as the fleet is and with more; ``ratio`` is None where nobody waits.
 
+    ``workloads``: that started in both; 0: none could be simulated, and nothing is known.
+    """
+
+    workloads: int
     before_s: float
     after_s: float
     ratio: float | None
@@ -103,7 +107,7 @@ def gain(
         days.setdefault(before[id_].day, []).append((before[id_].wait_s, after[id_].wait_s))
     parts = [np.array(days[day]) for day in sorted(days)]
     if not parts:
-        return Gain(before_s=0.0, after_s=0.0, ratio=None, interval=None)
+        return Gain(workloads=0, before_s=0.0, after_s=0.0, ratio=None, interval=None)
     old_s, new_s = np.percentile(np.concatenate(parts), P95, axis=0)
     drawn = np.random.default_rng(seed).integers(0, len(parts), size=(DRAWS, len(parts)))
     ratios = []
@@ -113,6 +117,7 @@ def gain(
             ratios.append(b / a)
     sides = np.percentile(ratios, _SIDES) if ratios else None
     return Gain(
+        workloads=len(both),
         before_s=float(old_s),
         after_s=float(new_s),
         ratio=float(new_s / old_s) if old_s > 0 else None,

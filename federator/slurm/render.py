@@ -54,6 +54,7 @@ from typing import Final
 from federator.agent.base import Probe
 from federator.agent.lease_wrapper import started_by
 from federator.errors import InvalidRequest
+from federator.model import progress
 from federator.model.constraint import plain_names
 from federator.model.plan import JobPlan
 from federator.model.submission import Option
@@ -390,7 +391,7 @@ def _from_federation(order: LaunchOrder) -> dict[str, str]:
     found = {
         "FED_PROJECT": said.get("fed-project", ""),
         "FED_DATASET": ",".join(datasets_of(components)),
-        "FED_PROGRESS": said.get("fed-progress", ""),
+        "FED_PROGRESS": progress.longest(components),
         "FED_CONTINUE": "1" if "fed-continue" in said else "",
     }
     return {name: value for name, value in found.items() if value}

@@ -59,12 +59,23 @@ class PriceList:
 
     def __init__(self, rules: Sequence[PriceRule] = (), currency: str = "") -> None:
         self.rules, self.currency = tuple(rules), currency
-        self.is_dated = any(rule.is_dated for rule in self.rules)
+        self._is_dated = any(rule.is_dated for rule in self.rules)
         self._rates = lru_cache(maxsize=4096)(self._find)
+
+    def periods(self, first_day: int, end_day: int) -> tuple[int, ...]:
+        """The first days of the times in which prices stay the same; none if all days have one.
+
+        Args:
+            first_day: of those that are asked for.
+            end_day: the first that is not.
+        """
+        days = {day for rule in self.rules for day in (rule.since_day, rule.until_day)}
+        inside = sorted(day for day in days if day is not None and first_day < day < end_day)
+        return (first_day, *inside) if inside else ()
 
     def rates(self, site: str, partition: str, gpu_type: str, day: int = 0) -> Rates:
         """The prices of an hour of a day."""
-        return self._rates(site, partition, gpu_type, day if self.is_dated else 0)
+        return self._rates(site, partition, gpu_type, day if self._is_dated else 0)
 
     def tier(self, site: str, partition: str, gpu_type: str, day: int = 0) -> str:
         """The tier by the first rule that matches and has one; "": none has."""

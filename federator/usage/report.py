@@ -18,6 +18,7 @@ OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
 _PRICED: Final = ("site", "partition", "gpu_type")
 _HELD_AT: Final = tuple(MEASURES.index(f"{each.value}_gpu_ms") for each in HELD)
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
+_STEPS_AT: Final = MEASURES.index("productive_gpu_ms")
 _UNKNOWN_AT: Final = MEASURES.index("unknown_gpu_ms")
 _COST_AT: Final = (MEASURES.index("cpu_ms"), MEASURES.index("mem_mib_s"))
 
@@ -27,7 +28,7 @@ class UsageFound:
     """What the history has of a time.
 
     ``columns`` names the parts of the keys of ``sums``; they hold ``site``, ``partition`` and
-    ``gpu_type`` for the prices.
+    ``gpu_type`` for the prices, and ``day`` where those change.
     """
 
     columns: tuple[str, ...]
@@ -51,7 +52,7 @@ class Quota(NamedTuple):
 def with_prices(columns: Sequence[str], *, dated: bool = False) -> tuple[str, ...]:
     """The columns that sums are wanted by, so that each can be priced.
 
-    ``dated``: the prices are not the same on all days.
+    ``dated``: the prices are not the same on all days that are asked for.
     """
     days = ("day",) if dated else ()
     return tuple(name for name in dict.fromkeys((*columns, *_PRICED, *days)) if name != TIER)
@@ -78,10 +79,11 @@ def report(
     """
     rows: dict[tuple[str, ...], UsageRow] = {}
     total = UsageRow()
+    first_day = round(found.start_s * 1000) // DAY_MS
     for key, values in found.sums.items():
         at = dict(zip(found.columns, key, strict=True))
         site, partition, gpu_type = (str(at[name]) for name in _PRICED)
-        day = int(at.get("day", 0))
+        day = int(at.get("day", first_day))
         rates = prices.rates(site, partition, gpu_type, day)
         if TIER in by:
             at[TIER] = prices.tier(site, partition, gpu_type, day)
@@ -115,6 +117,8 @@ def _add(row: UsageRow, values: Sequence[int], rates: Rates) -> None:
     row.cost = _plus(row.cost, cost(rates, held, *(values[k] for k in _COST_AT)))
     known = cost(Rates(gpu_h=rates.gpu_h), held - values[_UNKNOWN_AT], 0, 0)
     row.known_cost = _plus(row.known_cost, known)
+    if rates.gpu_h is not None:
+        row.priced_steps_gpu_ms = (row.priced_steps_gpu_ms or 0) + int(values[_STEPS_AT])
 
 
 def _plus(a: float | None, b: float | None) -> float | None:

@@ -50,6 +50,7 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     cost: float | None = None  # None: nothing of it has a price
     idle_cost: float | None = None
     known_cost: float | None = None  # of GPUs, without the time that is ``unknown``
+    priced_steps_gpu_ms: int | None = None  # productive, where GPUs have a price; None: nowhere
     lent_gpu_ms: int | None = None  # None: not asked for, or no quota of its own
 
     @property
@@ -82,12 +83,12 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def effective_gpu_h(self) -> float | None:
-        """What a productive GPU hour costs; None: no price or no steps are known.
+        """What a productive GPU hour costs, of those that have a price; None: none has.
 
         Source:
             ``C_eff = C * T_total / T_productive`` of the fleet chapter, of time that was measured.
         """
-        steps = self.sums.get("productive_gpu_ms", 0)
+        steps = self.priced_steps_gpu_ms
         return self.known_cost / (steps / 3.6e6) if steps and self.known_cost is not None else None
 
 

@@ -78,7 +78,8 @@ class FreeOfType(msgspec.Struct, frozen=True, kw_only=True):
     slots: dict[str, int]  # by GPUs on one node: "1", "2", "4", "8"
     whole_nodes: int  # with all GPUs free: the largest gang of whole nodes
     largest_rack: int  # the most free GPUs under one leaf switch
-    stranded: float = 0.0  # of the free ones: expected to be of no use to what is usually asked for
+    stranded: float | None = None
+    """Of the free ones: expected to be of no use to what is usually asked for; None: not told."""
 
 
 class FleetSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,27 +206,40 @@ def _free_by_type(
     for node in nodes:
         if node.gpus.total:
             types.setdefault(node.gpu_type, []).append(node)
-    stranded: dict[str, float] = {}
-    for row in partitions:  # nodes may be in several
-        stranded[row.gpu_type] = max(row.gpus_stranded, stranded.get(row.gpu_type, 0.0))
     return tuple(
-        _free_of_type(name, types[name], stranded.get(name, 0.0)) for name in sorted(types)
+        _free_of_type(name, types[name], [row for row in partitions if row.gpu_type == name])
+        for name in sorted(types)
     )
 
 
-def _free_of_type(name: str, nodes: Sequence[FleetNode], stranded: float) -> FreeOfType:
+def _free_of_type(
+    name: str, nodes: Sequence[FleetNode], partitions: Sequence[PartitionSummary]
+) -> FreeOfType:
     racks: Counter[str] = Counter()
+    total = sum(node.gpus.total for node in nodes)
     for node in nodes:
         racks[node.rack] += node.gpus.free
     return FreeOfType(
         gpu_type=name,
         free=sum(node.gpus.free for node in nodes),
-        total=sum(node.gpus.total for node in nodes),
+        total=total,
         slots={str(size): sum(node.gpus.free // size for node in nodes) for size in SIZES},
         whole_nodes=sum(node.gpus.free == node.gpus.total for node in nodes),
         largest_rack=max(racks.values(), default=0),
-        stranded=stranded,
+        stranded=_stranded(total, partitions),
     )
+
+
+def _stranded(total: int, partitions: Sequence[PartitionSummary]) -> float | None:
+    """Of the nodes of one type; where they are in several partitions, the sum is scaled."""
+    known = _sum_known(row.gpus_stranded for row in partitions)
+    there = sum(row.gpus for row in partitions)
+    return known if known is None or not there else round(min(1.0, total / there) * known, 1)
+
+
+def _sum_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known), 1) if known else None
 
 
 def fleet_view(federation: str, now_s: float, sites: Sequence[FleetSite]) -> FleetView:
@@ -253,7 +267,7 @@ def _free_of_all(sites: Iterable[FleetSite]) -> tuple[FreeOfType, ...]:
             slots={str(n): sum(free.slots[str(n)] for free in found) for n in SIZES},
             whole_nodes=max(free.whole_nodes for free in found),
             largest_rack=max(free.largest_rack for free in found),
-            stranded=round(sum(free.stranded for free in found), 1),
+            stranded=_sum_known(free.stranded for free in found),
         )
         for name, found in sorted(types.items())
     )

@@ -26,7 +26,7 @@ from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.store.memory import MemoryStore
 from federator.usage.days import DAY_MS, MEASURES, Key, Sums, add_up
 from federator.usage.prices import PriceList, PriceRule, Rates
-from federator.usage.report import Quota, report, with_prices
+from federator.usage.report import Quota, day_word, report, with_prices
 from federator.usage.rows import UsageReport, UsageRow
 from federator.usage.supply import SupplyRow
 from federator.wire.accounting_rows import MeasuredUse
@@ -491,6 +491,38 @@ def test_a_question_is_about_whole_days() -> None:
         question_of(UsageCall(start_s=2.0, end_s=1.0), None)
     with pytest.raises(InvalidRequest, match="column"):
         question_of(UsageCall(start_s=2.0, end_s=3.0, by=("1; DROP",)), None)
+
+
+@pytest.mark.parametrize("by", ["tenant", "user"])
+def test_a_price_that_changes_parts_sums_where_it_does_and_not_by_day(
+    log: Log, url: str, by: str
+) -> None:
+    """Two attempts on each of four days, and one that still runs; the last two days are dearer."""
+    ended = [record for k in range(8) for record in life(k + 1, T0_S + k // 2 * 86_400)]
+    log.write(*ended, *life(9, T0_S + 3 * 86_400)[:4])
+    follow(log, url)
+    dear = PriceRule(rates=Rates(gpu_h=3.0), since_day=DAY + 2, until_day=DAY + 4)
+    prices = PriceList([dear, PriceRule(rates=Rates(gpu_h=1.0))])
+    call = UsageCall(start_s=DAY * 86_400.0, end_s=(DAY + 4) * 86_400.0, by=(by,))
+    found = find(reader(url), question_of(call, None, prices), 2)
+    at = found.columns.index("day")
+    assert sorted(key[at] for key in found.sums) == [DAY, DAY + 2], "a sum for each price"
+    (row,) = report(found, (by,), prices).rows
+    by_day = msgspec.structs.replace(call, by=(by, "day"))
+    days = report(find(reader(url), question_of(by_day, None, prices)), by_day.by, prices)
+    assert len(days.rows) == 4
+    assert row.cost == pytest.approx(sum(each.cost or 0.0 for each in days.rows))
+    assert row.cost == pytest.approx(1.0 * _hours(days, 0, 1) + 3.0 * _hours(days, 2, 3))
+    later = msgspec.structs.replace(call, start_s=(DAY + 2) * 86_400.0)
+    found = find(reader(url), question_of(later, None, prices), 1)
+    assert "day" not in found.columns, "one price holds all the time"
+    (row,) = report(found, (by,), prices).rows
+    assert row.cost == pytest.approx(3.0 * _hours(days, 2, 3))
+
+
+def _hours(days: UsageReport, *wanted: int) -> float:
+    words = {day_word(DAY + k) for k in wanted}
+    return sum(row.held_gpu_ms for row in days.rows if row.key[1] in words) / 3.6e6
 
 
 def test_what_a_lost_record_leaves_is_flagged(log: Log, url: str) -> None:

@@ -93,13 +93,16 @@ def test_a_rule_may_hold_for_some_days_and_say_the_tier() -> None:
         {"gpu_h": 2.0, "tier": "on-demand"},
     ]
     prices = PricesConfig.model_validate({"rules": rules}).price_list()
-    assert prices.is_dated
     first = next(day for day in range(25_000) if day_word(day) == "2026-10-05")
     rates = [prices.rates("alpine", "gpu", "h100", first + k).gpu_h for k in (-1, 0, 1, 2)]
     assert rates == [2.0, 0.7, 0.7, 2.0]
     tiers = [prices.tier("alpine", each, "h100", first) for each in ("gpu", "long,burst")]
     assert tiers == ["on-demand", "spot"]
-    assert not PricesConfig.model_validate({"rules": rules[1:]}).price_list().is_dated
+    assert prices.periods(first - 7, first + 7) == (first - 7, first, first + 2)
+    assert prices.periods(first, first + 2) == (), "one price all the time"
+    assert prices.periods(first + 1, first + 3) == (first + 1, first + 2)
+    same = PricesConfig.model_validate({"rules": rules[1:]}).price_list()
+    assert same.periods(0, 25_000) == ()
 
 
 @pytest.mark.parametrize(

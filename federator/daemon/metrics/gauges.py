@@ -240,7 +240,10 @@ def _nodes_of(site: SiteView) -> Iterator[tuple[str, int]]:
 
 def _stranded(site: SiteView) -> Iterator[tuple[str, float]]:
     for name in site.partitions:
-        yield name, sum(row.gpus_stranded for row in site.summary if row.partition == name)
+        given = [row.gpus_stranded for row in site.summary if row.partition == name]
+        known = [gpus for gpus in given if gpus is not None]
+        if known or not given:  # an older agent tells none
+            yield name, sum(known)
 
 
 def _partitions(site: SiteView) -> Iterator[tuple[tuple[str, str], int]]:

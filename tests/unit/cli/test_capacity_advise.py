@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 DAY_S = 86_400.0
 NOW_S = 1_764_072_000.0  # 2025-11-25 12:00 UTC
+FIRST_S = (NOW_S // DAY_S - 9) * DAY_S
 CONFIG = """\
 federation: demo
 store: sqlite:///{folder}/queue.db
@@ -34,17 +36,22 @@ tenants:
 
 
 def job(
-    number: int, came_s: float, waited_s: float, ran_s: float
+    number: int,
+    came_s: float,
+    waited_s: float,
+    ran_s: float,
+    nodes: int = 1,
+    gpu_type: str = "a100",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The rows of a workload that held one node of 8 GPUs, and of its attempt."""
+    """The rows of a workload that held nodes of 8 GPUs, and of its attempt."""
     made = AccountingAttempt(
         attempt=1,
         site="alpine",
         partition="gpu",
-        nodes=1,
+        nodes=nodes,
         cpus=8,
-        gpus=8,
-        gpu_types="a100=8",
+        gpus=8 * nodes,
+        gpu_types=f"{gpu_type}={8 * nodes}",
         awarded_at_s=came_s + waited_s,
         started_at_s=came_s + waited_s,
         ended_at_s=came_s + waited_s + ran_s,
@@ -67,26 +74,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(time, "time", lambda: NOW_S)
     (tmp_path / "federation.yaml").write_text(CONFIG.format(folder=tmp_path))
     engine = open_writer(f"sqlite:///{tmp_path}/queue-history.db")
-    first_s = (NOW_S // DAY_S - 9) * DAY_S
     jobs = [
-        job(1000 + 10 * day + k, first_s + day * DAY_S + 60, k // 2 * 10_800.0, 10_800.0)
+        job(1000 + 10 * day + k, FIRST_S + day * DAY_S + 60, k // 2 * 10_800.0, 10_800.0)
         for day in range(10)
         for k in range(6)
     ]
     with transaction(engine) as connection:
         schema.prepare(connection)
-        put_rows(connection, schema.workloads, (own for own, _ in jobs), replace=False)
-        put_rows(connection, schema.attempts, (made for _, made in jobs), replace=False)
         connection.execute(
             schema.log_place.insert().values(
                 one=1, first=0, next=1, crc=0, within_snapshot=False, at_s=NOW_S
             )
         )
+    keep(tmp_path, jobs)
+    supply(tmp_path, SupplyRow("alpine", "a100", 0.0, 1, 2, 16, 64, 1 << 20))
+    return tmp_path
+
+
+def keep(folder: Path, jobs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Put jobs into the history."""
+    engine = open_writer(f"sqlite:///{folder}/queue-history.db")
+    with transaction(engine) as connection:
+        put_rows(connection, schema.workloads, (own for own, _ in jobs), replace=False)
+        put_rows(connection, schema.attempts, (made for _, made in jobs), replace=False)
     while count_some(engine):
         pass
-    row = SupplyRow("alpine", "a100", 0.0, 1, 2, 16, 64, 1 << 20)
-    SupplyWriter(engine).note([row], first_s)
-    return tmp_path
+
+
+def supply(folder: Path, *rows: SupplyRow) -> None:
+    """Have the site have these, all the time."""
+    SupplyWriter(open_writer(f"sqlite:///{folder}/queue-history.db")).note(rows, FIRST_S)
 
 
 def asked(folder: Path, *words: str) -> str:
@@ -118,6 +135,31 @@ def test_json_has_each_figure_with_its_interval(folder: Path) -> None:
     more = pool["with_more"]
     assert more["ratio_low"] <= more["ratio"] <= more["ratio_high"]
     assert more["p95_after_s"] < more["p95_before_s"]
+    assert more["workloads"] == 60
+
+
+def test_jobs_of_whole_nodes_are_simulated_where_other_nodes_are_smaller(folder: Path) -> None:
+    """One node of 4 GPUs beside two of 8: no node of the mean size holds a job of 8."""
+    (alone,) = json.loads(asked(folder, "--json"))["pools"]
+    supply(folder, SupplyRow("alpine", "a100", 0.0, 1, 3, 20, 64, 1 << 20))
+    (pool,) = json.loads(asked(folder, "--json"))["pools"]
+    assert pool["gpus"] == 16, "in nodes of the size that work had"
+    assert pool["with_more"] == alone["with_more"]
+    assert pool["with_more"]["workloads"] == pool["jobs"] == 60
+
+
+def test_it_says_how_much_work_is_not_in_the_simulation(folder: Path) -> None:
+    """Two nodes of a type are left: what held four never starts, with one more or without."""
+    gangs = [job(2000 + k, FIRST_S + 60, 0.0, 60.0, nodes=4) for k in range(6)]
+    keep(folder, [*gangs, job(3000, FIRST_S + 60, 0.0, 60.0, nodes=4, gpu_type="h100")])
+    few = [SupplyRow("alpine", name, 0.0, 1, 2, 16, 64, 1 << 20) for name in ("a100", "h100")]
+    supply(folder, *few)
+    *_, gain, warning, _, none = asked(folder, "--more", "8").splitlines()
+    assert gain.startswith("a100: 8 GPUs more: P95 wait ")
+    assert warning == "a100: 6 of 66 workloads never start in the simulation: they are not in that"
+    assert none == "h100: 8 GPUs more: none of its work could be simulated"
+    supplied = json.loads(asked(folder, "--more", "8", "--json"))["pools"]
+    assert [pool["with_more"]["workloads"] for pool in supplied] == [60, 0]
 
 
 def test_days_before_those_asked_for_do_not_count(folder: Path) -> None:

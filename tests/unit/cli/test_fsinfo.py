@@ -531,13 +531,17 @@ def test_it_shows_the_share_of_free_gpus_that_are_of_no_use(
         PartitionSummary(
             partition="gpu", gpu_type="a100", gpus=64, gpus_alloc=24, gpus_out=8, gpus_stranded=8.4
         ),
-        PartitionSummary(partition="full", gpu_type="a100", gpus=8, gpus_alloc=8),
-        PartitionSummary(partition="cpu", gpu_type=""),
+        PartitionSummary(
+            partition="full", gpu_type="a100", gpus=8, gpus_alloc=8, gpus_stranded=0.0
+        ),
+        PartitionSummary(partition="cpu", gpu_type="", gpus_stranded=0.0),
+        PartitionSummary(partition="silent", gpu_type="a100", gpus=8),
+        PartitionSummary(partition="good", gpu_type="a100", gpus=8, gpus_stranded=0.0),
     )
     site = SiteRow(name="alpine", region="west", up=True, slurm_version="26.05", partitions=rows)
     monkeypatch.setattr(fsinfo, "call", lambda _: SitesReply(sites=(site,)))
     fsinfo.show(header=True, as_json=False)
     header, *lines = capsys.readouterr().out.splitlines()
     at = header.index("STRANDED")
-    assert [line[at:] for line in lines] == ["26 %", "-", "-"]
+    assert [line[at:] for line in lines] == ["26 %", "-", "-", "-", "0 %"]
     assert header[:at].endswith("GPUS(A/I/T)  ")

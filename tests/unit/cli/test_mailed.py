@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from federator.cli.mailed import mail_findings, mail_text
+from federator.daemon.mail import sending
+from federator.daemon.mail.letters import Letter
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.usage.diagnosis import Diagnosis
 from tests.fakes.mail_server import SmtpServer
@@ -70,11 +72,39 @@ def test_a_report_is_mailed_to_one_address(config: Path, server: SmtpServer) -> 
         mail_text(config, "a@b,c@d", "x", "y")
 
 
+def test_it_says_who_got_none(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four users the server refuses two; where it is away afterwards, all the rest get none."""
+    asked: list[str] = []
+
+    def deliver(_mail: object, _federation: str, letter: Letter) -> None:
+        asked.append(letter.user)
+        if letter.user in faults:
+            raise faults[letter.user]
+
+    monkeypatch.setattr(sending, "deliver", deliver)
+    found = [of(user) for user in ("ada", "bob", "eve", "zed")]
+    faults: dict[str, Exception] = {"ada": OSError("no such user"), "eve": OSError("full")}
+    with pytest.raises(SiteUnavailable) as told:
+        mail_findings(config, found, "")
+    assert str(told.value) == "mail: 2 of 4 sent, none to ada,eve: ada@example.org: no such user"
+    assert asked == ["ada", "bob", "eve", "zed"]
+    faults["eve"] = sending.Unreached("away")
+    with pytest.raises(SiteUnavailable) as told:
+        mail_findings(config, found, "")
+    assert str(told.value) == "mail: 1 of 4 sent, none to ada,eve,zed: stopped at eve: away"
+    many = [of(f"user{k:03}") for k in range(120)]
+    faults |= {each.user: OSError("full") for each in many}
+    with pytest.raises(
+        SiteUnavailable, match=r"0 of 120 sent, none to .*user099 and 20 more: user000"
+    ):
+        mail_findings(config, many, "")
+
+
 def test_without_a_mail_section_or_a_server_it_says_so(
     config: Path, server: SmtpServer, tmp_path: Path
 ) -> None:
     server.says = "554 no"
-    with pytest.raises(SiteUnavailable, match=r"0 of 1 sent: ada@example\.org"):
+    with pytest.raises(SiteUnavailable, match=r"0 of 1 sent, none to ada: ada@example\.org"):
         mail_findings(config, [IDLE], "")
     nobody = tmp_path / "none.yaml"
     nobody.write_text(f"{CONFIG}mail: {{command: [/no/such/mailer]}}\n")

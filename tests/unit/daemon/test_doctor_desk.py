@@ -13,19 +13,22 @@ from federator.daemon.doctor_desk import DoctorDesk
 from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
 from federator.model.viewer import Viewer
+from federator.usage.diagnosis import Diagnosis
 from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 from federator.wire.usage_messages import DoctorCall, DoctorReply
 from tests.fakes.page_daemon import config_of
+from tests.unit.cli.test_doctor import IDLE
 
 CALL = DoctorCall(start_s=0.0, end_s=86_400.0)
 
 
 class History:
-    """Notes how it is asked, and finds nothing."""
+    """Notes how it is asked, and finds nothing, unless it is told to."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
+        self.findings: tuple[Diagnosis, ...] = ()
         self.asked: list[dict[str, Any]] = []
 
     async def read(self, read: Callable[[object], Reply]) -> Reply:
@@ -33,7 +36,7 @@ class History:
         self.asked.append(read.keywords)
         if self.error is not None:
             raise self.error
-        return DoctorReply(findings=(), federation="demo", at_s=1.0)
+        return DoctorReply(findings=self.findings, federation="demo", at_s=1.0)
 
 
 def ask(history: History | None, call: DoctorCall = CALL, viewer: Viewer | None = None) -> Reply:
@@ -52,6 +55,14 @@ def test_the_history_judges_for_who_asks() -> None:
     (asked,) = history.asked
     assert (asked["call"], asked["viewer"]) == (CALL, viewer)
     assert asked["federation"] == config_of().federation
+
+
+def test_one_answer_holds_two_thousand_findings() -> None:
+    history = History()
+    history.findings = (IDLE,) * 2_003
+    reply = ask(history)
+    assert isinstance(reply, DoctorReply)
+    assert (len(reply.findings), reply.left_off) == (2_000, 3)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history import doctor_query, schema
 from federator.history.database import open_reader, open_writer, put_rows, transaction
-from federator.history.doctor_answer import answer
+from federator.history.doctor_answer import answer, cut
 from federator.history.usage_sums import count_some
 from federator.model.viewer import Viewer
 from federator.usage.report import Quota
@@ -97,6 +97,14 @@ def test_a_user_sees_the_own_jobs_and_those_of_the_own_tenants_alone(engine: Eng
 def test_tenants_and_users_can_be_named(engine: Engine) -> None:
     named = DoctorCall(start_s=CALL.start_s, end_s=NOW_S, tenants=("tenant1",), users=("user3",))
     assert {made.user for made in asked(engine, named).findings} == {"user3"}
+
+
+def test_all_is_found_and_one_answer_holds_the_first(engine: Engine) -> None:
+    whole = asked(engine)
+    assert (len(whole.findings), whole.left_off) == (5, 0)
+    part = cut(whole, 2)
+    assert (part.findings, part.left_off) == (whole.findings[:2], 3)
+    assert cut(whole) == whole, "2,000 fit"
 
 
 def test_of_more_than_one_answer_judges_the_latest_are_taken(engine: Engine) -> None:

@@ -75,8 +75,12 @@ def test_what_fits_nowhere_is_in_no_figure_until_there_is_room() -> None:
 
 def test_where_nobody_waits_or_few_days_are_known_no_more_is_claimed() -> None:
     at_once = {k: SimulatedWait(day=k, wait_s=0.0) for k in range(9)}
-    assert gain(at_once, at_once) == Gain(before_s=0.0, after_s=0.0, ratio=None, interval=None)
-    assert gain({}, {}).ratio is None
+    assert gain(at_once, at_once) == Gain(
+        workloads=9, before_s=0.0, after_s=0.0, ratio=None, interval=None
+    )
+    assert gain({}, {}) == Gain(
+        workloads=0, before_s=0.0, after_s=0.0, ratio=None, interval=None
+    ), "not the same as that nobody waits"
     late = {k: SimulatedWait(day=0, wait_s=100.0) for k in range(9)}
     found = gain(late, at_once)
     assert (found.ratio, found.interval) == (0.0, None)

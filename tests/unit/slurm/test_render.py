@@ -11,6 +11,7 @@ import pytest
 from federator.errors import InvalidRequest
 from federator.model.data_use import DataPath
 from federator.model.plan import JobPlan
+from federator.model.progress import longest_step_s
 from federator.model.site import NodeShare
 from federator.model.submission import Submission
 from federator.model.workload import AttemptId, TenantName, WorkloadId
@@ -215,6 +216,13 @@ TOLD = {
     **{"FED_PROJECT": "p", "FED_DATASET": "a/b,c", "FED_ELASTIC": "1-8", "FED_CONTINUE": "1"},
     "FED_PROGRESS": "0:30",
 }
+
+
+def test_a_het_job_is_told_the_longest_progress_lease_of_its_components() -> None:
+    words = ["-N1", "--fed-progress=2", ":", "-N1", "--fed-progress=1:30", ":", "-N1"]
+    given = order(words, plan("n1"), plan("n2"), plan("n3"))
+    assert render(given, "s").environment["FED_PROGRESS"] == "2"
+    assert longest_step_s(given.submission) == 120.0
 
 
 @pytest.mark.parametrize("export", [[], ["--export=NONE"], ["--export=A,B"]])

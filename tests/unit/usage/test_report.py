@@ -34,7 +34,7 @@ def rows(
     prices: PriceList = PRICES,
 ) -> dict[tuple[str, ...], UsageRow]:
     found = UsageFound(
-        columns=with_prices(by, dated=prices.is_dated),
+        columns=with_prices(by, dated=bool(prices.periods(0, 100))),
         sums=parts,
         supply={},
         held={},
@@ -70,6 +70,18 @@ def test_what_is_not_known_to_be_productive_has_no_part_in_the_effective_price()
     assert row.effective_gpu_h == pytest.approx(2.0)
     (row,) = rows({("a", "gpu", "h100"): sums(unknown=90)}, ("tier",)).values()
     assert row.effective_gpu_h is None, "no steps are known"
+
+
+def test_steps_without_a_price_have_no_part_in_the_effective_price() -> None:
+    prices = PriceList([PriceRule(gpu_type="h100", rates=Rates(gpu_h=2.0))])
+    parts: dict[tuple[str | int, ...], list[int]] = {
+        ("vision", "a", "gpu", "h100"): sums(productive=10, save=10),
+        ("vision", "a", "gpu", "t4"): sums(productive=90),
+        ("nlp", "a", "gpu", "t4"): sums(productive=90),
+    }
+    found = rows(parts, ("tenant",), prices)
+    assert found[("vision",)].effective_gpu_h == pytest.approx(4.0)
+    assert found[("nlp",)].effective_gpu_h is None
 
 
 def test_each_day_costs_what_it_cost_then() -> None:

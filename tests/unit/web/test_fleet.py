@@ -25,3 +25,28 @@ def test_stranded_gpus_of_nodes_in_two_partitions_count_once() -> None:
     site = site_of(row, Seen("alpine"))
     assert [free.stranded for free in site.free_by_type] == [6.5]
     assert [free.stranded for free in fleet_view("f", 2.0, [site, site]).free_by_type] == [13.0]
+
+
+def test_stranded_gpus_of_partitions_that_share_no_node_add_up() -> None:
+    rows = tuple(
+        PartitionSummary(partition=name, gpu_type="a100", gpus=8, gpus_stranded=gpus)
+        for name, gpus in (("old", 3.0), ("new", 2.0))
+    )
+    row = SiteRow(name="alpine", region="west", up=True, slurm_version="26.05", partitions=rows)
+    (free,) = site_of(row, Seen("alpine")).free_by_type
+    assert free.stranded == 5.0
+
+
+def test_of_sites_that_do_not_tell_none_are_stranded_for_certain() -> None:
+    silent = PartitionSummary(partition="gpu", gpu_type="a100", gpus=16)
+    tells = PartitionSummary(partition="gpu", gpu_type="a100", gpus=16, gpus_stranded=2.0)
+    sites = [
+        site_of(
+            SiteRow(name=name, region="west", up=True, slurm_version="26.05", partitions=(row,)),
+            Seen(name),
+        )
+        for name, row in (("alpine", silent), ("basalt", tells))
+    ]
+    assert sites[0].free_by_type[0].stranded is None
+    assert fleet_view("f", 2.0, sites[:1]).free_by_type[0].stranded is None
+    assert fleet_view("f", 2.0, sites).free_by_type[0].stranded == 2.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from federator.daemon.metrics.catalogue import BY_NAME, as_metrics
@@ -46,6 +47,14 @@ def test_stranded_gpus_are_those_of_a_partition() -> None:
     stranded = f.values("federator_partition_gpus_stranded")
     assert stranded.keys() == {("alpine", "gpu")}
     assert 0.0 <= stranded["alpine", "gpu"] <= free
+
+
+def test_of_an_agent_that_does_not_tell_no_stranded_gpus_are_shown() -> None:
+    f = lending()
+    view = f.federation.sites[SiteName("alpine")]
+    view.summary = tuple(msgspec.structs.replace(r, gpus_stranded=None) for r in view.summary)
+    assert f.values("federator_partition_gpus_stranded") == {}
+    assert f.values("federator_partition_gpus")
 
 
 def _site(gpus: int, *rows: PartitionSummary) -> SiteView:
