@@ -30,6 +30,7 @@ MODULES = [
     "federator.checkpoint.checkpointer",
     "federator.checkpoint.files",
     "federator.checkpoint.job",
+    "federator.checkpoint.lease",
     "federator.checkpoint.ranks",
     "federator.checkpoint.warning",
 ]
