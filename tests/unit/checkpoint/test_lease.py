@@ -161,7 +161,7 @@ def test_its_note_goes_with_the_next_step(
 def test_a_step_while_its_rank_tells_of_a_stall_leaves_no_note(
     clock: Clock, job: FederatedJob, leased: Callable[..., ProgressLease]
 ) -> None:
-    lease = leased(tell=lambda _: lease.renew(8))  # as if the main thread went on meanwhile
+    lease: ProgressLease = leased(tell=lambda _: lease.renew(8))  # the main thread goes on
     lease.renew(7)
     clock.now_s += LEASE_S
     lease.look()
