@@ -70,6 +70,7 @@ AT_ONCE: Final[Mapping[str, int]] = MappingProxyType(
         "tell": 8,
         "endings": 8,
         "saves": 2,
+        "progress": 2,
         "inspect": 8,
     }
 )
@@ -267,8 +268,8 @@ class SiteActs:
         if effect.lane == "endings":
             async with asyncio.timeout(LOOK_TAKES_S), self._lanes["endings"]:
                 return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))
-        if effect.lane == "saves":
-            async with self._lanes["saves"], asyncio.timeout(LOOK_TAKES_S):
+        if effect.lane in {"saves", "progress"}:  # whose time begins with their turn
+            async with self._lanes[effect.lane], asyncio.timeout(LOOK_TAKES_S):
                 return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))
         async with asyncio.timeout(LOOK_TAKES_S):
             return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))

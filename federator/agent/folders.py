@@ -103,8 +103,9 @@ class CheckpointTimes:
         self._saved_at_s = {a: s for a, s in self._saved_at_s.items() if a in running}
         due_s = memory.now.elapsed_s - SAVES_EVERY_S
         due = [a for a in running if self._looked_at_s.get(a, due_s) <= due_s]
-        for user, orders in folders_of(memory, sorted(due, key=str)):
-            if user not in self._busy:
+        due.sort(key=lambda a: (self._looked_at_s.get(a, 0.0), str(a)))
+        for user, orders in folders_of(memory, due):
+            if user not in self._busy:  # else the next time
                 self._busy.add(user)
                 number = memory.number()
                 memory.emit(ReadFolders(number=number, user=user, orders=orders, lane="saves"))
@@ -179,7 +180,10 @@ class UnopenedFiles:
 def folders_of(
     memory: AgentMemory, attempts: Iterable[AttemptId]
 ) -> Iterator[tuple[str, tuple[PreemptOrder, ...]]]:
-    """The checkpoint folders of attempts, by user, in the words of the site's helper."""
+    """The checkpoint folders of attempts, by user, in the words of the site's helper.
+
+    A user comes several times who has more of them than one look may take.
+    """
     of_user: dict[str, list[PreemptOrder]] = {}
     for attempt in attempts:
         mark = memory.index.get(attempt)
@@ -194,7 +198,8 @@ def folders_of(
                 )
             )
     for user, orders in of_user.items():
-        yield user, tuple(orders)
+        for start in range(0, len(orders), ATTEMPTS_PER_LOOK):
+            yield user, tuple(orders[start : start + ATTEMPTS_PER_LOOK])
 
 
 def _saves(look: ReadFolders, seen: Iterable[CheckpointStatus]) -> dict[AttemptId, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
 from federator.agent.base import CheckpointStatus
@@ -17,14 +18,16 @@ from federator.agent.folders import folders_of
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
+from federator.wire.agent_protocol import PreemptOrder
 
 LOOKS: Final = 4  # in the time of a lease
 LOOK_EVERY_S: Final = 60.0  # at most
 OVER_FRAC: Final = 1.25
 """Of a lease, after which it is over: a note may be a quarter of it older than the last step."""
 SILENT_FRAC: Final = 1.5
-"""The same where no rank says anything: their words come a while after the lease's end."""
+"""The same where no rank says anything, or others may still speak: they do so one by one."""
 Reports = Mapping[AttemptId, AttemptReport]
+_Orders = tuple[PreemptOrder, ...]
 
 
 @dataclass(slots=True)
@@ -32,10 +35,12 @@ class _Lease:
     within_s: float
     restarts: int
     looked_s: float  # elapsed time of the last look
-    stepped_at_s: float = 0.0  # as its note says; 0: it has noted no step
+    earlier_at_s: float | None = 0.0  # a note of this time is an earlier run's; None: look first
+    stepped_at_s: float = 0.0  # as its note says; 0: it has noted no step, or no more are to come
     changed_s: float = 0.0  # elapsed time at which that was first seen
     changed_at_s: float = 0.0  # Unix time, likewise
     stall: str = ""
+    all_said: bool = False  # two looks in a row found the same words
 
 
 class ProgressLeases:
@@ -48,7 +53,9 @@ class ProgressLeases:
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
         self._leases: dict[AttemptId, _Lease] = {}
-        self._busy: set[str] = set()  # users whose folders are being looked into
+        self._waiting: dict[str, list[_Orders]] = {}
+        """What is left to look into of the folders of users who are being looked at: one user's
+        folders, which may not answer, hold up others once at a time."""
 
     def looks(self, reports: Reports) -> list[int]:
         """Look where the last look is old enough; the sweep waits for none of them."""
@@ -60,13 +67,20 @@ class ProgressLeases:
             for attempt, lease in self._leases.items()
             if now_s - lease.looked_s >= min(LOOK_EVERY_S, lease.within_s / LOOKS)
         ]
+        parts: dict[str, list[_Orders]] = {}
         for user, orders in folders_of(self._memory, sorted(due, key=str)):
-            if user not in self._busy:
-                self._busy.add(user)
-                number = self._memory.number()
-                look = ReadFolders(number=number, user=user, orders=orders, lane="progress")
-                self._memory.emit(look)
+            parts.setdefault(user, []).append(orders)
+        for user, of_user in parts.items():
+            if user not in self._waiting:
+                self._look(user, of_user)
         return []
+
+    def _look(self, user: str, parts: list[_Orders]) -> None:
+        """Look into the first part of a user's folders; the others are next."""
+        self._waiting[user] = parts[1:]
+        number = self._memory.number()
+        look = ReadFolders(number=number, user=user, orders=parts[0], lane="progress")
+        self._memory.emit(look)
 
     def _lease(self, report: AttemptReport) -> _Lease | None:
         """That of one that runs, and was not told to leave."""
@@ -78,30 +92,45 @@ class ProgressLeases:
         known = self._leases.get(report.attempt)
         if known is not None and known.restarts == report.restarts:
             return known
-        now_s = self._memory.now.elapsed_s
-        return _Lease(mark.progress_s, report.restarts, now_s - mark.progress_s)
+        looked_s = self._memory.now.elapsed_s - mark.progress_s
+        # The last sweep did not see this run, so what it finds at first an earlier one has left.
+        is_again = report.restarts > 0 and report.attempt in self._memory.known
+        earlier_at_s = None if is_again else 0.0
+        return _Lease(mark.progress_s, report.restarts, looked_s, earlier_at_s)
 
     def looked(self, look: ReadFolders, seen: tuple[CheckpointStatus, ...] | Failure) -> None:
         """Take what was seen; a folder that does not answer proves nothing, and begins it anew."""
-        self._busy.discard(look.user)
-        now = self._memory.now
+        rest = self._waiting.pop(look.user, [])
         found = () if isinstance(seen, Failure) else seen
-        answers = [*found, *[None] * (len(look.orders) - len(found))]
-        for order, status in zip(look.orders, answers, strict=False):
+        orders = list(look.orders)
+        if isinstance(seen, Failure) and seen.timed_out:
+            orders += [order for part in rest for order in part]  # nor would these answer
+        elif rest:
+            self._look(look.user, rest)
+        for order, status in zip_longest(orders, found[: len(orders)]):
             lease = self._leases.get(order.attempt)
-            if lease is None:
-                continue
-            lease.looked_s = now.elapsed_s
-            if status is None or status.stepped_at_s != lease.stepped_at_s:
-                lease.changed_s, lease.changed_at_s = now.elapsed_s, now.unix_s
-                lease.stepped_at_s = status.stepped_at_s if status else lease.stepped_at_s
-                lease.stall = ""
-            else:
-                lease.stall = status.stall
+            if lease is not None:
+                self._take(lease, status)
+
+    def _take(self, lease: _Lease, status: CheckpointStatus | None) -> None:
+        now, was_over = self._memory.now, self._is_over(lease)
+        lease.looked_s = now.elapsed_s
+        stepped_at_s = status.stepped_at_s if status is not None else lease.stepped_at_s
+        if lease.earlier_at_s is None and status is not None:
+            lease.earlier_at_s = stepped_at_s
+        if stepped_at_s == lease.earlier_at_s:
+            stepped_at_s = 0.0
+        if status is None or stepped_at_s != lease.stepped_at_s:
+            lease.changed_s, lease.changed_at_s = now.elapsed_s, now.unix_s
+            lease.stepped_at_s = stepped_at_s
+            lease.stall, lease.all_said = "", False
+        elif not was_over:  # else it was told, and is not told anew with each of their words
+            lease.all_said = bool(status.stall) and status.stall == lease.stall
+            lease.stall = status.stall
 
     def _is_over(self, lease: _Lease) -> bool:
         """Whether the last look has found no step for as long as the lease gives."""
-        frac = OVER_FRAC if lease.stall else SILENT_FRAC
+        frac = OVER_FRAC if lease.all_said else SILENT_FRAC
         waited_s = lease.looked_s - lease.changed_s
         return lease.stepped_at_s > 0 and waited_s >= frac * lease.within_s
 

@@ -98,7 +98,7 @@ class Checkpointer:
             rank: this process's; default as torch.distributed, torchrun or srun has it.
             signals: those that mean "leave".
             progress_s: the longest time that a step may take; a rank that takes longer tells what
-                it does. Default $FED_PROGRESS.
+                it does. Default $FED_PROGRESS, also where it is not above 0.
             job: the federation's side, for tests; default as the environment says.
 
         Raises:
@@ -126,11 +126,13 @@ class Checkpointer:
         self._saved_step: int | None = None
         self._last_save_s = self._last_look_s = time.monotonic()
         self._ready_at_s, self._save_s = 0.0, 0.0
+        self._closed = False
         self._lease = ProgressLease(
             self._job,
-            lease_s(os.environ) if progress_s is None else progress_s,
+            progress_s,
             rank_here(rank),
             ranks_said(os.environ),
+            given_s=lease_s(os.environ),
         )
         if rank_here(rank) == 0:
             self._job.forget_earlier_run()
@@ -140,11 +142,20 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self.close()
+        else:  # the other ranks may wait for this one: the lease of progress stays in force
+            self._stop()
 
     def close(self) -> None:
-        """Stop listening for signals; the handlers of before are back."""
+        """No steps are to come: the handlers of before are back, and the lease of progress ends."""
+        self._stop()
+        if not self._closed:
+            self._closed = True
+            self._tell_progress()
+
+    def _stop(self) -> None:
         self._flag.restore()
         self._lease.close()
 
@@ -274,7 +285,8 @@ class Checkpointer:
     def _tell_progress(self) -> None:
         """Tell the federation's accounts; of a save outside any step nothing is told."""
         if self._ready_at_s and rank_here(self._rank) == 0:
-            self._answer(partial(self._job.tell_progress, self._ready_at_s, self._save_s))
+            tell, goes_on = self._job.tell_progress, not self._closed
+            self._answer(partial(tell, self._ready_at_s, self._save_s, goes_on=goes_on))
 
     def _answer(self, act: Callable[[], None]) -> None:
         try:

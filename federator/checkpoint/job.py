@@ -74,6 +74,10 @@ class FederatedJob(NamedTuple):
             answer = self.directory / ".fed" / f"saved.{self.attempt}"
             if self._answer_is_old(answer):
                 _remove(answer)
+            name = f"progress.{self.attempt}"
+            with suppress(OSError):
+                for note in (answer.parent / name, *answer.parent.glob(f"{name}.stalled.*")):
+                    _remove(note)
 
     def _deadline_is_old(self) -> bool:
         """Slurm restarted the job; the note is older than this run, or its time is over."""
@@ -119,13 +123,25 @@ class FederatedJob(NamedTuple):
         """Unix time."""
         return time.time()
 
-    def tell_progress(self, ready_at_s: float, save_s: float) -> None:
+    def tell_progress(self, ready_at_s: float, save_s: float, *, goes_on: bool = True) -> None:
         """Say when the first step was finished, and how long all saves took until now.
 
+        The time of this note renews the lease of progress; the time 0 says that there is none, as
+        no more steps are to come (not ``goes_on``).
+
         Raises:
-            OSError: the note cannot be written.
+            OSError: the note cannot be written, nor its time be set.
         """
-        self._answer(f"progress.{self.attempt}", f"{ready_at_s:.3f} {save_s:.3f}\n")
+        if self.directory is None:
+            return
+        name = f"progress.{self.attempt}"
+        note = self.directory / ".fed" / name
+        try:
+            self._answer(name, f"{ready_at_s:.3f} {save_s:.3f}\n")
+        except OSError:  # a full disk, or a quota: the time needs no block
+            os.utime(note)
+        if not goes_on:
+            os.utime(note, (0.0, 0.0))
 
     def tell_stall(self, rank: int, text: str) -> None:
         """Say what a rank does that finishes no step; "" takes that back.

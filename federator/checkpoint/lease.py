@@ -2,7 +2,8 @@
 
 The federation looks at the time of one small file, ``progress.ATTEMPT`` (``--fed-progress``). Where
 no step ends in time, a thread of each rank that can still run one tells what its main thread does:
-to the job's output, and in a note beside that file. A rank without a note is frozen, or gone.
+to the job's output, and in a note beside that file. A rank without a note is frozen, or gone. A
+script may give another time: then that is when ranks tell, and the file is renewed all the same.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from .job import FederatedJob
 
 RENEWALS = 4  # in the time that a step may take at most; shared storage sees no more of them
+_LEAST_WAIT_S = 0.1  # between two looks of the thread
 _FRAMES = 3  # of a stack, innermost first
 _MOST_BYTES = 300
-_TIME = re.compile(r"([0-9]{1,5})(?::([0-5][0-9]))?", re.ASCII)
+_TIME = re.compile(r"([0-9]{1,18})(?::([0-5][0-9]))?", re.ASCII)  # as ``model.progress``
 
 
 def lease_s(environment: Mapping[str, str]) -> float | None:
@@ -40,10 +42,11 @@ class ProgressLease:
 
     Args:
         job: takes the notes.
-        within_s: the longest time from one step to the next; None: there is no lease.
+        within_s: the longest time from one step to the next; None, or not above 0: as ``given_s``.
         rank: of this process.
         ranks: how many there are, as text; "" where nobody says.
         tell: writes a line where the user reads it.
+        given_s: the longest time as the federation knows it; None: it knows of none.
     """
 
     def __init__(
@@ -53,8 +56,12 @@ class ProgressLease:
         rank: int = 0,
         ranks: str = "",
         tell: Callable[[str], object] | None = None,
+        *,
+        given_s: float | None = None,
     ) -> None:
+        within_s = within_s if within_s is not None and within_s > 0 else given_s  # nor NaN
         self._job, self._within_s = job, within_s
+        self._renew_s = (given_s or within_s or 0.0) / RENEWALS
         self._name = f"rank {rank} of {ranks}" if ranks else f"rank {rank}"
         self._rank = rank
         self._tell = tell or partial(print, file=sys.stderr, flush=True)
@@ -62,6 +69,7 @@ class ProgressLease:
         self._step: int | None = None
         self._at_s = self._renewed_s = 0.0
         self._reported = False
+        self._lock = threading.Lock()  # a note that is written goes before the step that ends it
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,17 +78,16 @@ class ProgressLease:
         if self._within_s is None:
             return False
         now_s = time.monotonic()
-        self._step, self._at_s = step, now_s
-        self._main = threading.get_ident()
-        if self._reported:
-            self._reported = False
-            self._note("")
+        with self._lock:
+            self._step, self._at_s = step, now_s
+            self._main = threading.get_ident()
+            self._take_back()
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._watch, args=(self._within_s,), name="fed-progress", daemon=True
             )
             self._thread.start()
-        if now_s - self._renewed_s < self._within_s / RENEWALS:
+        if now_s - self._renewed_s < self._renew_s:
             return False
         self._renewed_s = now_s
         return True
@@ -88,23 +95,34 @@ class ProgressLease:
     def close(self) -> None:
         """Watch no more."""
         self._ends.set()
+        with self._lock:
+            self._take_back()
 
     def _watch(self, within_s: float) -> None:
-        while not self._ends.wait(within_s / RENEWALS):
+        wait_s = min(max(within_s / RENEWALS, _LEAST_WAIT_S), threading.TIMEOUT_MAX)
+        while not self._ends.wait(wait_s):
             self.look()
 
     def look(self) -> None:
         """Tell of a stall, once, if there is one."""
-        if self._within_s is None or self._reported or self._step is None:
-            return
-        since_s = time.monotonic() - self._at_s
-        if since_s < self._within_s:
-            return
-        self._reported = True
-        line = f"{self._name} on {_node()}: {self._doing(since_s)}"
+        with self._lock:
+            if self._within_s is None or self._reported or self._step is None:
+                return
+            since_s = time.monotonic() - self._at_s
+            if since_s < self._within_s or self._ends.is_set():
+                return
+            self._reported = True
+            line = f"{self._name} on {_node()}: {self._doing(since_s)}"
         with suppress(OSError, ValueError):  # its output may be closed
             self._tell(f"fed-progress: {line}")
-        self._note(line)
+        with self._lock:  # not held meanwhile: an output that is not read delays no step
+            if self._reported:
+                self._note(line)
+
+    def _take_back(self) -> None:
+        if self._reported:
+            self._reported = False
+            self._note("")
 
     def _doing(self, since_s: float) -> str:
         frame = sys._current_frames().get(self._main)

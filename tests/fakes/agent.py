@@ -268,11 +268,24 @@ class LookedSite(SimulatedSite):
         self.looks: list[list[PreemptOrder | EndedJob]] = []
         self.hangs: set[str] = set()
         self.refuses: set[str] = set()
+        self.takes_s = 0.0  # a look
+        self.most_at_once = self._at_once = 0
 
     async def read_checkpoint_status(
         self, user: str, told: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
         self.looks.append(list(told))
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            return await self._read(user, told)
+        finally:
+            self._at_once -= 1
+
+    async def _read(
+        self, user: str, told: Sequence[PreemptOrder | EndedJob]
+    ) -> list[CheckpointStatus]:
+        await asyncio.sleep(self.takes_s)
         if user in self.hangs:
             await asyncio.sleep(self.HANGS_S)
         if user in self.refuses:

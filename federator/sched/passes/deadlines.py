@@ -25,6 +25,7 @@ class Deadlines:
 
     Attributes:
         leave_sent_s: when each workload that must leave was last ordered to.
+        left_alone: those whose present attempt stands still, and goes on.
         limits: whom to notify that its time limit is near.
     """
 
@@ -35,6 +36,7 @@ class Deadlines:
         self._ledger = ledger
         self._holding = holding
         self.leave_sent_s: dict[WorkloadId, float] = {}
+        self.left_alone: set[WorkloadId] = set()
         self.limits = LimitWatch()
 
     def begin(self, turn: Transaction) -> None:

@@ -386,6 +386,7 @@ class Federation:
             rules=self.rules,
             fleet_gpus=self._site_events.fleet_gpus,
             leave_sent_s=self._deadlines.leave_sent_s,
+            left_alone=self._deadlines.left_alone,
             limits=self._deadlines.limits,
             pass_is_due=self.rounds.is_due,
         )

@@ -20,13 +20,16 @@ MAX_SAID: Final = 1000  # characters of what its ranks say
 
 
 def stall_reported(turn: Transaction, entry: WorkloadRecord, report: AttemptReport) -> None:
-    """Have an attempt that stands still leave, or say that it is left alone."""
+    """Have an attempt that stands still leave, or say that it is left alone: once of an attempt."""
     if entry.state is not WorkloadState.RUNNING:
         return
     if entry.workload.requeue and entry.stalls < MOST:
         reason = _reason(report, turn.now_s)
         turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=reason)
         return
+    if entry.workload.id in turn.left_alone:
+        return
+    turn.left_alone.add(entry.workload.id)
     fields = {
         "attempt": str(entry.attempt_id),
         "site": entry.site,

@@ -37,6 +37,7 @@ class Transaction:
         rules: see ``Rules``.
         fleet_gpus: of all sites together.
         leave_sent_s: when each workload that must leave was last told so; outlives the turn.
+        left_alone: workloads that stand still, as the daemon's log has it; outlives the turn.
         limits: whom to tell that its time limit is near; outlives the turn.
         pass_is_due: called where queue or room has changed.
         accepted: what sbatch at a site has taken; its victims may leave now.
@@ -47,6 +48,7 @@ class Transaction:
     rules: Rules
     fleet_gpus: int
     leave_sent_s: dict[WorkloadId, float]
+    left_alone: set[WorkloadId]
     limits: LimitWatch
     pass_is_due: Callable[[Transaction], None]
     commands: list[Command] = field(default_factory=list)
@@ -69,6 +71,8 @@ class Transaction:
             note = {"workload": entry.workload.id, "detail": str(error)}
             self.commands.append(Note(event="late_news_dropped", fields=note))
             return False
+        if entry.state is not WorkloadState.RUNNING:
+            self.left_alone.discard(entry.workload.id)
         if entry.state is WorkloadState.LAUNCHING:
             self.wake_at_lease_end(entry)
         elif trigger is WorkloadEvent.STARTED:

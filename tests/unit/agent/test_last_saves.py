@@ -11,8 +11,8 @@ import pytest
 
 from federator.agent.acts import LOOK_TAKES_S
 from federator.agent.base import CheckpointStatus
+from federator.agent.folders import ATTEMPTS_PER_LOOK, CheckpointTimes
 from federator.agent.folders import SAVES_EVERY_S as EVERY_S
-from federator.agent.folders import CheckpointTimes
 from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
@@ -117,6 +117,23 @@ def test_the_folders_of_one_user_are_one_question(rig: Rig) -> None:
 
     rig.run(script)
     assert [len(look) for look in rig.site.looks] == [3]
+
+
+def test_many_folders_of_one_user_are_looked_into_in_parts_from_sweep_to_sweep(rig: Rig) -> None:
+    numbers = range(2 * ATTEMPTS_PER_LOOK + 1)
+    for number in numbers:
+        rig.launched(number)
+    many = [runs(number) for number in numbers]
+
+    async def script() -> None:
+        for _ in range(4):
+            rig.sweep(*many)
+            await asyncio.sleep(1.0)
+
+    rig.run(script)
+    assert [len(look) for look in rig.site.looks] == [ATTEMPTS_PER_LOOK, ATTEMPTS_PER_LOOK, 1]
+    seen = {order.attempt for look in rig.site.looks for order in look}
+    assert seen == {report.attempt for report in many}
 
 
 def test_nobody_is_looked_at_who_may_not_be_evicted_or_leaves_or_has_no_folder(rig: Rig) -> None:

@@ -87,6 +87,26 @@ def test_it_happens_once() -> None:
     assert (note.fields["attempt"], note.fields["detail"]) == (f"fed:{id_}:2", STALL)
 
 
+def test_of_one_that_is_left_alone_the_log_has_one_line_whatever_its_ranks_say() -> None:
+    f = fleet(rules=RULES)
+    (id_,) = started(f, rigid(2))
+    stalls(f, id_)
+    f.run_for(GRACE_S + 60.0)
+
+    def lines() -> int:
+        return sum(isinstance(c, Note) and c.event == "stands_still" for c in f.commands)
+
+    for number in range(5):
+        stalls(f, id_, since_s=f.clock.now_s - 90.0 + number, stall=f"rank 0: step {number}")
+    assert lines() == 1
+    entry = f.entry(id_)
+    f.slurm(entry.site).end(entry.attempt_id, SiteJobState.NODE_FAIL)
+    f.run_for(900.0)
+    assert (f.state(id_), f.entry(id_).attempt) == (RUNS, 3)
+    stalls(f, id_)
+    assert lines() == 2, "another attempt"
+
+
 def test_it_happens_once_even_to_a_daemon_that_comes_anew() -> None:
     f = fleet(rules=RULES)
     (id_,) = started(f, rigid(2))
