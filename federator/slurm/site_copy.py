@@ -98,7 +98,10 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
     except OSError:
         if order["drop"]:
             os.unlink("asked")  # the worker ends, and a later step finds the lock free
-        return read_news()
+        news = read_news()
+        if news["phase"] in ("done", "failed"):  # it is about to end: the next step has the lock
+            news["phase"] = "checking"
+        return news
     news = read_news()
     if news["phase"] == "done" and not is_there(order):
         news = {"phase": "failed", "bytes": 0, "detail": "nothing is at its place"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federator.daemon import site_door
 from federator.daemon.site_door import SiteDoor
@@ -60,6 +63,24 @@ class Caller:
     async def attached(self) -> Caller:
         assert await self.reader.readline() == ATTACHED
         return self
+
+
+@given(said=st.binary(max_size=400))
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_said_at_the_door_lets_in_nobody_else_and_shuts_nobody_out(said: bytes) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        stranger = Caller(*await asyncio.open_unix_connection(path))
+        stranger.writer.write(said)
+        stranger.writer.write_eof()
+        first = await stranger.reader.readline()
+        named = said.partition(b"\n")[0].decode(errors="replace").strip()
+        assert (first == ATTACHED) == (named == ALPINE)
+        opening = asyncio.create_task(door.way_to(ALPINE).open())
+        await (await Caller.dial(path)).attached()
+        await opening
+
+    with tempfile.TemporaryDirectory() as folder:
+        live(Path(folder), story)
 
 
 def test_a_site_that_dials_is_reached_by_what_it_has_opened(tmp_path: Path) -> None:

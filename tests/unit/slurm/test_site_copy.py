@@ -288,6 +288,19 @@ def test_folders_that_are_missing_are_made_for_the_owner_alone(site: Site) -> No
     assert site.place.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_copy_is_done_once_its_worker_has_ended_and_nothing_hidden_is_left(site: Site) -> None:
+    """A worker that has said its last word and lives on, for a moment: a busy machine's."""
+    site.until("done")
+    hidden = site.place.parent / site_copy.copy_name(site.order())
+    hidden.mkdir(0o700)
+    (hidden / "news").write_text('{"phase": "done", "bytes": 1, "detail": ""}')
+    with (hidden / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert site.step()["phase"] == "checking"
+    assert site.step()["phase"] == "done"
+    assert site.hidden() == []
+
+
 def test_what_is_replaced_stays_until_the_whole_copy_is_there(site: Site) -> None:
     site.place.mkdir(parents=True)
     (site.place / "words").write_text("damaged")
