@@ -11,6 +11,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,7 @@ class DaemonsHost:
 
 def _gateway() -> str:
     """Where the sites find this host."""
-    with docker.from_env() as client:
+    with closing(docker.from_env()) as client:
         network = client.networks.get(layout.NETWORK)
     address: str = network.attrs["IPAM"]["Config"][0]["Gateway"]
     return address
