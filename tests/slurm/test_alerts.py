@@ -80,6 +80,7 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
     assert wanted - prometheus.names() == {
         "federator_standby_up_to_date",
         "federator_start_estimates_hit_ratio",  # no estimate was shown and judged yet
+        "federator_tenant_started_gpus_total",  # of tenants that have a home; here none has
     }
     gpus = layout.GPU_NODES.gpus * layout.GPU_NODES.count
     for site in SITES:
