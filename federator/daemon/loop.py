@@ -96,7 +96,7 @@ class Term:
         self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
         self.inbox = Inbox(self.clock)
         self._links = SiteLinks(self._link)
-        self._door = SiteDoor(door_beside(own.now.socket), self._is_to_dial)
+        self._door = SiteDoor(door_beside(own.now.socket), own.is_to_dial)
         self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False
@@ -241,10 +241,6 @@ class Term:
                 task.cancel()
             if self._leadership.holds:  # else the next leader's knowledge may be there already
                 self._starts.learned.save()
-
-    def _is_to_dial(self, name: SiteName) -> bool:
-        site = self._own.now.sites.get(name)
-        return site is not None and site.dials
 
     def _link(self, name: SiteName) -> SiteLink:
         site = self._own.now.sites[name]

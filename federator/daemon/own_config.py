@@ -96,6 +96,11 @@ class OwnConfig:
         self.now = config
         self.source: ConfigSource = FixedConfig(config) if source is None else source
 
+    def is_to_dial(self, site: SiteName) -> bool:
+        """Whether a site is to open its channel itself."""
+        now = self.now.sites.get(site)
+        return now is not None and now.dials
+
     def changes_to(self, config: FederationConfig, ledger: Ledger) -> tuple[KeyChange, ...]:
         """The keys that a reload would change.
 
