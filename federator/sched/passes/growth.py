@@ -23,6 +23,7 @@ from federator.model.message import Wake
 from federator.model.node_names import jobs_at
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.site import Capacity
 from federator.model.sizes import asked_nodes, tried_sizes
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity
@@ -142,7 +143,8 @@ class Growth:
     def _is_wanted(self, entry: WorkloadRecord, nodes: int, now_s: float) -> bool:
         """Tell whether somebody who waits could start with what it has beyond what it asked for."""
         surplus = nodes - asked_nodes(entry.workload)
-        if surplus <= 0 or not len(self._ledger.backlog):
+        capacity = self._sites[entry.site].capacity
+        if surplus <= 0 or capacity is None or not len(self._ledger.backlog):
             return False
         if now_s < self._gave_back_at_s.get(entry.workload.id, -inf) + self.rules.cooldown_s:
             return False
@@ -155,7 +157,7 @@ class Growth:
             if len(shapes) == MOST_SHAPES:
                 return False
             shapes.add(lane.shape.number)
-            room = room or self._room_with_surplus(entry, surplus)
+            room = room or self._room_with_surplus(entry, surplus, capacity)
             jobs = jobs_at(waiting.workload.jobs, entry.site)
             if isinstance(place_all(jobs, room, self._sites[entry.site].partitions), Bid):
                 return True
@@ -174,14 +176,14 @@ class Growth:
         reasons = refusal.reasons if refusal is not None else ()
         return any(reason.code is ReasonCode.RESOURCES for reason in reasons)
 
-    def _room_with_surplus(self, entry: WorkloadRecord, surplus: int) -> FreeCapacity:
+    def _room_with_surplus(
+        self, entry: WorkloadRecord, surplus: int, capacity: Capacity
+    ) -> FreeCapacity:
         """As much as its surplus, and as many idle nodes of its kind as its site has.
 
         Which nodes it will leave is not known, nor which are idle: some of its partition and types.
         """
         (plan,) = entry.plan
-        capacity = self._sites[entry.site].capacity
-        assert capacity is not None  # it is ready
         alike = [
             node
             for node in capacity.nodes

@@ -124,6 +124,21 @@ def test_surplus_is_given_back_to_one_that_waits_for_it() -> None:
     assert resizes(f, id_) == [(4, 2)]
 
 
+def test_while_its_site_has_not_told_its_nodes_nothing_is_given_back() -> None:
+    """A first report is complete without them where the site's list of nodes was cut off."""
+    f = fleet(rules=RULES)
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    f.submit(rigid(2))
+    f.run_for(1.0)
+    view = f.federation.sites[SiteName("alpine")]
+    known, view.empty = view.empty, None
+    f.run_for(LOOKS_EVERY_S + 120.0)
+    assert (nodes(f, id_), resizes(f, id_)) == (4, [])
+    view.empty = known
+    f.run_for(LOOKS_EVERY_S + 120.0)
+    assert resizes(f, id_) == [(4, 2)]
+
+
 def test_for_one_whom_the_surplus_does_not_help_nothing_is_given_back() -> None:
     f = fleet(rules=RULES)
     (id_,) = started(f, elastic(1, 4, asked=2))
