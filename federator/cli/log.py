@@ -51,7 +51,7 @@ def verify(url: str | None, config: Path | None, as_json: bool) -> None:
 
     Example: federator log verify --store sqlite:///var/lib/federator/daemon/queue.db
     """
-    where, store = _opened(url, config)
+    where, store = opened(url, config)
     federation, seen = _replayed(_up_to_its_mark(where, store))
     found = _summary(where, federation, seen)
     if as_json:
@@ -127,14 +127,19 @@ def decide(
     from federator.config import load_config  # noqa: PLC0415
 
     named = load_config(config).audit.dir if config is not None else ""
-    where, store = _opened(url, config)
+    where, store = opened(url, config)
     show_decision(
         award, store, str(folder) if folder is not None else named, where, as_json=as_json
     )
 
 
-def _opened(url: str | None, config: Path | None) -> tuple[str, Store]:
-    """The log that the options name, and what to call it."""
+def opened(url: str | None, config: Path | None) -> tuple[str, Store]:
+    """The log that the options name, and what to call it.
+
+    Raises:
+        InvalidRequest: not exactly one of them is given.
+        StoreError: it cannot be opened.
+    """
     from federator.config import load_config  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
@@ -148,7 +153,7 @@ def _opened(url: str | None, config: Path | None) -> tuple[str, Store]:
 
 
 def _records(url: str | None, config: Path | None) -> tuple[str, Iterable[bytes]]:
-    where, store = _opened(url, config)
+    where, store = opened(url, config)
     return where, store.records()
 
 

@@ -1,4 +1,4 @@
-"""``federator whatif``: replays an admin's own history under one federation, or several."""
+"""``federator whatif``: replays an admin's own history, or the queue of now, as it would be."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
@@ -32,10 +34,31 @@ from federator.sim.trace import ReplayOptions
 
 @click.command()
 @click.option(
+    "--live",
+    is_flag=True,
+    help="Not a history, but the queue as it is: under the first --config, and each other.",
+)
+@click.option(
+    "--drain", multiple=True, metavar="SITE", help="With --live: as if it were drained, too."
+)
+@click.option(
+    "--hours",
+    type=click.FloatRange(0.1, 24 * 14),
+    default=24.0,
+    show_default=True,
+    help="With --live: so far ahead.",
+)
+@click.option(
+    "--draws",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="With --live: so many times, each with other run times.",
+)
+@click.option(
     "--sacct",
     "dumps",
     multiple=True,
-    required=True,
     metavar="[SITE=]DUMP",
     help="Of sacct, --parsable2 or --json; may be given several times.",
 )
@@ -80,6 +103,10 @@ from federator.sim.trace import ReplayOptions
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each answer.")
 def whatif(  # noqa: PLR0913 - an option each
     *,
+    live: bool,
+    drain: Sequence[str],
+    hours: float,
+    draws: int,
     dumps: Sequence[str],
     config_paths: Sequence[Path],
     pools: Path | None,
@@ -95,10 +122,16 @@ def whatif(  # noqa: PLR0913 - an option each
 ) -> None:
     """Waits, allocation and preemptions of your own history, beside those under the federation.
 
-    What the files must hold, and what the answer does not tell: docs/simulator.md, "What if".
+    With --live the queue as it is now, under another configuration or with a site drained, beside
+    what becomes of it as things are. What the files must hold, and what the answer does not tell:
+    docs/simulator.md, "What if".
 
     Example: federator whatif --sacct alpine.txt --config federation.yaml --pools pools.csv
     """
+    if live:
+        _show_live(config_paths, drain, hours, draws, as_json=as_json)
+        return
+    _refuse_beside_a_history(dumps, drain)
     configs = [load_config(path) for path in config_paths]
     if pools is None:
         raise InvalidRequest(
@@ -122,14 +155,56 @@ def whatif(  # noqa: PLR0913 - an option each
         raise InvalidRequest(
             "--jobs-out and --report: expected one --config, and no --jobs, --dask or --resume"
         )
+    _print_all(config_paths, tasks, options, as_json=as_json)
+
+
+def _print_all(
+    paths: Sequence[Path], tasks: Sequence[WhatIfTask], options: RunOptions, *, as_json: bool
+) -> None:
+    """An answer for each federation.yaml."""
     runs = [
         SimRun(name=str(path), task=task, returns=BeforeAfter)
-        for path, task in zip(config_paths, tasks, strict=True)
+        for path, task in zip(paths, tasks, strict=True)
     ]
     found = list(options.outcomes(runs, "replaying"))
     named = [(run.name, one) for run, one in zip(runs, found, strict=True)]
     _print([(n, one) for n, one in named if not isinstance(one, RunFailure)], as_json)
     results(found)
+
+
+_OF_A_HISTORY: Final = frozenset(
+    {"dumps", "pools", "any_gpu", "evict", "seed", "jobs_out", "report", "jobs", "dask", "resume"}
+)
+
+
+def _show_live(
+    paths: Sequence[Path], drain: Sequence[str], hours: float, draws: int, *, as_json: bool
+) -> None:
+    from federator.cli.whatif_live import alternatives, show_live  # noqa: PLC0415 - a daemon's parts
+
+    _refuse_beside_live()
+    now_s = datetime.now(UTC).timestamp()
+    show_live(alternatives(paths, drain), now_s, hours, draws, as_json=as_json)
+
+
+def _refuse_beside_a_history(dumps: Sequence[str], drain: Sequence[str]) -> None:
+    if not dumps:
+        raise InvalidRequest("missing option '--sacct': a dump of sacct; or --live: the queue now")
+    if drain:
+        raise InvalidRequest("--drain: expected --live: a history is replayed with all its sites")
+
+
+def _refuse_beside_live() -> None:
+    """Options that --live does not know."""
+    context = click.get_current_context()
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OF_A_HISTORY
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise InvalidRequest(f"--live: {given[0]} is for a history; leave one of them out")
 
 
 def _check_outputs(jobs_out: Path | None, report: Path | None, inputs: Sequence[Path]) -> None:

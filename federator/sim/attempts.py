@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Final
 
 from federator.errors import FederatorError
+from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.message import LaunchAt, PreemptAt, SiteSent
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.site_message import AttemptAbsent, CancelOrder, LaunchAccepted, Report
 from federator.model.workload import SiteName
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 from federator.sim.failures import SimEventKind, Stage
 from federator.sim.job_records import JobRecords
 from federator.sim.physics import Physics
 from federator.sim.site_state import SimulatedAttempt
 from federator.sim.trace import ReplayOptions
+
+LEAVES_IN_S: Final = 30.0  # what is on its way out when a simulation begins
 
 
 class SimulatedAttempts:
@@ -66,11 +71,53 @@ class SimulatedAttempts:
         if self._options.audit and (node := stage.sites[order.site].overused()):
             raise FederatorError(f"{order.site}: more runs on node {node} than it has")
         records.started(id_, order.site, stage.now_s)
-        limit_s = stage.now_s + order.workload.time_limit_s
-        ends_at_s = attempt.works_from_s + records.left_s(id_) / attempt.speed
-        state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
-        stage.later(min(ends_at_s, limit_s), SimEventKind.END, lambda: self._end(attempt, state))
+        self._will_end(attempt)
         self._report(attempt, SiteJobState.RUNNING)
+
+    def _will_end(self, attempt: SimulatedAttempt) -> None:
+        """By itself, if nobody ends it before."""
+        workload = attempt.order.workload
+        limit_s = attempt.started_at_s + workload.time_limit_s
+        ends_at_s = attempt.works_from_s + self._records.left_s(workload.id) / attempt.speed
+        state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
+        at_s = min(ends_at_s, limit_s)
+        self._stage.later(at_s, SimEventKind.END, lambda: self._end(attempt, state))
+
+    # ---- those that are there when it begins ----
+
+    def found(self, ledger: Ledger) -> dict[SiteName, tuple[AttemptReport, ...]]:
+        """Take in what the ledger has at the sites, and give what each site tells of it."""
+        here: dict[SiteName, list[AttemptReport]] = {name: [] for name in self._stage.sites}
+        for entry in ledger.in_state(*AT_SITE):
+            if entry.site in here:
+                here[entry.site].append(self._found(entry))
+        return {name: tuple(reports) for name, reports in here.items()}
+
+    def _found(self, entry: WorkloadRecord) -> AttemptReport:
+        """One that has not started yet starts now; one on its way out is gone soon."""
+        now_s, id_ = self._stage.now_s, entry.workload.id
+        order = LaunchAt(
+            site=entry.site, attempt=entry.attempt_id, workload=entry.workload, jobs=entry.plan
+        )
+        site = self._stage.sites[entry.site]
+        attempt = site.take(order)
+        attempt.site_job_id = entry.site_job_id or attempt.site_job_id
+        self._records.launched(id_)
+        attempt.speed = self._records.speed(attempt)
+        site.start(attempt, entry.started_at_s or now_s, tracked=True)
+        attempt.works_from_s = now_s
+        self._records.started(id_, entry.site, now_s)
+        if entry.state is WorkloadState.PREEMPTING:
+            attempt.leaves_at_s = now_s + LEAVES_IN_S
+            self._stage.later(
+                attempt.leaves_at_s, SimEventKind.LEAVE, lambda: self._leave(attempt, 0.0, 0.0)
+            )
+        elif entry.state is WorkloadState.CANCELLING:
+            gone_s, state = now_s + LEAVES_IN_S, SiteJobState.CANCELLED
+            self._stage.later(gone_s, SimEventKind.END, lambda: self._end(attempt, state))
+        else:
+            self._will_end(attempt)
+        return self._attempt_report(attempt, SiteJobState.RUNNING)
 
     def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         """It ends by itself; nothing happens if it has gone before."""
@@ -150,18 +197,23 @@ class SimulatedAttempts:
             self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
 
     def _report(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
+        name = attempt.order.site
+        site = self._stage.sites[name]
+        news = Report(
+            attempts=(self._attempt_report(attempt, state),),
+            partitions=self._stage.usage_of(site),
+            freed=site.scheduler.freed,
+        )
+        self._stage.see(SiteSent(site=name, message=news))
+
+    def _attempt_report(self, attempt: SimulatedAttempt, state: SiteJobState) -> AttemptReport:
         order = attempt.order
-        report = AttemptReport(
+        return AttemptReport(
             attempt=order.attempt,
             user=order.workload.user,
-            site_job_id=1,
+            site_job_id=attempt.site_job_id,
             state=state,
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self._stage.now_s if state.ended else 0.0,
             leave=attempt.leave if state is SiteJobState.CANCELLED else None,
         )
-        site = self._stage.sites[order.site]
-        news = Report(
-            attempts=(report,), partitions=self._stage.usage_of(site), freed=site.scheduler.freed
-        )
-        self._stage.see(SiteSent(site=order.site, message=news))

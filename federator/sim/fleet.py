@@ -11,6 +11,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, isfinite
 
 from federator.errors import FederatorError
 from federator.model.lending import Lending
@@ -80,7 +81,7 @@ class Fleet:
         rules: of the federation.
         physics: of the sites.
         options: of the replay.
-        usage: empty; by default an average over a week.
+        usage: empty; by default an average over a week. A start state has one of its own.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class Fleet:
         self._scenario = scenario
         self._physics = Physics() if physics is None else physics
         self._options = ReplayOptions() if options is None else options
-        self.now_s = BEGIN_S
+        start_state = scenario.start_state
+        self.now_s = self._begin_s = BEGIN_S if start_state is None else start_state.begin_s
+        self._until_s = inf if start_state is None else start_state.until_s
         self._inbox: deque[Observation] = deque()
         self._is_busy = False
         self._agenda = Agenda()
@@ -106,7 +109,11 @@ class Fleet:
         self.moments = self._records.samples
         self.awards = self._records.awards
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
-        ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
+        ledger = (
+            Ledger(Tenancy(scenario.tenants, {}), usage)
+            if start_state is None
+            else start_state.ledger
+        )
         partitions = {site.name: site.partitions for site in scenario.sites}
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)
@@ -127,11 +134,12 @@ class Fleet:
                 used twice or while it is down.
         """
         self._carry_out(self.federation.begin_epoch(self.now_s))
+        here = self._attempts.found(self.federation.ledger)
         for name, site in self.sites.items():
             self.see(SiteUp(site=name))
             scheduler = site.scheduler
             complete = Report(
-                attempts=(),
+                attempts=here[name],
                 complete=True,
                 capacity=scheduler.capacity,
                 partitions=self.usage_of(site),
@@ -146,12 +154,15 @@ class Fleet:
         return self._records.lives
 
     def _live_through(self) -> None:
-        arrivals = self._scenario.arrivals
-        at = 0
+        arrivals, start_state = self._scenario.arrivals, self._scenario.start_state
+        at = 0 if start_state is None else len(start_state.known)
         while self._records.over < len(arrivals):
-            self.now_s = self._next_s(at)
+            next_s = self._next_s(at)
+            if next_s > self._until_s:
+                break
+            self.now_s = next_s
             self._agenda.act(self.now_s)
-            while at < len(arrivals) and BEGIN_S + arrivals[at].at_s <= self.now_s:
+            while at < len(arrivals) and self._begin_s + arrivals[at].at_s <= self.now_s:
                 self.see(SubmitAsked(client=at, key=str(at), draft=arrivals[at].draft))
                 at, self._records.changed_at_s = at + 1, self.now_s
             while self._agenda.takes_ticks(self.now_s):
@@ -168,8 +179,10 @@ class Fleet:
 
     def _next_s(self, at: int) -> float:
         arrivals = self._scenario.arrivals
-        times = [BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
+        times = [self._begin_s + arrivals[at].at_s] if at < len(arrivals) else []
         times += self._agenda.times()
+        if isfinite(self._until_s):
+            return max(self.now_s, min(times, default=inf))
         patient_s = self._records.changed_at_s + self._patience_s
         if not times or (at == len(arrivals) and self.now_s > patient_s):
             raise FederatorError(f"{len(arrivals) - self._records.over} workloads do not end")

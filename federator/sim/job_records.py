@@ -34,14 +34,17 @@ class JobRecords:
     def __init__(self, scenario: Scenario, options: ReplayOptions) -> None:
         self._arrivals = scenario.arrivals
         self._options = options
-        self._index_of: dict[WorkloadId, int] = {}
+        start_state = scenario.start_state
+        known = start_state.known if start_state is not None else ()
+        self._begin_s = start_state.begin_s if start_state is not None else BEGIN_S
+        self._index_of = {id_: index for index, id_ in enumerate(known)}
         self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
-        self._waiting_gpus = 0
+        self._waiting_gpus = sum(self._asked_gpus(id_) for id_ in known)
         self.lives = [JobTrace() for _ in scenario.arrivals]
         self.samples: list[FleetSample] = []
         self.awards: list[Awarded] = []
         self.over = 0
-        self.changed_at_s = BEGIN_S
+        self.changed_at_s = self._begin_s
 
     def index(self, id_: WorkloadId) -> int:
         return self._index_of[id_]
@@ -87,7 +90,7 @@ class JobRecords:
 
     def started(self, id_: WorkloadId, site: SiteName, now_s: float) -> None:
         life = self.life(id_)
-        life.start_s = now_s - BEGIN_S
+        life.start_s = now_s - self._begin_s
         life.first_start_s = life.start_s if life.first_start_s < 0 else life.first_start_s
         life.site = site
 
@@ -101,7 +104,9 @@ class JobRecords:
 
     def left_site(self, attempt: SimulatedAttempt, now_s: float) -> None:
         """An attempt that ran does no more."""
-        stay = AttemptInterval(attempt.order.site, attempt.started_at_s - BEGIN_S, now_s - BEGIN_S)
+        stay = AttemptInterval(
+            attempt.order.site, attempt.started_at_s - self._begin_s, now_s - self._begin_s
+        )
         self.life(attempt.order.workload.id).stays.append(stay)
 
     def completed(self, attempt: SimulatedAttempt) -> None:
@@ -110,14 +115,14 @@ class JobRecords:
         self.life(id_).useful_gpu_s += self.left_s(id_) / attempt.speed * attempt.gpus
 
     def ended(self, id_: WorkloadId, now_s: float) -> None:
-        self.life(id_).end_s = now_s - BEGIN_S
+        self.life(id_).end_s = now_s - self._begin_s
         self.over += 1
         self.changed_at_s = now_s
         self._options.progress(1)
 
     def sample(self, held_gpus: int, now_s: float) -> None:
         """Note how the fleet stands now."""
-        self.samples.append(FleetSample(now_s - BEGIN_S, held_gpus, self._waiting_gpus))
+        self.samples.append(FleetSample(now_s - self._begin_s, held_gpus, self._waiting_gpus))
 
     # ---- decisions ----
 
@@ -130,7 +135,7 @@ class JobRecords:
                 is_resize = event.reason is not None and event.reason.code is ReasonCode.RESIZED
                 self.life(event.workload).resizes += is_resize
             case Claimed():
-                self.life(event.workload).promised_s = event.promised_by_s - BEGIN_S
+                self.life(event.workload).promised_s = event.promised_by_s - self._begin_s
             case ClaimEnded():
                 self.life(event.workload).promised_s = -1.0
 
@@ -141,7 +146,7 @@ class JobRecords:
         if award.attempt.attempt == 1:
             life.within_quota = award.within_quota
         if life.promised_s >= 0:
-            kept = now_s - BEGIN_S <= life.promised_s
+            kept = now_s - self._begin_s <= life.promised_s
             life.claims_kept += kept
             life.claims_broken += not kept
             life.promised_s = -1.0

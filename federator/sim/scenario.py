@@ -14,7 +14,9 @@ from typing import NamedTuple
 from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import Tenant
-from federator.model.workload import SiteName
+from federator.model.window import SiteWindow
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.state.ledger import Ledger
 from federator.sched.state.scaling_curves import ASSUMED_GAIN
 
 
@@ -23,11 +25,13 @@ class SimulatedSite:
     """A site as its agent would see it when nothing runs there.
 
     ``switches``: the switch above each switch; none: every leaf switch hangs on one spine.
+    ``windows``: in which nodes are not to be had, in order of their starts.
     """
 
     name: SiteName
     nodes: tuple[Node, ...]
     switches: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[SiteWindow, ...] = ()
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -61,12 +65,30 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartState:
+    """What a simulation finds that begins in the midst of a federation's life.
+
+    Attributes:
+        ledger: of the federation; the simulation goes on with it, so each needs one of its own.
+        known: the workloads of the first arrivals, in their order: they are in the ledger.
+        begin_s: Unix time.
+        until_s: it ends then, whatever waits or runs.
+    """
+
+    ledger: Ledger
+    known: tuple[WorkloadId, ...]
+    begin_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """All that a simulation is given. ``arrivals`` are in order of time."""
 
     sites: tuple[SimulatedSite, ...]
     tenants: tuple[Tenant, ...]
     arrivals: tuple[Arrival, ...]
+    start_state: StartState | None = None  # None: it begins with nothing
 
 
 class AttemptInterval(NamedTuple):

@@ -26,6 +26,7 @@ class SimulatedAttempt:
 
     order: LaunchAt
     waits_for: set[WorkloadId]  # victims that have not left yet
+    site_job_id: int = 1
     started_at_s: float = -1.0
     works_from_s: float = -1.0  # when start-up and restoring are over
     speed: float = 1.0  # work done in a second; other than 1 of an elastic one of another size
@@ -54,7 +55,7 @@ class SiteState:
     @classmethod
     def of(cls, site: SimulatedSite) -> SiteState:
         scheduler = SiteScheduler(site.partitions)
-        scheduler.update(site.nodes, (), switches=site.switches)
+        scheduler.update(site.nodes, (), switches=site.switches, windows=site.windows)
         return cls(site, scheduler)
 
     @property

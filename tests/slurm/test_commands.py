@@ -239,6 +239,25 @@ def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) ->
         assert seen == ("vision", USER), "a member sees no other tenants"
 
 
+def test_the_queue_as_it_would_be_with_a_site_drained(federation: Running) -> None:
+    """One runs, and one waits for its nodes, here and in the simulation; asking changes nothing."""
+    where = ("--nodelist=cedar:cedar-g[1-2]", "--gres=gpu:4", "--time=5")
+    runs = federation.submit("#!/bin/sh\nsleep 300\n", *where)
+    federation.await_state(runs, "RUNNING")
+    waits = federation.submit("#!/bin/sh\ntrue\n", *where)
+    words = ("--live", "--config", str(federation.config), "--drain", "cedar", "--json")
+    done = federation.run("federator", "whatif", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    start_s, drained_s = found["starts_s"][str(waits)]
+    assert (0 < start_s <= 300, drained_s) == (True, None)
+    assert sorted(found["sites"]) == sorted(SITES)
+    assert federation.row(runs)["state"] == "RUNNING"
+    assert federation.row(waits)["state"] == "PENDING"
+    federation.run("fscancel", str(runs), str(waits))
+    federation.await_end(runs, waits)
+
+
 def test_the_doctor_finds_a_family_that_fails_and_gpus_that_do_nothing(
     federation: Running, go: Callable[..., None]
 ) -> None:
