@@ -1,4 +1,4 @@
-"""Gives each process of a parallel run a testbed of its own.
+"""Gives each process of a parallel run a testbed of its own, and says where its time went.
 
 Under pytest-xdist the first worker uses the testbed that ``./test`` brought up; each other one
 makes three containers more, beside those, and removes them at its end. It must be settled before
@@ -12,9 +12,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.turns import suiting, turn_of
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 _IS_SIDE = _WORKER != "gw0"
@@ -32,34 +35,20 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
-_TIERS = ("unit", "property", "contract", "slurm", "bench")
-# Of each tier the longest files, longest first: none of them is begun when all else is over.
-_LONG = (
-    *("test_fault_histories", "test_slurm_client", "test_debs", "test_venus_trace"),
-    *("test_alerts", "test_eviction_budget", "test_clients", "test_node_failures"),
-    *("test_site_preemption", "test_faults", "test_checkpoint_training", "test_refused_launches"),
-    *("test_gate", "test_continue", "test_files", "test_predicted_starts", "test_same_awards"),
-    *("test_reload", "test_het", "test_spank", "test_preemption", "test_windows", "test_drain"),
-)
-_LAST = ("test_weather", "test_weather_of_two")  # they take all that the machine has
 _LONG_RUN_S = 300.0  # of tests; a shorter run says nothing of its times
 _SLOWEST = 25
 _CPU = "cpu_s"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what computes, then what waits, so that neither disturbs the other; long files first.
-
-    Tests of one file keep their order.
-    """
-    items.sort(key=_turn)
+    """The tiers one after the other, of each the long files first; a file's tests as they are."""
+    items.sort(key=lambda item: turn_of(item.path))
 
 
-def _turn(item: pytest.Item) -> tuple[int, int]:
-    tier = item.path.relative_to(Path(__file__).parent).parts[0]
-    stem = item.path.stem
-    when = _LONG.index(stem) if stem in _LONG else len(_LONG) + (stem in _LAST)
-    return _TIERS.index(tier) if tier in _TIERS else 0, when
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of ``--dist loadfile``: as pytest-xdist does it, but for the choice of the next file."""
+    return suiting(config, log) if config.option.dist == "loadfile" else None
 
 
 class _Failures:

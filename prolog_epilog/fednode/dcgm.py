@@ -6,9 +6,9 @@ share a GPU. The prolog writes, the epilog removes.
 """
 
 import os
-import tempfile
 from typing import Iterable, List
 
+from fednode import unforeseen
 from fednode.locks import locked
 
 _LOCK = ".lock"
@@ -62,7 +62,7 @@ def _replace(folder: str, gpu: str, jobs: "List[str]") -> None:
     if not jobs:
         os.unlink(file)
         return
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".")
+    descriptor, temporary = unforeseen.new_file(folder)
     with os.fdopen(descriptor, "w", encoding="ascii", errors="replace") as stream:
         stream.write("".join(job + "\n" for job in jobs))
     os.chmod(temporary, 0o644)

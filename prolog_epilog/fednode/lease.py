@@ -15,10 +15,11 @@ import json
 import os
 import pwd
 import re
-import secrets
 import stat
 import threading
 from typing import Callable, List, NamedTuple, Optional
+
+from fednode import unforeseen
 
 _ATTEMPT = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: |\Z)")
 _MOST_BYTES = 4096
@@ -122,7 +123,7 @@ def _remove_foreign(file: str, trusted: "tuple[int, ...]") -> None:
     Raises:
         OSError: it cannot be moved.
     """
-    aside = os.path.join(os.path.dirname(file), "." + secrets.token_hex(8))
+    aside = os.path.join(os.path.dirname(file), "." + unforeseen.name())
     try:
         os.rename(file, aside)
     except FileNotFoundError:
@@ -140,7 +141,7 @@ def _bind_once(folder: str, claim: Claim, bound: str, trusted: "tuple[int, ...]"
     if known is not None:
         return known
     # A name that nobody can foresee: the folder is open to all.
-    part = os.path.join(folder, f".{claim.attempt}.{claim.node}.{secrets.token_hex(8)}")
+    part = os.path.join(folder, f".{claim.attempt}.{claim.node}.{unforeseen.name()}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:

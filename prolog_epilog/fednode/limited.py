@@ -12,7 +12,6 @@ import socket
 import sys
 import syslog
 import time
-import traceback
 from typing import Callable
 
 from fednode import processes
@@ -80,6 +79,8 @@ def _work(work: "Callable[[], None]", writer: int) -> None:
         work()
         status = 0
     except BaseException:
+        import traceback  # noqa: PLC0415 - slow to import, and seldom needed
+
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

@@ -11,8 +11,9 @@ import json
 import os
 import re
 import socket
-import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from fednode import unforeseen
 
 STATE_DIR = "/var/lib/federator-node"
 MAX_BYTES = 1 << 20
@@ -171,7 +172,7 @@ def replace_json(file: str, value: "Dict[str, Any]", durable: bool = True) -> No
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(file), prefix=".")
+    descriptor, temporary = unforeseen.new_file(os.path.dirname(file))
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(value, stream)

@@ -25,8 +25,11 @@ from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from federator.wire.client_protocol import (
     Call,
+    DrainCall,
+    DrainReply,
     QueueCall,
     QueueReply,
+    ResumeCall,
     SiteRow,
     SitesCall,
     SitesReply,
@@ -277,8 +280,27 @@ class Running:
         ]
 
     @contextmanager
+    def closed(self, *sites: str) -> Iterator[None]:
+        """Nothing is sent to these sites: a word of the daemon's, where ``fill`` takes jobs."""
+        try:
+            for site in sites:
+                asked = DrainCall(site=site, reason="this test is about another", cordon=True)
+                assert isinstance(self.ask(asked), DrainReply)
+            yield
+        finally:
+            for site in sites:
+                self.ask(ResumeCall(site=site))
+
+    @contextmanager
+    def first_is(self, site: str) -> Iterator[None]:
+        """What stands before a site in the order that breaks ties is closed."""
+        names = [other.name for other in layout.SITES]
+        with self.closed(*names[: names.index(site)]):
+            yield
+
+    @contextmanager
     def only_room_at(self, site: str) -> Iterator[None]:
-        """Local users have all that stands before a site in the order that breaks ties."""
+        """Local users have all GPUs of what stands before a site in the order that breaks ties."""
         names = [other.name for other in layout.SITES]
         before = names[: names.index(site)]
         try:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,12 @@ pytestmark = pytest.mark.slurm
 
 USER, REGION = "vision1", "west"
 SITES = ("alpine", "boreal")  # of the region, and so of one folder
-# One Python for both sites, as an environment of conda's is: Parsl takes no worker of another.
+# One Python for both sites, as an environment of conda's is: Parsl takes no worker of another. With
+# the times of its files: else what is compiled of them is out of date, and users may not renew it.
 COPY_PYTHON = """
 cd "$1" && mkdir -p bin lib
 cp /usr/bin/python3 bin/python3
-cp -r /usr/lib/python$2 lib/
+cp -a /usr/lib/python$2 lib/
 """
 PROGRAMS = Path(__file__).parent / "clients"
 AT_BOTH = f"at {' '.join(SITES)}"
@@ -78,11 +80,15 @@ class Client:
     """A folder that the sites of a region share, in which a client runs."""
 
     def __init__(self, folder: Path) -> None:
+        """Make it, with the programs in it."""
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(PROGRAMS, folder)
+        folder.chmod(0o777)
         self.folder = folder
 
     def run(self, *argv: str, status: int = 0) -> str:
         """What a program prints that ends with this status; at alpine, as the user."""
-        command = ["sh", "-c", RUN, "sh", f"/shared/{REGION}/{USER}/clients", *argv]
+        command = ["sh", "-c", RUN, "sh", f"/shared/{REGION}/{USER}/{self.folder.name}", *argv]
         done = subprocess.run(
             inside.exec_argv(layout.site("alpine"), command, user=USER),
             capture_output=True,
@@ -106,12 +112,17 @@ def lives(federation: Running) -> bool:
 
 @pytest.fixture
 def client(federation: Running, shared_packages: Path) -> Iterator[Client]:
-    folder = shared_packages.with_name("clients")
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(PROGRAMS, folder)
-    folder.chmod(0o777)
-    yield Client(folder)
-    shutil.rmtree(folder)
+    client = Client(shared_packages.with_name("clients"))
+    yield client
+    shutil.rmtree(client.folder)
+
+
+@pytest.fixture
+def other_client(federation: Running, shared_packages: Path) -> Iterator[Client]:
+    """One that runs beside it."""
+    client = Client(shared_packages.with_name("other-clients"))
+    yield client
+    shutil.rmtree(client.folder)
 
 
 def test_simple_slurm_chains_jobs_of_two_sites(client: Client, federation: Running) -> None:
@@ -164,18 +175,17 @@ SNAKEMAKE = (
 ARRAY = ("--slurm-array-jobs=part", "--slurm-status-command=squeue")
 
 
-def test_snakemake_runs_an_array_at_two_sites_and_what_depends_on_it(
-    client: Client, federation: Running
+def test_snakemake_runs_an_array_at_two_sites_and_what_depends_on_it_and_sees_a_job_fail(
+    client: Client, other_client: Client, federation: Running
 ) -> None:
-    with federation.one_node_free_at(*SITES):
+    """The latter in another folder meanwhile: at each look in vain it waits 10 s longer."""
+    with federation.one_node_free_at(*SITES), ThreadPoolExecutor(1) as pool:
+        fails = pool.submit(other_client.run, *SNAKEMAKE, "snake-never.txt", status=1)
         client.run(*SNAKEMAKE, *ARRAY)
+        fails.result()
     parts = [line.rsplit(" at ", 1) for line in client.read("snake-whole.txt")]
     assert [part for part, _ in parts] == ["part 0", "part 1", "part 2"]
     assert {site for _, site in parts} == set(SITES)
-
-
-def test_snakemake_sees_a_job_fail(client: Client) -> None:
-    client.run(*SNAKEMAKE, "snake-never.txt", status=1)
 
 
 def test_snakemake_cancels_its_jobs_when_it_is_interrupted(

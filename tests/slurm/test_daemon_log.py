@@ -31,7 +31,7 @@ def told_of(running: Running, id_: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("site", [site.name for site in layout.SITES])
 def test_a_job_is_told_from_submission_to_end(fleet: Running, site: str) -> None:
-    with fleet.only_room_at(site):
+    with fleet.first_is(site):
         good = fleet.submit(traced(1), *ONE_GPU)
         bad = fleet.submit("#!/bin/sh\nexit 3\n", *ONE_GPU)
         (row, failed) = fleet.await_end(good, bad)

@@ -94,7 +94,7 @@ def test_a_job_with_another_comment_is_still_the_attempt(
     federation: Running, go: Callable[..., None], site: str
 ) -> None:
     """By root: users of these sites are not allowed to."""
-    with federation.only_room_at(site):
+    with federation.first_is(site):
         id_ = federation.submit(traced() + until(), "--gres=gpu:8", "--nodes=2")
         row = federation.await_state(id_, "RUNNING")
     assert row["site"] == site

@@ -6,15 +6,15 @@ down is no reason to call a job impossible.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from federator.errors import SiteUnavailable
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
@@ -43,35 +43,6 @@ def shared(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Itera
     Slurm starts het jobs in a cycle of its backfill alone, which comes late on a busy machine.
     """
     yield from lasting(Running(tmp_path_factory.mktemp("shared"), launch_lease_s=LEASE_S))
-
-
-@contextmanager
-def room_only_at(running: Running, site: str) -> Iterator[None]:
-    """Local users have every node of the other sites, also those without GPUs."""
-    others = [name for name in SITES if name != site]
-    try:
-        for name in others:
-            at(
-                name,
-                "sbatch",
-                "--partition=local",
-                f"--nodes={layout.NODES_PER_SITE}",
-                "--exclusive",
-                "--output=/dev/null",
-                f"--wrap=sleep {LONG_S}",
-                user=layout.LOCAL_USER,
-            )
-        within(90, lambda: all(_is_full(running, name) for name in others))
-        yield
-    finally:
-        for name in others:
-            at(name, "scancel", "--partition=local")
-
-
-def _is_full(running: Running, site: str) -> bool:
-    told = json.loads(running.run("fsinfo", "--json").stdout)["sites"]
-    (seen,) = (each for each in told if each["name"] == site)
-    return all(p["cpus"] == p["cpus_alloc"] for p in seen["partitions"])
 
 
 def nodes_of(site: str, site_job_id: int) -> list[list[str]]:
@@ -114,7 +85,7 @@ def test_slurm_gives_no_two_components_one_node(testbed: StateDir, site: str) ->
 def test_components_that_would_fit_on_one_node_start_on_different_ones_and_run_to_the_end(
     federation: Running, site: str
 ) -> None:
-    with room_only_at(federation, site):
+    with federation.closed(*(name for name in SITES if name != site)):
         ids = [federation.submit(traced(3), *options) for options in SHAPES.values()]
         rows = federation.await_end(*ids)
     for row in rows:
@@ -142,7 +113,7 @@ def test_work_without_gpus_takes_nodes_without_gpus_in_whatever_racks(
     federation: Running, site: str, options: list[str]
 ) -> None:
     """One such node is in each rack, between eight with GPUs."""
-    with room_only_at(federation, site):
+    with federation.closed(*(name for name in SITES if name != site)):
         id_ = federation.submit(traced(1), *options)
         (row,) = federation.await_end(id_)
     assert (row["state"], row["site"]) == ("COMPLETED", site)
@@ -174,7 +145,6 @@ def test_what_only_a_site_that_is_down_could_run_would_wait(
 
 
 def _are_up(running: Running, *sites: str) -> bool:
-    told = running.run("fsinfo", "--json")
-    if told.returncode:
-        return False
-    return {s["name"] for s in json.loads(told.stdout)["sites"] if s["up"]} >= set(sites)
+    with suppress(SiteUnavailable):
+        return {site.name for site in running.sites() if site.up} >= set(sites)
+    return False

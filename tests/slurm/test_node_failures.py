@@ -96,7 +96,7 @@ def nodes_of(site: str, id_: int, attempt: int) -> str:
 @pytest.mark.parametrize("site", SITES)
 def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running, site: str) -> None:
     """SIGKILL of one slurmd: Slurm takes the node for down after SlurmdTimeout, 10 s here."""
-    with federation.only_room_at(site):
+    with federation.first_is(site):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG)
         first = federation.await_state(id_, "RUNNING")
         assert (first["site"], first["attempt"]) == (site, 1)
@@ -121,7 +121,7 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
 ) -> None:
     """Slurm puts the job back, by default held for an admin. Why is told in the gate's words."""
     bad = f"{site}-g1"
-    with federation.only_room_at(site), failing_prolog(site, bad, held=held):
+    with federation.first_is(site), failing_prolog(site, bad, held=held):
         within(60, federation.all_up)
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
         within(90, lambda: federation.row(id_)["attempt"] == 2)
@@ -145,7 +145,7 @@ def test_a_job_that_may_not_be_requeued_fails_on_account_of_the_node(federation:
     """Slurm calls it CANCELLED, or FAILED as if it had exited with 1: whichever comes first."""
     site = SITES[0]
     bad = f"{site}-g1"
-    with federation.only_room_at(site), failing_prolog(site, bad, held=False):
+    with federation.first_is(site), failing_prolog(site, bad, held=False):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG, "--no-requeue")
         (row,) = federation.await_end(id_)
     within(60, lambda: idle(site, bad))

@@ -91,7 +91,7 @@ def test_a_job_of_a_site_that_dials_runs_on_there_while_its_connection_is_cut(
 ) -> None:
     script = f"#!/bin/sh\n{until()}"
     command = ("fsbatch", "--parsable", "-N1", "--gres=gpu:1", "--time=5")
-    with running.only_room_at(SITE):
+    with running.first_is(SITE):
         id_ = int(at(SITE, *command, user="vision1", stdin=script))
         assert running.await_state(id_, "RUNNING")["site"] == SITE
     assert running.host is not None

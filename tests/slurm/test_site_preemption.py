@@ -15,6 +15,7 @@ import pytest
 from federator.testbed import layout
 from tests.slurm.federation import (
     LONG_S,
+    SOON_S,
     STARTS,
     Row,
     Running,
@@ -55,7 +56,7 @@ def local_work_first(site: str, mode: str) -> Iterator[None]:
 @contextmanager
 def running_at(site: str, federation: Running, *scripts: str) -> Iterator[list[Row]]:
     """Workloads that run at a site; there is room at every other site then."""
-    with federation.only_room_at(site):
+    with federation.first_is(site):
         ids = [federation.submit(script, *GANG) for script in scripts]
         rows = [federation.await_state(id_, "RUNNING") for id_ in ids]
         assert {(row["site"], row["attempt"]) for row in rows} == {(site, 1)}
@@ -66,15 +67,16 @@ def running_at(site: str, federation: Running, *scripts: str) -> Iterator[list[R
 def again(federation: Running, id_: int) -> Row:
     """The row once its second attempt runs, its script too, and why there is one."""
 
-    def look() -> Row | None:
-        told = federation.run("fsqueue", "--json", "--why", "-j", str(id_))
-        row: Row
-        (row,) = json.loads(told.stdout)["jobs"]
-        return row if (row["state"], row["attempt"]) == ("RUNNING", 2) else None
+    def runs_again() -> bool:
+        row = federation.row(id_)
+        return (row["state"], row["attempt"]) == ("RUNNING", 2)
 
-    found = within(90, look)
-    assert found is not None
+    within(90, runs_again, SOON_S)
     within(60, lambda: [start[1] for start in starts(id_)][-1:] == [2])
+    told = federation.run("fsqueue", "--json", "--why", "-j", str(id_))
+    found: Row
+    (found,) = json.loads(told.stdout)["jobs"]
+    assert (found["state"], found["attempt"]) == ("RUNNING", 2)
     return found
 
 

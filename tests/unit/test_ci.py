@@ -1,4 +1,4 @@
-"""What CI makes of failures: which it takes a second look at, and which are final."""
+"""What CI makes of failures: which are looked at again, and which are final; who runs what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.turns import next_file
 
 REPOSITORY = Path(__file__).parents[2]
 SLURM = "tests/slurm/test_gate.py::test_a"
@@ -68,3 +70,19 @@ def test_a_run_that_did_not_come_to_its_end_is_final(tmp_path: Path) -> None:
 def test_a_run_that_is_well_is_the_only_one(tmp_path: Path) -> None:
     status, asked = ci(tmp_path, None, (0,))
     assert (status, len(asked)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("worker", "waiting", "taken"),
+    [
+        ("gw1", ["tests/slurm/a.py", "tests/property/b.py", "tests/unit/c.py"], 1),
+        ("gw1", ["tests/packages/a.py", "tests/slurm/b.py"], 0),
+        ("gw0", ["tests/unit/a.py", "tests/property/b.py", "tests/packages/c.py"], 2),
+        ("gw2", ["tests/unit/a.py", "tests/contract/b.py", "tests/slurm/c.py"], 1),
+        ("gw3", ["tests/property/a.py", "tests/unit/b.py"], 0),
+    ],
+)
+def test_one_worker_computes_while_others_wait_and_none_is_idle(
+    worker: str, waiting: list[str], taken: int
+) -> None:
+    assert next_file(worker, waiting) == waiting[taken]
