@@ -43,8 +43,8 @@ from federator.wire.agent_protocol import (
     Trouble,
     Welcome,
     from_agent_decoder,
-    to_agent_decoder,
     packed,
+    to_agent_decoder,
     unpacked,
 )
 from federator.wire.client_protocol import (
