@@ -1,4 +1,4 @@
-"""Which of a site's agents acts: the one whose tenure the file ``tenure`` names.
+"""Owns the file ``tenure``, which names the one of a site's agents that acts.
 
 Agents of one site share its state folder, also where they run on several login nodes. The daemon
 numbers its channels, so of two agents it is known which one it means. An agent writes its tenure

@@ -250,7 +250,8 @@ class SiteLink:
         welcome = msgspec.structs.replace(self._welcome, channel=number)
         standby = self.has_standby()
         within_s = STANDBY_GREETING_S if standby else GREETING_S
-        frames, hello = await greet(channel, welcome, self._silence_s, within_s)
+        # To start takes an agent longer than to answer.
+        frames, hello = await greet(channel, welcome, SILENCE_S, within_s)
         if standby:
             check_shares(hello, self._folder_id)
             self._folder_id = hello.folder_id

@@ -116,10 +116,7 @@ class World:
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         lends = rng.random() < LENDING_PART
-        evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
-        with_two = Random(f"login nodes {rng.random()}")
-        two = [name for name in names if with_two.random() < TWO_LOGIN_NODES_PART]
-        self.config = config_of(names, 0.0 if lends else evicts, lends=lends, with_standby=two)
+        self.config = _drawn_config(rng, names, lends=lends)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
         self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
@@ -346,6 +343,12 @@ class World:
         for part in ("\n".join(self.story).encode(), *self.log.memory.records):
             found.update(part.replace(self._folder.encode(), b""))
         return found.hexdigest()
+
+
+def _drawn_config(rng: Random, sites: Sequence[SiteName], *, lends: bool) -> FederationConfig:
+    evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
+    with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
+    return config_of(sites, 0.0 if lends else evicts, lends=lends, with_standby=with_standby)
 
 
 def config_of(
