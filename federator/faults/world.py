@@ -139,7 +139,7 @@ class World:
 
     # ---- parts ----
 
-    def _site(self, name: str, folder: Path) -> SiteHost:
+    def _site(self, name: SiteName, folder: Path) -> SiteHost:
         rng, home = self.rng, folder / name
         home.mkdir()
         has_spool = rng.random() < 0.7

@@ -88,7 +88,9 @@ def _address(name: str) -> str:
 
 @pytest.fixture
 def running(testbed: StateDir, tmp_path: Path) -> Iterator[TwoLoginNodes]:
-    yield from lasting(TwoLoginNodes(tmp_path))
+    federation = TwoLoginNodes(tmp_path)
+    for _ in lasting(federation):
+        yield federation
 
 
 def test_another_login_node_takes_over_with_launches_in_flight_and_nothing_runs_twice(
