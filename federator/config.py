@@ -86,6 +86,20 @@ def _login(text: str) -> str:
     return text
 
 
+def _standby(text: str) -> str:
+    if not text:
+        raise ValueError("expected HOST, HOST:PORT or [IPV6]:PORT, without a user")
+    return _login(text)
+
+
+def _host_and_port(text: str, port: int) -> tuple[str, int]:
+    if text.startswith("["):
+        host, _, named = text[1:].partition("]")
+        return host, int(named[1:] or port)
+    host, _, named = text.partition(":")
+    return host, int(named or port)
+
+
 class RegionConfig(Strict):
     """Sites that share storage."""
 
@@ -109,13 +123,26 @@ class GpuConfig(Strict):
 
 
 class SshConfig(Strict):
-    """The way to reach a site's agent: one account, one key, one pinned host key."""
+    """The way to reach a site's agent: one account, one key, pinned host keys."""
 
     host: str
     port: Annotated[int, Field(gt=0, lt=65536)] = 22
+    standbys: tuple[Annotated[str, AfterValidator(_standby)], ...] = ()  # HOST or HOST:PORT
     user: str = "federator"
     key: Path
     known_hosts: Path
+
+    @property
+    def login_nodes(self) -> list[tuple[str, int]]:
+        """Host and port of each login node, the first one first."""
+        others = [_host_and_port(each, self.port) for each in self.standbys]
+        return [(self.host, self.port), *others]
+
+    @model_validator(mode="after")
+    def _all_differ(self) -> SshConfig:
+        if len(set(self.login_nodes)) <= len(self.standbys):
+            raise ValueError("standbys: expected other login nodes, each once")
+        return self
 
 
 class Connect(Enum):
@@ -148,6 +175,10 @@ class SiteConfig(Strict):
         elif (self.ssh is None) == (not self.command):
             raise ValueError("give exactly one of 'ssh' and 'command'")
         return self
+
+    def has_standby(self) -> bool:
+        """Whether the daemon may reach it by another login node."""
+        return self.ssh is not None and bool(self.ssh.standbys)
 
     @property
     def dials(self) -> bool:
@@ -240,7 +271,7 @@ class FederationConfig(Strict):
         """The errors in the files that the sites' keys name."""
         for name, site in self.sites.items():
             if (ssh := site.ssh) is not None:
-                for keys, message in ssh_mistakes(ssh.key, ssh.known_hosts, ssh.host, ssh.port):
+                for keys, message in ssh_mistakes(ssh.key, ssh.known_hosts, ssh.login_nodes):
                     yield ("sites", name, "ssh", *keys), message
 
     def tenants_of(self, user: str) -> list[TenantName]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from federator.config_mistakes import Mistake
 
 
-def ssh_mistakes(key: Path, known_hosts: Path, host: str, port: int) -> Iterator[Mistake]:
-    """One mistake for each file that would keep the daemon from a site's sshd."""
-    for name, message in (("key", _key(key)), ("known_hosts", _hosts(known_hosts, host, port))):
-        if message:
-            yield (name,), message
+def ssh_mistakes(
+    key: Path, known_hosts: Path, login_nodes: Iterable[tuple[str, int]]
+) -> Iterator[Mistake]:
+    """One mistake for each file, and host, that would keep the daemon from a site's sshd."""
+    if message := _key(key):
+        yield ("key",), message
+    for host, port in login_nodes:
+        if message := _hosts(known_hosts, host, port):
+            yield ("known_hosts",), message
 
 
 def _key(path: Path) -> str:

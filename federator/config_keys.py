@@ -80,6 +80,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.region": "The region whose storage the site mounts.",
         "sites.NAME.ssh.host": "The host where the site's agent is reached.",
         "sites.NAME.ssh.port": "Its port.",
+        "sites.NAME.ssh.standbys": "Other login nodes, HOST[:PORT], which serve when it is lost.",
         "sites.NAME.ssh.user": "The account of the agent.",
         "sites.NAME.ssh.key": "The private key; relative to the file's folder.",
         "sites.NAME.ssh.known_hosts": "The pinned host key; relative to the file's folder.",

@@ -52,7 +52,7 @@ from federator.agent.lease_wrapper import Starter, starter_of
 from federator.agent.observations import Done, NotDone
 from federator.agent.order_archive import OrderArchive
 from federator.agent.spool import Spool
-from federator.errors import FederatorError, InvalidRequest, SiteRefused
+from federator.errors import FederatorError, InvalidRequest, SiteRefused, StaleState
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
 from federator.model.tagged import Message
@@ -147,9 +147,15 @@ class SiteActs:
         return True
 
     async def do(self, effect: AgentEffect, core: AgentCore) -> Done | NotDone:
-        """Carry out what takes long; ``core`` tells how attempts stand by then."""
+        """Carry out what takes long; ``core`` tells how attempts stand by then.
+
+        Raises:
+            StaleState: another agent of this site acts.
+        """
         try:
             return Done(effect=effect, value=await self._slow[type(effect)](effect, core))
+        except StaleState:
+            raise
         except SbatchRefused as error:
             failure = Failure(detail=str(error), refused=error.code)
         except SiteRefused as error:

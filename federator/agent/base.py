@@ -305,9 +305,11 @@ class SiteDriver(Protocol):
         """Submit an attempt, pinned, as the real user.
 
         ``ticket`` opens the partition to it; "" where the site has no spool. ``start_line``: in
-        place of the script's first one; "": it stays.
+        place of the script's first one; "": it stays. A driver names the time after which sbatch
+        is not called any more, and only then asks whether its agent still acts (``AgentTenure``).
 
         Raises:
+            StaleState: another agent of this site acts; sbatch was not called.
             SbatchRefused: Slurm, sudo or the helper said no; there is no job.
             SiteRefused: it cannot even be asked for such a job.
         """

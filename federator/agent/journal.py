@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from federator.agent.base import Launched
+from federator.agent.tenure import UNRIVALLED, AgentTenure
 from federator.errors import StaleState
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
@@ -168,9 +169,11 @@ class Journal:
     Args:
         folder: the agent's state folder, writable by it alone.
         now_s: Unix time, to drop marks older than ``KEEP_S``.
+        tenure: of the agent that holds it; it has begun.
     """
 
-    def __init__(self, folder: Path, now_s: float) -> None:
+    def __init__(self, folder: Path, now_s: float, tenure: AgentTenure = UNRIVALLED) -> None:
+        self.tenure = tenure
         self._path = folder / "journal"
         self._epoch_path = folder / "epoch"
         self.index = MarkIndex()
@@ -194,15 +197,8 @@ class Journal:
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            for attempt, mark in self.index.marks().items():
-                file.write(_line(attempt, mark))
-            file.flush()
-            os.fsync(file.fileno())
-        # A crash before this line leaves the old journal whole, one after it the new one.
-        fresh.replace(self._path)
-        sync_folder(self._path.parent)
+        lines = [_line(attempt, mark) for attempt, mark in self.index.marks().items()]
+        self.tenure.put_in_place(self._path, "".join(lines).encode())
 
     @property
     def served(self) -> Served:
@@ -214,7 +210,9 @@ class Journal:
 
         Raises:
             OSError: it could not be written; nothing may be done that relies on it.
+            StaleState: another agent of this site acts.
         """
+        self.tenure.check()
         # The newline in front keeps a line that was torn before from swallowing this one.
         data = b"\n" + _line(attempt, mark).encode()
         if os.write(self._file, data) != len(data):
@@ -244,13 +242,8 @@ class Journal:
         if term.epoch <= before.epoch:
             return
         log_began = term.log_began or before.log_began
-        fresh = self._epoch_path.with_suffix(".new")
-        with fresh.open("w") as file:
-            file.write(f"{term.epoch} {term.federation} {log_began}")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._epoch_path)
-        sync_folder(self._epoch_path.parent)
+        said = f"{term.epoch} {term.federation} {log_began}"
+        self.tenure.put_in_place(self._epoch_path, said.encode())
 
 
 class OtherLog(StaleState):
@@ -291,15 +284,6 @@ def last_served(folder: Path) -> Served:
     said = (path.read_text() if path.exists() else "0").split(" ")
     epoch, federation, log_began = (*said, "", "")[:3]
     return Served(int(epoch), federation.strip(), int(log_began or 0))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in ``write`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _line(attempt: AttemptId, mark: JournalMark) -> str:

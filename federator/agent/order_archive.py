@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from federator.agent.journal import KEEP_S, sync_folder
+from federator.agent.journal import KEEP_S
+from federator.agent.tenure import UNRIVALLED, AgentTenure, sync_folder
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.submission import Submission
 from federator.model.unreadable import UNREADABLE
@@ -45,16 +46,17 @@ class OrderArchive:
     Args:
         folder: the agent's state folder, writable by it alone.
         now_s: Unix time, to drop what is older than ``KEEP_S``.
+        tenure: of that agent.
     """
 
-    def __init__(self, folder: Path, now_s: float) -> None:
+    def __init__(self, folder: Path, now_s: float, tenure: AgentTenure = UNRIVALLED) -> None:
         self._folder = folder / "orders"
         self._ends = folder / "ends"
         self._folder.mkdir(mode=0o700, exist_ok=True)  # orders hold users' environments
         self._attempts: dict[WorkloadId, set[int]] = {}
         self._ended: dict[AttemptId, AttemptReport] = {}
         self._drop_old_orders(now_s)
-        self._compact(now_s)
+        self._compact(now_s, tenure)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._ends, flags)
 
@@ -72,10 +74,10 @@ class OrderArchive:
             else:
                 self._attempts.setdefault(attempt.workload, set()).add(attempt.attempt)
 
-    def _compact(self, now_s: float) -> None:
+    def _compact(self, now_s: float, tenure: AgentTenure) -> None:
         """Keep the last word on each attempt, put in place in one step."""
         kept = {a: e for a, e in self._read().items() if now_s - e.at_s < KEEP_S}
-        _put_in_place(self._ends, b"".join(_line(ending) for ending in kept.values()))
+        tenure.put_in_place(self._ends, b"".join(_line(ending) for ending in kept.values()))
         self._ended = {a: ending.report for a, ending in kept.items()}
 
     def _read(self) -> dict[AttemptId, _Ending]:

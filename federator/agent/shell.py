@@ -90,7 +90,7 @@ class Agent:
         self._channel = LoggedChannel(config.site, write)
         spool = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool, config.site, clock, acting, user_there)
-        self._kept = OrderArchive(Path(config.state_dir), clock())
+        self._kept = OrderArchive(Path(config.state_dir), clock(), journal.tenure)
         self._services = AgentServices(
             config,
             driver,
@@ -184,6 +184,8 @@ class Agent:
                 federation=served.federation,
                 log_began=served.log_began,
                 answers=ANSWERS,
+                host=self._journal.tenure.host,
+                folder_id=self._journal.tenure.folder_id,
             )
         )
         check_greeted(welcome, self._config.site)

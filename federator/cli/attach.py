@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from federator.errors import SiteUnavailable
-from federator.wire.attaching import ATTACHED, door_beside
+from federator.wire.attaching import ATTACHED, LOGIN_NODE, STANDING_BY, door_beside
 
 DEFAULT_SOCKET: Final = Path("/run/federator/daemon.sock")
 _CHUNK: Final = 2**16
@@ -39,7 +39,6 @@ def attach(name: str, path: Path) -> None:
     Example: federator site attach alpine
     """
     with _attached(name, path) as door:
-        threading.Thread(target=_carry_in, args=(door,), daemon=True).start()
         try:
             while data := door.recv(_CHUNK):
                 _write(data)
@@ -50,23 +49,27 @@ def attach(name: str, path: Path) -> None:
 
 
 def _attached(name: str, path: Path) -> socket.socket:
-    """Connect, and say that the site is attached.
+    """Connect, and say that the site is attached once it is.
+
+    Which of the site's login nodes it is, is what its ssh asks sshd to run.
 
     Raises:
         SiteUnavailable: no daemon that leads is here, or it expects no such site.
     """
+    asked = os.environ.get("SSH_ORIGINAL_COMMAND", "")
+    login_node = asked if LOGIN_NODE.fullmatch(asked) else ""
     beside = door_beside(path)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.settimeout(_ANSWERS_WITHIN_S)
     try:
         door.connect(str(beside))
-        door.sendall(f"{name}\n".encode())
-        answer = b""
-        while not answer.endswith(b"\n") and len(answer) < _LONGEST_LINE:
-            byte = door.recv(1)
-            if not byte:
-                break
-            answer += byte
+        door.sendall(f"{name} {login_node}".rstrip().encode() + b"\n")
+        answer = _line(door)
+        threading.Thread(target=_carry_in, args=(door,), daemon=True).start()
+        if answer == STANDING_BY:
+            _write(STANDING_BY)
+            door.settimeout(None)
+            answer = _line(door)
     except OSError as error:
         door.close()
         raise SiteUnavailable(
@@ -78,6 +81,16 @@ def _attached(name: str, path: Path) -> socket.socket:
     door.settimeout(None)
     _write(ATTACHED)
     return door
+
+
+def _line(door: socket.socket) -> bytes:
+    answer = b""
+    while not answer.endswith(b"\n") and len(answer) < _LONGEST_LINE:
+        byte = door.recv(1)
+        if not byte:
+            break
+        answer += byte
+    return answer
 
 
 def _write(data: bytes) -> None:

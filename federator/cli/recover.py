@@ -15,9 +15,11 @@ from federator.cli.text import counted
 from federator.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from federator.agent.journal import Served
     from federator.config import FederationConfig
-    from federator.daemon.recover import Recovered
+    from federator.daemon.recover import BySite, Recovered
     from federator.model.workload import SiteName
+    from federator.wire.transport import Transport
 
 _PATH = click.Path(path_type=Path)
 
@@ -56,8 +58,7 @@ def _recovered(
     config: FederationConfig, asked: Sequence[SiteName], exported: Path | None
 ) -> Recovered:
     from federator.agent.journal import Served  # noqa: PLC0415
-    from federator.daemon.edges import transport_of  # noqa: PLC0415
-    from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
+    from federator.daemon.recover import led_empty_store, rebuild  # noqa: PLC0415
     from federator.model.workload import TERM_S  # noqa: PLC0415
     from federator.store.export import read_export  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
@@ -69,13 +70,36 @@ def _recovered(
     try:
         epoch = led_empty_store(store, int(now_s))
         term = Served(epoch, config.federation, known.log_began or epoch)
-        by_site = asyncio.run(ask_all(config, asked, term, transport_of))
+        by_site = asyncio.run(ask_sites(config, asked, term))
         found = rebuild(config, records, by_site, time.time(), epoch)
         store.compact(found.records)  # in pages: a store may refuse so many at once
     finally:
         store.close()
     time.sleep(max(0.0, now_s + TERM_S - time.time()))
     return found
+
+
+async def ask_sites(config: FederationConfig, asked: Sequence[SiteName], term: Served) -> BySite:
+    """Ask these sites what they remember; those that dial are waited for at the daemon's door.
+
+    Raises:
+        SiteUnavailable: some do not tell; the message names them.
+    """
+    from federator.daemon.edges import transport_of  # noqa: PLC0415
+    from federator.daemon.recover import ask_all  # noqa: PLC0415
+    from federator.daemon.site_door import SiteDoor  # noqa: PLC0415
+    from federator.wire.attaching import door_beside  # noqa: PLC0415
+
+    sites = config.sites
+    door = SiteDoor(door_beside(config.socket), lambda name: name in asked and sites[name].dials)
+
+    def way_to(name: SiteName) -> Transport:
+        return door.way_to(name) if sites[name].dials else transport_of(sites[name])
+
+    try:
+        return await ask_all(config, asked, term, way_to)
+    finally:
+        door.close()
 
 
 def _as_json(found: Recovered, without: Sequence[str]) -> dict[str, object]:

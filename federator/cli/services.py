@@ -25,6 +25,7 @@ from federator.errors import ConfigError, SiteUnavailable, StoreError
 if TYPE_CHECKING:
     from federator.agent.config import AgentConfig
     from federator.agent.shell import Agent
+    from federator.agent.tenure import AgentTenure
     from federator.config import FederationConfig
     from federator.daemon.daemon import Daemon
     from federator.daemon.edges import DaemonEdges
@@ -242,6 +243,7 @@ async def _serve(settings: AgentConfig) -> None:
         await_welcome,
         refuse_foreign_daemon,
         take_over,
+        tenure_here,
     )
     from federator.traces.exporter import open_sink  # noqa: PLC0415
 
@@ -257,7 +259,9 @@ async def _serve(settings: AgentConfig) -> None:
     sink = open_sink(settings.traces, welcome.federation, "federator-agent", note_dropped_spans)
     lock = await take_over(folder, welcome.epoch)
     try:
-        await _agent(settings, welcome, pipe.write, sink).run(reader, welcome)
+        tenure = tenure_here(folder, welcome)
+        tenure.begin()
+        await _agent(settings, welcome, pipe.write, sink, tenure).run(reader, welcome)
     except OSError as error:
         raise SiteUnavailable(f"the agent's own files in {folder}: {error}") from error
     finally:
@@ -268,7 +272,11 @@ async def _serve(settings: AgentConfig) -> None:
 
 
 def _agent(
-    settings: AgentConfig, welcome: Welcome, write: Callable[[bytes], None], sink: SpanSink | None
+    settings: AgentConfig,
+    welcome: Welcome,
+    write: Callable[[bytes], None],
+    sink: SpanSink | None,
+    tenure: AgentTenure,
 ) -> Agent:
     from federator.agent.journal import Journal  # noqa: PLC0415
     from federator.agent.launch_traces import LaunchTraces  # noqa: PLC0415
@@ -279,13 +287,15 @@ def _agent(
     from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
 
     names, watches = welcome.names, welcome.watches
-    slurm = open_driver(settings.site, welcome.partitions, names, watches=watches)
+    slurm = open_driver(
+        settings.site, welcome.partitions, names, may_submit=tenure.check, watches=watches
+    )
     settings, driver = as_agreed(settings, slurm, welcome)
     users = Accounts(names=names)
     return Agent(
         settings,
         driver,
-        Journal(Path(settings.state_dir), time.time()),
+        Journal(Path(settings.state_dir), time.time(), tenure),
         write,
         knows_user=users.has,
         user_there=users.name_of,

@@ -82,6 +82,9 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
         yield from (f"  {site.name}: {line}" for line in mode_lines(site))
         for drain in site.drains:
             yield f"  {site.name}: {drain_line(drain)}"
+    hosts = [f"{site.name} {site.login_node}" for site in reply.sites if site.login_node]
+    if hosts:
+        yield f"Login nodes: {', '.join(hosts)}"
 
 
 def _cells(site: SiteRow) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from federator.audit.service import Audit
-from federator.config import SiteConfig
+from federator.config import SiteConfig, SshConfig
 from federator.daemon.leader import Work
 from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.errors import SiteUnavailable
@@ -18,6 +18,7 @@ from federator.history.service import JobHistory
 from federator.model.workload import SiteName
 from federator.traces.exporter import SpanSink
 from federator.wire.agent_protocol import ClientCall
+from federator.wire.login_nodes import LoginNodes
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, ProcessTransport, SshTransport, Transport
 
@@ -43,13 +44,16 @@ def transport_of(site: SiteConfig) -> Transport:
         return ElsewhereTransport()
     if site.ssh is None:
         return ProcessTransport(argv=site.command)
-    return SshTransport(
-        host=site.ssh.host,
-        port=site.ssh.port,
-        user=site.ssh.user,
-        key=site.ssh.key,
-        known_hosts=site.ssh.known_hosts,
-    )
+    ways = ssh_ways(site.ssh)
+    return LoginNodes(ways) if len(ways) > 1 else ways[0]
+
+
+def ssh_ways(ssh: SshConfig) -> list[SshTransport]:
+    """The way to each login node of a site, the first one first."""
+    return [
+        SshTransport(host=host, port=port, user=ssh.user, key=ssh.key, known_hosts=ssh.known_hosts)
+        for host, port in ssh.login_nodes
+    ]
 
 
 class Listening(Protocol):

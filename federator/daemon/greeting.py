@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,16 +20,20 @@ from federator.wire.client_protocol import frame
 from federator.wire.framing import FrameReader, skip_to_banner
 from federator.wire.transport import Channel
 
+_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 
 
-async def greet(channel: Channel, welcome: Welcome, silence_s: float) -> tuple[FrameReader, Hello]:
+async def greet(
+    channel: Channel, welcome: Welcome, silence_s: float, greeting_s: float = GREETING_S
+) -> tuple[FrameReader, Hello]:
     """Say which daemon this is, and hear which agent that is.
 
     Args:
         channel: to the agent, just opened.
         welcome: this daemon's first word.
         silence_s: the longest time until it says anything at all.
+        greeting_s: the longest time until it says who it is.
 
     Raises:
         SiteUnavailable: it is no agent of this site, or not to be served by this daemon.
@@ -37,7 +42,7 @@ async def greet(channel: Channel, welcome: Welcome, silence_s: float) -> tuple[F
     await asyncio.wait_for(skip_to_banner(channel.reader), silence_s)
     channel.write(frame(welcome))
     frames = FrameReader(channel.reader)
-    hello = await next_message(frames, GREETING_S)
+    hello = await next_message(frames, greeting_s)
     if not isinstance(hello, Hello) or hello.site != welcome.site:
         raise SiteUnavailable(f"expected the agent of {welcome.site}, got {hello}")
     check_hello(hello, welcome)
@@ -85,6 +90,33 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
             f"{welcome.epoch}: another daemon leads, or this one's log is an older copy or its "
             "clock is behind"
         )
+
+
+def check_shares(hello: Hello, folder_id: str) -> None:
+    """Whether a site's agents, on whichever login node, have one memory.
+
+    Args:
+        hello: of an agent.
+        folder_id: of the state folder that was met before; "": none was.
+
+    Raises:
+        SiteUnavailable: they have not; two of them could submit a job twice.
+    """
+    if "tenure" not in hello.answers:
+        raise SiteUnavailable(
+            "agent is of an earlier release, which does not know of several login nodes; install "
+            "the same release"
+        )
+    if folder_id and hello.folder_id != folder_id:
+        raise SiteUnavailable(
+            f"state_dir at {checked_host(hello.host)} is not the folder that the site's other "
+            "login node has: it must be one folder, on storage that they share"
+        )
+
+
+def checked_host(host: str) -> str:
+    """The name of a login node; what could be none becomes ""."""
+    return host if _HOST.fullmatch(host) else ""
 
 
 def _other_log(hello: Hello) -> str:

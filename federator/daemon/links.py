@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from federator.daemon.attempt_recall import AttemptRecall
-from federator.daemon.greeting import greet, last_of_ours, next_message
+from federator.daemon.greeting import (
+    GREETING_S,
+    check_shares,
+    checked_host,
+    greet,
+    last_of_ours,
+    next_message,
+)
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
 from federator.daemon.site_trouble import SiteTrouble
@@ -49,12 +57,16 @@ from federator.wire.agent_protocol import (
     Welcome,
 )
 from federator.wire.client_protocol import ErrorReply, frame
-from federator.wire.framing import FrameWriter
+from federator.wire.framing import FrameReader, FrameWriter
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
 
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
+STANDBY_PING_S: Final = 0.5  # where another login node could serve the site
+STANDBY_SILENCE_S: Final = 2.5
+STANDBY_GREETING_S: Final = 20.0  # an agent has the old one's lock by then, or does not want it
+AGAIN_S: Final = 0.1  # to the other login node, when a channel that was up is lost
 _EXPECTED: Final = (FederatorError, OSError, *UNREADABLE, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
@@ -105,9 +117,13 @@ class SiteLink:
         self._observe = observe
         self._desk = desk
         self._answered = answered
+        self.has_standby: Callable[[], bool] = lambda: False
+        """Whether another login node could serve the site: then patience is short."""
         self._channel: Channel | None = None
         self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
+        self.login_node = ""  # where the agent says that it runs
+        self._folder_id = ""  # of the state folder that was met first
         self._last_epoch = 0
         self._trouble = SiteTrouble(site)
         self._reported = False
@@ -143,7 +159,8 @@ class SiteLink:
             # An agent that ends before its first report is as good as one that does not start.
             failures = 1 if self._reported else failures + 1
             self._reported = False
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
+            again_s = RETRY_S[min(failures, len(RETRY_S)) - 1]
+            await asyncio.sleep(AGAIN_S if failures == 1 and self.has_standby() else again_s)
 
     def stop(self) -> None:
         """Do not connect again, and send nothing more that was not flushed.
@@ -198,36 +215,64 @@ class SiteLink:
     async def _serve(self) -> None:
         channel = await self._transport.open()
         try:
-            frames, hello = await greet(channel, self._welcome, SILENCE_S)
+            frames, hello = await self._greet(channel)
         except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
             await channel.close()
             raise SiteUnavailable(detail) from error
         self._channel, self._version = channel, hello.slurm_version
+        self.login_node = checked_host(hello.host)
         self._trouble.forget()
         self._out = FrameWriter(partial(_write, self.site, channel))
         self.connections += 1
         self.questions.connected, self.questions.answers = True, hello.answers
-        log.info("site_up", site=self.site, slurm=hello.slurm_version)
+        log.info("site_up", site=self.site, slurm=hello.slurm_version, host=self.login_node)
         self._last_epoch = last_of_ours(hello, self._welcome)
         self._observe(self._up())
         if self.admission is not None:
             self.send(self._admission_there(self.admission))
         pinging = asyncio.create_task(self._ping())
         try:
-            while (message := await next_message(frames, SILENCE_S)) is not None:
+            while (message := await next_message(frames, self._silence_s)) is not None:
                 self._take(message)
         finally:
             pinging.cancel()
 
+    async def _greet(self, channel: Channel) -> tuple[FrameReader, Hello]:
+        """Number the channel, and hear from its agent.
+
+        Raises:
+            SiteUnavailable: it is not to be served; see ``greeting.greet``.
+        """
+        # Of this term's channels, which are opened one after the other, the later has the greater.
+        number = int(asyncio.get_running_loop().time() * 1000)
+        welcome = msgspec.structs.replace(self._welcome, channel=number)
+        standby = self.has_standby()
+        within_s = STANDBY_GREETING_S if standby else GREETING_S
+        # To start takes an agent longer than to answer.
+        frames, hello = await greet(channel, welcome, SILENCE_S, within_s)
+        if standby:
+            check_shares(hello, self._folder_id)
+            self._folder_id = hello.folder_id
+        return frames, hello
+
+    @property
+    def _silence_s(self) -> float:
+        return STANDBY_SILENCE_S if self.has_standby() else SILENCE_S
+
     def _up(self) -> SiteUp:
-        return SiteUp(site=self.site, slurm_version=self._version, last_epoch=self._last_epoch)
+        return SiteUp(
+            site=self.site,
+            slurm_version=self._version,
+            last_epoch=self._last_epoch,
+            login_node=self.login_node,
+        )
 
     async def _ping(self) -> None:
         while True:
             self.send(Ping())
-            await asyncio.sleep(PING_S)
+            await asyncio.sleep(STANDBY_PING_S if self.has_standby() else PING_S)
 
     def _last_words(self) -> str:
         return self._channel.last_words() if self._channel is not None else ""

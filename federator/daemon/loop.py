@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -270,6 +271,7 @@ class Term:
             lambda answer: self._answered(name, answer),
         )
         link.filter.mode = site.mode
+        link.has_standby = partial(self._door.has_standby, name) if site.dials else site.has_standby
         return link
 
     def _answered(self, name: SiteName, answer: AskedAnswer) -> None:

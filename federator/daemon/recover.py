@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federator.agent.journal import Served
-from federator.config import FederationConfig, SiteConfig
+from federator.config import FederationConfig
 from federator.daemon.attempt_recall import remembered
 from federator.daemon.greeting import GREETING_S, check_hello
 from federator.daemon.links import PING_S
@@ -72,7 +72,7 @@ async def ask_all(
     config: FederationConfig,
     sites: Sequence[SiteName],
     term: Served,
-    transport_of: Callable[[SiteConfig], Transport],
+    way_to: Callable[[SiteName], Transport],
 ) -> BySite:
     """Ask these sites what they remember; from now on they serve only daemons of this term's log.
 
@@ -81,10 +81,10 @@ async def ask_all(
     """
 
     async def one(name: SiteName) -> Sequence[Remembered] | str:
-        detail = ""
+        detail, way = "", way_to(name)
         for _ in range(TRIES):
             try:
-                return await _ask(config, name, term, transport_of(config.sites[name]))
+                return await _ask(config, name, term, way)
             except _FAILURES as error:
                 detail = str(error) or f"no word for {QUIET_S:.0f} s"
             await asyncio.sleep(AGAIN_S)

@@ -2,8 +2,10 @@
 
 sshd on the daemon's host starts ``federator site attach NAME``, the forced command of that site's
 key, and that connects to a socket beside the daemon's own. One line names the site, one line
-answers; from then on the socket is the site's channel. Of each site the newest channel counts: the
-one before is closed, for a site that dials again has lost it.
+answers; from then on the socket is the site's channel. Of each login node the newest channel
+counts: the one before is closed, for a login node that dials again has lost it. One that dials
+while another is attached stands by: its channel stays open, and is the site's as soon as the
+other's has ended.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import structlog
 
 from federator.errors import ConfigError, SiteUnavailable
 from federator.model.workload import SiteName
-from federator.wire.attaching import ATTACHED
+from federator.wire.attaching import ATTACHED, LOGIN_NODE, STANDING_BY
 from federator.wire.client_socket import peer_uid
 from federator.wire.framing import ByteReader
 from federator.wire.transport import Channel
 
+MOST_STANDBYS: Final = 4  # of a site
 NAME_S: Final = 10.0  # within which a connection says whose it is
 DIALS_WITHIN_S: Final = 30.0  # then it counts as away, and is waited for again
 _LONGEST_LINE: Final = 2**20  # of a channel's reader, as that of a local agent
@@ -33,9 +36,12 @@ log = structlog.get_logger()
 
 
 class _DialledChannel:
-    """A channel that a site has opened."""
+    """A channel that a site has opened, from one of its login nodes; "": it does not say which."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login_node: str
+    ) -> None:
+        self.login_node = login_node
         self.reader: ByteReader = reader
         self._reader = reader
         self._writer = writer
@@ -71,41 +77,80 @@ class _DialledChannel:
 
 
 class _Expected:
-    """A site that dials: the channel that it has opened last."""
+    """A site that dials: the channel that counts, and those of login nodes that stand by."""
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
         self._waiting: _DialledChannel | None = None
         self._served: _DialledChannel | None = None
+        self._standbys: list[_DialledChannel] = []  # the one that waits longest first
 
     def channels(self) -> list[_DialledChannel]:
         """Those that were not closed here."""
-        return [each for each in (self._waiting, self._served) if each is not None]
+        attached = [each for each in (self._waiting, self._served) if each is not None]
+        return attached + self._standbys
 
-    def take(self, channel: _DialledChannel) -> bool:
-        """Serve this one next; True if it takes another's place."""
-        replaced = not all(each.has_ended() for each in self.channels())
-        self.cut()
-        self._waiting = channel
+    def has_standby(self) -> bool:
+        """Whether another login node stands by."""
+        return any(not each.has_ended() for each in self._standbys)
+
+    def take(self, channel: _DialledChannel) -> str:
+        """Serve this one next, or once the present one has ended; what becomes of it, in a word."""
+        self._forget_standbys(channel.login_node)
+        present = [e for e in (self._waiting, self._served) if e is not None and not e.has_ended()]
+        if any(_differ(each.login_node, channel.login_node) for each in present):
+            if len(self._standbys) == MOST_STANDBYS:
+                self._standbys.pop(0).cut()
+            self._standbys.append(channel)
+            channel.write(STANDING_BY)
+            return "stands by"
+        self._attach(channel)
+        return "replaces" if present else "attached"
+
+    def _attach(self, channel: _DialledChannel) -> None:
+        for each in (self._waiting, self._served):
+            if each is not None:
+                each.cut()
+        self._waiting, self._served = channel, None
+        channel.write(ATTACHED)
         self._came.set()
-        return replaced
+
+    def _forget_standbys(self, login_node: str) -> None:
+        """Those that have ended, and that of this login node, which has dialled again."""
+        for each in list(self._standbys):
+            if each.has_ended() or each.login_node == login_node:
+                each.cut()
+                self._standbys.remove(each)
 
     def cut(self) -> None:
         """Close what there is at once."""
         for each in self.channels():
             each.cut()
         self._waiting = self._served = None
+        self._standbys.clear()
 
     async def next(self) -> _DialledChannel:
-        """The newest channel that is still open, once there is one; it is served from now on."""
+        """The channel that counts, once there is one that is open; it is served from now on.
+
+        Whoever asks has lost the one before.
+        """
         while (channel := self._waiting) is None or channel.has_ended():
             if channel is not None:
                 channel.cut()
             self._waiting = None
+            self._forget_standbys("")
+            if self._standbys:
+                self._attach(self._standbys.pop(0))
+                continue
             self._came.clear()
             await self._came.wait()
         self._waiting, self._served = None, channel
         return channel
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two are known to be different login nodes."""
+    return bool(one and other) and one != other
 
 
 class SiteDoor:
@@ -157,6 +202,10 @@ class SiteDoor:
         """The way to a site that dials."""
         return DialledTransport(name, self, self._sites.setdefault(name, _Expected()))
 
+    def has_standby(self, name: SiteName) -> bool:
+        """Whether another login node of a site stands by."""
+        return name in self._sites and self._sites[name].has_standby()
+
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         attached = False
         try:
@@ -177,15 +226,15 @@ class SiteDoor:
             return _refuse(writer, "", "only the daemon's own account and root may attach a site")
         async with asyncio.timeout(NAME_S):
             line = await reader.readline()
-        name = SiteName(line.decode(errors="replace").strip()[:256])
+        said, _, from_ = line.decode(errors="replace").strip()[:256].partition(" ")
+        name, login_node = SiteName(said), from_ if LOGIN_NODE.fullmatch(from_) else ""
         if not self._expects(name):
             if (site := self._sites.get(name)) is not None:  # it was, before a reload
                 site.cut()
             return _refuse(writer, name, f"sites.{name}.connect is not outbound here")
-        writer.write(ATTACHED)
         site = self._sites.setdefault(name, _Expected())
-        replaces = site.take(_DialledChannel(reader, writer))
-        log.info("site_dialled", site=name, replaces=replaces)
+        became = site.take(_DialledChannel(reader, writer, login_node))
+        log.info("site_dialled", site=name, host=login_node, became=became)
         return True
 
 

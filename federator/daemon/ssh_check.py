@@ -15,6 +15,7 @@ from typing import Final
 import asyncssh
 
 from federator.config import SshConfig
+from federator.daemon.edges import ssh_ways
 from federator.errors import SiteUnavailable
 from federator.wire.client_protocol import BANNER, Finding, Verdict
 from federator.wire.transport import SshTransport
@@ -25,20 +26,25 @@ _MAX_HEARD: Final = 4096
 
 
 async def door_findings(ssh: SshConfig) -> tuple[Finding, ...]:
-    """Return what was found of key file, host key, forced command, terminal and forwarding."""
-    transport = SshTransport(
-        host=ssh.host, port=ssh.port, user=ssh.user, key=ssh.key, known_hosts=ssh.known_hosts
-    )
-    mode = _key_file(ssh)
+    """Return what was found of key file, host key, forced command, terminal and forwarding.
+
+    All but the first of each login node.
+    """
+    found = [_key_file(ssh)]
+    for way in ssh_ways(ssh):
+        found += await _host_findings(way)
+    return tuple(found)
+
+
+async def _host_findings(way: SshTransport) -> tuple[Finding, ...]:
     try:
-        connection = await transport.connect()
+        connection = await way.connect()
     except SiteUnavailable as error:
-        return (mode, _finding("ssh", Verdict.FAIL, f"no way in: {error}"))
+        return (_finding("ssh", Verdict.FAIL, f"no way in: {error}"),)
     try:
-        pinned = f"in, and the host key is the one of {ssh.known_hosts}"
+        pinned = f"in, and the host key is the one of {way.known_hosts}"
         return (
-            mode,
-            _finding("ssh", Verdict.OK, f"{ssh.user}@{ssh.host}:{ssh.port} lets us {pinned}"),
+            _finding("ssh", Verdict.OK, f"{way.user}@{way.host}:{way.port} lets us {pinned}"),
             await _within("forced command", _forced_command(connection)),
             await _within("terminal", _terminal(connection)),
             await _within("forwarding", _forwarding(connection)),

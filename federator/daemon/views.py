@@ -455,6 +455,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             # Not who may use them: among their users are the members of a site's groups.
             windows=tuple(msgspec.structs.replace(window, users=()) for window in site.windows),
             mode=_mode(site, is_opt_in=name in federation.rules.opt_in).value,
+            login_node=site.login_node if site.ready else "",
         )
         for name, site in federation.sites.items()
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,17 @@ from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges
 from federator.errors import ConfigError, FederatorError
 from federator.faults.log import SharedLog
-from federator.faults.network import Line, LineTransport, Network
+from federator.faults.network import LineTransport, LoginWay, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import Call
+from federator.wire.login_nodes import LoginNodes
 from federator.wire.replies import Reply
 from federator.wire.transport import Transport
 
-Ways = dict[SiteName, tuple[Network, Callable[[Line], None]]]
+Ways = dict[SiteName, tuple[Network, Sequence[LoginWay]]]
 RESTART_S: Final = 1.0  # systemd's RestartSec
 
 
@@ -48,7 +49,7 @@ class DaemonHost:
     Args:
         config: what its federation.yaml says.
         log: that all daemons share.
-        networks: the way to each site, and how an agent is started there.
+        networks: the way to each site, and its login nodes.
         wall: this host's clock.
         monotonic: time since whenever.
         strikes: see ``Process``.
@@ -108,9 +109,10 @@ class DaemonHost:
 
     def _edges(self, process: Process) -> DaemonEdges:
         def transport_of(site: SiteConfig) -> Transport:
-            name = SiteName(site.command[1])
-            network, start_agent = self.networks[name]
-            return LineTransport(network, process, start_agent)
+            name = SiteName(site.ssh.host if site.ssh is not None else site.command[1])
+            network, login_nodes = self.networks[name]
+            ways = [LineTransport(network, process, way) for way in login_nodes]
+            return LoginNodes(ways) if len(ways) > 1 else ways[0]
 
         async def act(function: Callable[..., Any], *args: Any) -> Any:
             process.check()

@@ -44,6 +44,7 @@ class FaultyDriver:
         process: the agent's.
         tell: notes what struck.
         spool: where tickets lie; None: the partition is open.
+        may_submit: raises ``StaleState`` if another agent of the site acts.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class FaultyDriver:
         process: Process,
         tell: Callable[[str], None],
         spool: Path | None,
+        may_submit: Callable[[], None],
     ) -> None:
+        self._may_submit = may_submit
         self._cluster = cluster
         self._spell = spell
         self._process = process
@@ -96,8 +99,12 @@ class FaultyDriver:
         ticket: str = "",
         start_line: str = "",  # noqa: ARG002
     ) -> SubmittedJob:
+        start_by_s = self._sbatch.latest_s()
+        self._may_submit()
         self._process.point("sbatch before call")
-        answer = self._sbatch.call(order, ticket)
+        await asyncio.sleep(0)  # it may be stopped here
+        self._process.check()
+        answer = self._sbatch.call(order, ticket, start_by_s)
         self._process.point("sbatch before")
         job_id = await answer
         self._process.point("sbatch after")

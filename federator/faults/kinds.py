@@ -60,6 +60,8 @@ class FaultKind(Enum):
     AGENT_BEFORE_SAY = "an agent dies before it tells the daemon something"
     AGENT_AFTER_SAY = "an agent dies when it has told the daemon something"
     AGENT_PAUSED = "an agent stands still for longer than the daemon is patient"
+    LOGIN_NODE_STOPS = "a login node stands still in the middle of a launch, and another takes over"
+    FORMER_AGENT_WAKES = "the agent of a login node that stood still wakes up when another one acts"
     JOURNAL_TORN = "an agent dies in the middle of a line of its journal"
     JOURNAL_FULL = "the disk of an agent's journal is full"
     TWO_AGENTS = "a new agent begins while the old one still works"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from federator.errors import SiteUnavailable
@@ -214,21 +215,31 @@ class AgentEnd:
         later(60.0, self._line.forget)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginWay:
+    """One login node of a site.
+
+    ``start_agent``: as sshd does for a new channel. ``answers``: whether it does; else it stands
+    still.
+    """
+
+    start_agent: Callable[[Line], None]
+    answers: Callable[[], bool]
+
+
 class LineTransport:
     """A ``Transport`` of the daemon's.
 
     Args:
         network: between here and the site.
         process: the daemon's.
-        start_agent: as sshd does for a new channel.
+        way: to one of its login nodes.
     """
 
-    def __init__(
-        self, network: Network, process: Process, start_agent: Callable[[Line], None]
-    ) -> None:
+    def __init__(self, network: Network, process: Process, way: LoginWay) -> None:
         self._network = network
         self._process = process
-        self._start_agent = start_agent
+        self._way = way
 
     async def open(self) -> Channel:
         self._process.point("connect")
@@ -236,9 +247,12 @@ class LineTransport:
             self._network.holding()
             await asyncio.sleep(CONNECT_S)
             raise SiteUnavailable("no answer within 10 s")
+        if not self._way.answers():
+            await asyncio.sleep(CONNECT_S)
+            raise SiteUnavailable("no answer within 10 s")
         await asyncio.sleep(2 * self._network.latency())
         line = Line(self._network)
-        later(self._network.latency(), self._start_agent, line)
+        later(self._network.latency(), self._way.start_agent, line)
         return DaemonEnd(line, self._process)
 
     async def probe(self) -> None:

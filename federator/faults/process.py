@@ -21,6 +21,11 @@ _PROCESS: Final[ContextVar[Process | None]] = ContextVar("process", default=None
 NOBODY: Final = Context()  # of what happens outside of every process
 
 
+def here() -> Process | None:
+    """The process in which this is called."""
+    return _PROCESS.get()
+
+
 class DiskFull(OSError):
     """A simulated disk takes nothing more."""
 

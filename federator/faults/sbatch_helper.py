@@ -43,13 +43,16 @@ class SbatchHelper:
     tell: Callable[[str], None]
     spool: Path | None
 
-    def call(self, order: LaunchOrder, ticket: str) -> asyncio.Future[int]:
+    def latest_s(self) -> float:
+        """The time by which sbatch is called, or not at all, of a request that is made now."""
+        return self.cluster.clock() + START_WITHIN_S
+
+    def call(self, order: LaunchOrder, ticket: str, start_by_s: float) -> asyncio.Future[int]:
         """Begin to submit an attempt; the answer is its job id, or why there is none."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         fate, self.spell.fate = self.spell.fate, SbatchOutcome.WELL
         if fate is not SbatchOutcome.WELL:
             self.tell(f"sbatch {fate.value}")
-        start_by_s = self.cluster.clock() + START_WITHIN_S
         work = self._run(order, ticket, fate, start_by_s, answer)
         asyncio.get_running_loop().create_task(work, context=NOBODY.copy())
         return answer

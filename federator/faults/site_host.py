@@ -13,21 +13,30 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
 from federator.agent.journal import Journal, JournalMark, JournalStep, Served, check_epoch
-from federator.agent.services.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
+from federator.agent.services.handshake import (
+    ELSEWHERE_S,
+    ENDS_WITHIN_S,
+    TAKEOVER_S,
+    await_welcome,
+    refuse_foreign_daemon,
+)
 from federator.agent.shell import Agent
+from federator.agent.tenure import AgentTenure
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
 from federator.faults.file_dates import FileDates
-from federator.faults.network import AgentEnd, Line, Network
-from federator.faults.process import DiskFull, Process
+from federator.faults.network import AgentEnd, Line, LoginWay, Network
+from federator.faults.process import DiskFull, Process, here
 from federator.faults.spell import Spell
 from federator.model.workload import AttemptId
+from federator.wire.agent_protocol import Welcome
 from federator.wire.client_protocol import Call
 from federator.wire.client_socket import Answer
 from federator.wire.replies import Reply
@@ -49,10 +58,16 @@ class MortalJournal(Journal):
     """The real journal of an agent that may die at each line."""
 
     def __init__(
-        self, folder: Path, now_s: float, process: Process, disk: Disk, tell: Callable[[str], None]
+        self,
+        folder: Path,
+        now_s: float,
+        process: Process,
+        disk: Disk,
+        tell: Callable[[str], None],
+        tenure: AgentTenure,
     ) -> None:
         process.check()
-        super().__init__(folder, now_s)
+        super().__init__(folder, now_s, tenure)
         self._process = process
         self._disk = disk
         self._tell = tell
@@ -121,9 +136,13 @@ class SiteHost:
     spell: Spell = field(default_factory=Spell)
     disk: Disk = field(default_factory=Disk)
     agents: list[Process] = field(default_factory=list)  # those alive
+    login_nodes: list[str] = field(default_factory=lambda: ["login1"])
+    stopped: set[str] = field(default_factory=set)  # of these
     socket: _Socket | None = None
     _dates: FileDates = field(init=False)
     _locked_by: Process | None = None
+    _nodes: dict[int, str] = field(default_factory=dict)  # where each agent runs
+    _begun: int = 0  # agents
     _ends: dict[int, Callable[[], None]] = field(default_factory=dict)  # SIGTERM, by process
 
     def __post_init__(self) -> None:
@@ -146,9 +165,47 @@ class SiteHost:
         named, noted = f'"{attempt}"', re.compile(rf'"job_id": {job_id}\b')
         return any(named in line and noted.search(line) for line in lines)
 
-    def start_agent(self, line: Line) -> None:
+    # ---- login nodes ----
+
+    def ways(self) -> list[LoginWay]:
+        """To each of its login nodes."""
+        return [
+            LoginWay(
+                start_agent=partial(self._start_agent, node),
+                answers=lambda node=node: node not in self.stopped,  # type: ignore[misc]
+            )
+            for node in self.login_nodes
+        ]
+
+    def present_node(self) -> str:
+        """The login node of the agent in whose process this is called."""
+        return self._nodes.get(id(here()), self.login_nodes[0])
+
+    def stop(self, node: str) -> None:
+        """A login node stands still: its agents, and sshd."""
+        self.stopped.add(node)
+        for agent in self.agents:
+            if self._nodes[id(agent)] == node:
+                agent.pause()
+
+    def go_on(self, node: str) -> None:
+        """It goes on where it was."""
+        if node not in self.stopped:
+            return
+        self.stopped.discard(node)
+        others = {self._nodes[id(a)] for a in self.agents} - {node}
+        for agent in list(self.agents):
+            if self._nodes[id(agent)] == node:
+                if others:
+                    self.tell("a former agent wakes")
+                agent.resume()
+
+    def _start_agent(self, node: str, line: Line) -> None:
         """As sshd does when the federation's key logs in."""
+        if node in self.stopped:
+            return
         process = Process(self.name, self.strikes)
+        self._nodes[id(process)] = node
         end = AgentEnd(line, process)
         self.agents.append(process)
         process.when_dead(lambda: self._gone(process))
@@ -162,6 +219,7 @@ class SiteHost:
         if self.socket is not None and self.socket.process is process:
             self.socket = None
         self._ends.pop(id(process), None)
+        self._nodes.pop(id(process), None)
 
     async def _serve(self, process: Process, end: AgentEnd) -> None:
         journal: MortalJournal | None = None
@@ -169,7 +227,7 @@ class SiteHost:
             welcome = await await_welcome(end.reader, end.write)
             refuse_foreign_daemon(self.folder, self.name, welcome, end.write)
             await self._take_over(process, end, welcome.epoch)
-            journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
+            journal = self._journal(process, welcome)
             process.when_dead(journal.close)
             agent = self._agent(process, end, journal, welcome.partitions)
             process.when_dead(agent._kept.close)
@@ -179,6 +237,19 @@ class SiteHost:
             self.tell(f"agent ended: {error}")
         finally:
             process.die()  # its end, in whatever way
+
+    def _journal(self, process: Process, welcome: Welcome) -> MortalJournal:
+        process.check()
+        self._begun += 1
+        tenure = AgentTenure(
+            self.folder,
+            welcome.epoch,
+            welcome.channel,
+            host=self._nodes[id(process)],
+            process=str(self._begun),
+        )
+        tenure.begin()
+        return MortalJournal(self.folder, self.clock(), process, self.disk, self.tell, tenure)
 
     def _agent(
         self, process: Process, end: AgentEnd, journal: Journal, _partitions: tuple[str, ...]
@@ -207,7 +278,9 @@ class SiteHost:
             state_dir=str(self.folder),
             spool_dir=str(self.spool or ""),
         )
-        driver = FaultyDriver(self.cluster, self.spell, process, self.tell, self.spool)
+        driver = FaultyDriver(
+            self.cluster, self.spell, process, self.tell, self.spool, journal.tenure.check
+        )
         return Agent(
             config,
             driver,
@@ -224,16 +297,22 @@ class SiteHost:
         self._dates.date(self.folder / "orders", spool / "tickets", spool / "leases")
 
     async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
-        """As ``handshake.take_over``, of a lock that dies with its process."""
+        """As ``handshake.take_over``, of a lock that dies with its process.
+
+        Who leaves another agent behind has no lock.
+        """
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process
                 self._ends[id(process)] = end.hang_up
                 return
             check_epoch(self.folder, epoch)
-            if turn == 0:
+            is_here = self._nodes[id(self._locked_by)] == self._nodes[id(process)]
+            if turn == 0 and is_here:
                 self.tell("two agents")
-            if turn % 10 == 0:
+            if turn * 0.1 >= (ENDS_WITHIN_S if is_here else ELSEWHERE_S):
+                return
+            if turn % 10 == 0 and is_here:
                 self._ends[id(self._locked_by)]()
             await asyncio.sleep(0.1)
         raise SiteUnavailable("an older agent still holds the lock")

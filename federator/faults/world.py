@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -26,7 +26,7 @@ from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
 from federator.faults.planner_host import PlannerHost
-from federator.faults.process import Process, outside
+from federator.faults.process import Process, later, outside
 from federator.faults.simulated_users import Door, JobBoard, SimulatedUser
 from federator.faults.site_host import SiteHost
 from federator.faults.spell import SbatchOutcome
@@ -44,6 +44,8 @@ CALM_S: Final = 3000.0  # within which everything ends once nothing fails any mo
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
 SITS_S: Final = 400.0  # user code of an interactive job: longer than its command lives
+TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
+STOPPED_S: Final = (3.0, 90.0)  # a login node
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
@@ -69,6 +71,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "journal full": FaultKind.JOURNAL_FULL,
     "spool hangs": FaultKind.SPOOL_HANGS,
     "two agents": FaultKind.TWO_AGENTS,
+    "a former agent wakes": FaultKind.FORMER_AGENT_WAKES,
     "log full": FaultKind.STORE_FULL,
     "log fails, nothing added": FaultKind.STORE_ERROR_NOTHING,
     "log fails, all added": FaultKind.STORE_ERROR_ADDED,
@@ -113,8 +116,7 @@ class World:
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         lends = rng.random() < LENDING_PART
-        evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
-        self.config = config_of(names, 0.0 if lends else evicts, lends=lends)
+        self.config = _drawn_config(rng, names, lends=lends)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
         self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
@@ -137,7 +139,7 @@ class World:
 
     # ---- parts ----
 
-    def _site(self, name: str, folder: Path) -> SiteHost:
+    def _site(self, name: SiteName, folder: Path) -> SiteHost:
         rng, home = self.rng, folder / name
         home.mkdir()
         has_spool = rng.random() < 0.7
@@ -164,10 +166,13 @@ class World:
         )
         cluster.keeps_accounts = rng.random() < 0.5
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
-        return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
+        host = SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
+        if self.config.sites[name].has_standby():
+            host.login_nodes.append("login2")
+        return host
 
     def _daemon(self, wall: Clock) -> DaemonHost:
-        networks: Ways = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
+        networks: Ways = {n: (site.network, site.ways()) for n, site in self.sites.items()}
         return DaemonHost(
             self.config, self.log, networks, wall, self.clock, self.strikes, self.note, self._leads
         )
@@ -209,9 +214,19 @@ class World:
     def strikes(self, host: str, point: str) -> bool:
         """Whether a process dies here."""
         kind = self.armed.pop((host, point), None)
+        if kind is FaultKind.LOGIN_NODE_STOPS:
+            self._stop_login_node(self.sites[SiteName(host)], point)
+            return False
         if kind is not None:
             self.strike(kind, f"{host}, {point}")
         return kind is not None
+
+    def _stop_login_node(self, site: SiteHost, point: str) -> None:
+        """The one whose agent is at this point."""
+        if (node := site.present_node()) not in site.stopped:
+            self.strike(FaultKind.LOGIN_NODE_STOPS, f"{site.name}, {node}, {point}")
+            site.stop(node)
+            later(self.rng.uniform(*STOPPED_S), site.go_on, node)
 
     def strike(self, kind: FaultKind, where: str = "") -> None:
         self.struck[kind] += 1
@@ -264,6 +279,8 @@ class World:
             site.spell.refuses.clear()
             site.disk.journal_full = site.disk.spool_hangs = False
             site.cluster.mend()
+            for node in site.login_nodes:
+                site.go_on(node)
             for agent in site.agents:
                 agent.resume()
         for daemon in self.daemons:
@@ -328,10 +345,28 @@ class World:
         return found.hexdigest()
 
 
+def _drawn_config(rng: Random, sites: Sequence[SiteName], *, lends: bool) -> FederationConfig:
+    evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
+    with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
+    return config_of(sites, 0.0 if lends else evicts, lends=lends, with_standby=with_standby)
+
+
 def config_of(
-    sites: Sequence[SiteName], budget_frac: float = 1.0, *, lends: bool = False
+    sites: Sequence[SiteName],
+    budget_frac: float = 1.0,
+    *,
+    lends: bool = False,
+    with_standby: Collection[SiteName] = (),
 ) -> FederationConfig:
-    """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted."""
+    """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted.
+
+    ``with_standby``: sites with two login nodes.
+    """
+    keys = {"key": "/key", "known_hosts": "/known_hosts"}
+    ways: dict[bool, Callable[[SiteName], dict[str, object]]] = {
+        False: lambda name: {"command": ("agent", name)},
+        True: lambda name: {"ssh": {"host": name, "standbys": ("login2",), **keys}},
+    }
     return FederationConfig.model_validate(
         {
             "federation": "faults",
@@ -355,7 +390,7 @@ def config_of(
             "sites": {
                 name: {
                     "region": "west",
-                    "command": ("agent", name),
+                    **ways[name in with_standby](name),
                     "partitions": ("gpu", "cpu"),
                     "poll_interval_s": 5.0,
                 }

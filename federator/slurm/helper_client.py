@@ -87,6 +87,8 @@ class HelperClient:
         self._runner = runner
         self._environment = environment
         self._clock = clock
+        self.may_submit: Callable[[], None] = lambda: None
+        """Raises ``StaleState`` if another agent of this site acts."""
 
     async def submit(self, user: str, call: BatchCall) -> SubmittedJob:
         """Submit as ``user``; ``work_dir`` is where the helper called sbatch.
@@ -94,7 +96,12 @@ class HelperClient:
         Raises:
             SbatchRefused: Slurm, sudo or the helper said no; there is no job.
             SiteUnavailable: it is not known whether there is one; look the attempt up.
+            StaleState: another agent of this site acts; sbatch was not called.
         """
+        # In this order: an agent that is stopped here and wakes up later comes too late for the
+        # helper, and one that is stopped earlier finds out that another one acts.
+        start_by_s = float(self._clock() + START_WITHIN_S)
+        self.may_submit()
         try:
             answer = await self._help(
                 user,
@@ -107,7 +114,7 @@ class HelperClient:
                 umask=call.umask,
                 checkpoint_dir=call.checkpoint_dir,
                 files=dict(call.files),
-                start_by_s=float(self._clock() + START_WITHIN_S),
+                start_by_s=start_by_s,
             )
         except SbatchRefused:
             raise

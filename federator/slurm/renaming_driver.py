@@ -233,15 +233,22 @@ def _gres(part: str, option: str, types: Mapping[str, str]) -> str:
 
 
 def open_driver(
-    site: str, partitions: Sequence[str], names: SiteNames, *, watches: bool = False
+    site: str,
+    partitions: Sequence[str],
+    names: SiteNames,
+    *,
+    may_submit: Callable[[], None],
+    watches: bool = False,
 ) -> SlurmDriver:
     """The driver for the Slurm of this machine, seeing the jobs of these partitions.
 
-    ``watches``: it also records the site's own jobs.
+    ``may_submit`` raises ``StaleState`` if another agent acts. ``watches``: it also records the
+    site's own jobs.
     """
     there = [names.partitions.get(name, name) for name in partitions]
     runner = SubprocessRunner()
     client = SlurmClient(runner, partitions=there, layouts=True, watches=watches)
+    client.helper.may_submit = may_submit
     accounting = AccountingNames(runner)
     if not names:
         return SlurmDriver(site, client, accounting)

@@ -66,6 +66,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     names: SiteNames = SiteNames()  # of the site; only for agents whose ``Hello`` says "names"
     mode: SiteMode = SiteMode.ENFORCED  # shadow: only for agents whose ``Hello`` says "shadow"
     watches: bool = False  # the site's own jobs are to be told: ``LocalJobs``
+    channel: int = 0  # a later channel of this daemon to the site has a greater number
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -297,7 +298,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
     first release that the agent knows, "nodes", "signal" and "usage"; "names": it knows the
-    ``names`` of a ``Welcome``.
+    ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it does.
+    ``host``: where it runs; ``folder_id``: the name of its state folder.
     """
 
     protocol: int
@@ -308,6 +310,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     log_began: int = 0
     other_log: bool = False
     answers: tuple[str, ...] = ()
+    host: str = ""
+    folder_id: str = ""
 
 
 class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):

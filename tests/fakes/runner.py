@@ -24,16 +24,18 @@ class FakeRunner:
 
     def __post_init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
+        self.told: list[bytes] = []
 
     async def run(
         self,
         argv: Sequence[str],
         *,
-        stdin: bytes = b"",  # noqa: ARG002 - part of the protocol
+        stdin: bytes = b"",
         timeout_s: float,
         env: Mapping[str, str],
     ) -> Completed:
         assert timeout_s > 0
         assert env == ENVIRONMENT
         self.asked.append(tuple(argv))
+        self.told.append(stdin)
         return self.answer(argv)

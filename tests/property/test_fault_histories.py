@@ -23,6 +23,7 @@ from federator.agent.journal import JournalMark
 from federator.agent.lost_sbatch import LostSbatchSearch
 from federator.agent.memory import AttemptRecord
 from federator.agent.shell import Agent
+from federator.agent.tenure import AgentTenure
 from federator.daemon.loop import Term
 from federator.faults import history, world
 from federator.faults.history import run_history
@@ -194,6 +195,10 @@ class Bug(NamedTuple):
     words: str
 
 
+def _acts_without_asking_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AgentTenure, "check", lambda _: None)
+
+
 _LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent finds no job yet
 _KILLED = (FaultKind.DAEMON_KILLED,)
 MOST_SEEDS = 100
@@ -228,6 +233,11 @@ PLANTED: dict[str, Bug] = {
         _keeps_its_journal_in_memory,
         _LATE,
         "was submitted twice",
+    ),
+    "an agent that stood still acts beside the one that took over": Bug(
+        _acts_without_asking_whose_turn_it_is,
+        (FaultKind.LOGIN_NODE_STOPS,),
+        "has completed, and runs again",
     ),
     "a cancel is acknowledged and forgotten": Bug(
         _forgets_cancels,

@@ -63,7 +63,9 @@ def test_what_was_done_and_awarded_is_in_the_audit_though_the_daemon_is_killed(
         print(done.stdout)
 
 
-def test_a_site_s_root_cannot_submit_for_a_user_of_another_site(running: Running) -> None:
+def test_a_site_s_root_cannot_submit_or_cancel_for_a_user_of_another_site(
+    running: Running,
+) -> None:
     """At alpine only the users of vision are its own; root there can be anybody there."""
     asked = ("fsbatch", "--parsable", *ONE_GPU, "--wrap", "true")
     as_bio = inside.execute(layout.site("alpine"), asked, user="bio1")
@@ -71,10 +73,17 @@ def test_a_site_s_root_cannot_submit_for_a_user_of_another_site(running: Running
     assert "site alpine may not speak for bio1: sites.alpine.users says for whom" in as_bio.stderr
     as_vision = inside.execute(layout.site("alpine"), asked, user="vision1")
     assert as_vision.exit_status == 0, as_vision.stderr
-    at_home = inside.execute(layout.site("cedar"), asked, user="bio1")
+    at_home = inside.execute(layout.site("cedar"), (*asked, "--hold"), user="bio1")
     assert at_home.exit_status == 0, at_home.stderr
+    forged = inside.execute(
+        layout.site("alpine"), ("fscancel", at_home.stdout.strip()), user="bio1"
+    )
+    assert forged.exit_status != 0
+    assert "site alpine may not speak for bio1" in forged.stderr
+    release = ("fscontrol", "release", at_home.stdout.strip())
+    assert inside.execute(layout.site("cedar"), release, user="bio1").exit_status == 0
     refused = within(10, lambda: lines(running, "--who", "bio1"))
-    assert [(each["act"], each["via"]) for each in refused if each.get("refused")] == [
-        ("submit", "alpine")
-    ]
-    running.await_end(int(as_vision.stdout), int(at_home.stdout))
+    acts = [(each["act"], each["via"]) for each in refused if each.get("refused")]
+    assert sorted(acts) == [("cancel", "alpine"), ("submit", "alpine")]
+    rows = running.await_end(int(as_vision.stdout), int(at_home.stdout))
+    assert [row["state"] for row in rows] == ["COMPLETED", "COMPLETED"]

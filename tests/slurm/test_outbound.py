@@ -42,7 +42,7 @@ class Dialled(Running):
     def _dial(self, host: DaemonsHost) -> None:
         """Start the site's service, as an admin sets it up."""
         settings = yaml.safe_load(at(SITE, "cat", layout.AGENT_CONFIG))
-        self._pid_file = f"{settings['state_dir']}/dial"
+        self._pid_file = f"{settings['state_dir']}/dial.{at(SITE, 'hostname').strip()}"
         daemon = {"host": host.address, "port": host.port}
         paths = {"key": f"{PLACE}/key", "known_hosts": f"{PLACE}/known_hosts"}
         settings["daemons"] = [daemon | paths]

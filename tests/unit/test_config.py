@@ -788,3 +788,32 @@ def test_a_value_that_yaml_itself_cannot_make_is_named_like_any_mistake(
 ) -> None:
     with pytest.raises(ConfigError, match=r"federation\.yaml:\d+: "):
         load(tmp_path, "policy:", f"store: {value}\npolicy:")
+
+
+@pytest.mark.parametrize(
+    ("standbys", "expected"),
+    [
+        ("[b]", [("alpine", 22), ("b", 22)]),
+        (
+            "[b, 'c:2222', '[::1]:23', '[::1]']",
+            [("alpine", 22), ("b", 22), ("c", 2222), ("::1", 23), ("::1", 22)],
+        ),
+        ("[]", [("alpine", 22)]),
+    ],
+)
+def test_a_site_s_login_nodes_are_its_host_and_the_standbys_in_order(
+    tmp_path: Path, standbys: str, expected: list[tuple[str, int]]
+) -> None:
+    config = load(tmp_path, "host: alpine, ", f"host: alpine, standbys: {standbys}, ")
+    site = config.sites[SiteName("alpine")]
+    assert site.ssh is not None
+    assert site.ssh.login_nodes == expected
+    assert site.has_standby() is (len(expected) > 1)
+
+
+@pytest.mark.parametrize(
+    "standbys", ["[alpine]", "['alpine:22']", "[b, b]", "['']", "['u@b']", "['-x']"]
+)
+def test_a_standby_is_another_host_and_named_once(tmp_path: Path, standbys: str) -> None:
+    with pytest.raises(ConfigError, match="standbys"):
+        load(tmp_path, "host: alpine, ", f"host: alpine, standbys: {standbys}, ")

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from typing import Final
 
 from federator.agent.config import DialTo
 from federator.errors import SiteUnavailable
-from federator.wire.attaching import ATTACHED
+from federator.wire.attaching import ATTACHED, LOGIN_NODE, STANDING_BY
 
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 LASTING_S: Final = 30.0  # a channel that was up for so long was a good one
@@ -32,7 +33,10 @@ _TAIL_BYTES: Final = 2**12
 
 
 def ssh_argv(to: DialTo) -> list[str]:
-    """The command that reaches one daemon's host: its pinned key, nobody's configuration."""
+    """The command that reaches one daemon's host: its pinned key, nobody's configuration.
+
+    What it asks for is this host's name: the command that runs there is the key's.
+    """
     options = (
         *("BatchMode=yes", "IdentitiesOnly=yes", "IdentityAgent=none", "ControlPath=none"),
         *("StrictHostKeyChecking=yes", f"UserKnownHostsFile={to.known_hosts}"),
@@ -42,7 +46,13 @@ def ssh_argv(to: DialTo) -> list[str]:
     )
     settings = [word for option in options for word in ("-o", option)]
     where = ["-i", to.key, "-p", str(to.port), "-l", to.user]
-    return ["ssh", "-F", "/dev/null", "-T", *settings, *where, "--", to.host]
+    return ["ssh", "-F", "/dev/null", "-T", *settings, *where, "--", to.host, *_login_node()]
+
+
+def _login_node() -> list[str]:
+    """The name of this host, if it can be told."""
+    name = socket.gethostname()[:64]
+    return [name] if LOGIN_NODE.fullmatch(name) else []
 
 
 class Dialer:
@@ -102,7 +112,7 @@ class Dialer:
             ssh = await _Child.start(self._command_to(to), pipes.ssh_in, pipes.ssh_out)
             started.append(ssh)
             pipes.close("ssh_out")
-            if not await self._is_attached(ssh, pipes.from_ssh):
+            if not await self._is_attached(to.host, ssh, pipes.from_ssh):
                 await ssh.end()
                 return await ssh.last_words() or "no daemon has attached the site"
             agent = await _Child.start(self._agent, pipes.from_ssh, pipes.to_ssh)
@@ -123,13 +133,28 @@ class Dialer:
             for each in started:
                 await each.end()
 
-    async def _is_attached(self, ssh: _Child, from_ssh: int) -> bool:
-        """Whether a daemon has taken the site; what a login shell prints before is skipped."""
-        reading = asyncio.ensure_future(asyncio.to_thread(_says_attached, from_ssh))
+    async def _is_attached(self, host: str, ssh: _Child, from_ssh: int) -> bool:
+        """Whether a daemon has taken the site; what a login shell prints before is skipped.
+
+        While another login node is attached this one stands by, for as long as ssh lasts.
+        """
+        loop, standing_by = asyncio.get_running_loop(), asyncio.Event()
+
+        def stands_by() -> None:
+            loop.call_soon_threadsafe(standing_by.set)
+
+        reading = asyncio.ensure_future(asyncio.to_thread(_says_attached, from_ssh, stands_by))
+        waiting = asyncio.ensure_future(standing_by.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait(
-            (reading, stopping), timeout=ATTACHED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+            (reading, waiting, stopping),
+            timeout=ATTACHED_WITHIN_S,
+            return_when=asyncio.FIRST_COMPLETED,
         )
+        if standing_by.is_set():
+            self._note(f"{host}: stands by: another login node of this site is attached")
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
         stopping.cancel()
         if not reading.done():
             await ssh.end()  # upon which there is no more to read
@@ -143,16 +168,18 @@ class Dialer:
             each.cancel()
 
 
-def _says_attached(from_ssh: int) -> bool:
+def _says_attached(from_ssh: int, stands_by: Callable[[], None]) -> bool:
     """Read up to the line that says so and not a byte further: the agent reads the rest."""
-    last = b""
+    last, longest = b"", max(len(ATTACHED), len(STANDING_BY))
     for _ in range(_MOST_BYTES):
         byte = os.read(from_ssh, 1)
         if not byte:
             return False
-        last = (last + byte)[-len(ATTACHED) :]
-        if last == ATTACHED:
+        last = (last + byte)[-longest:]
+        if last.endswith(ATTACHED):
             return True
+        if last.endswith(STANDING_BY):
+            stands_by()
     return False
 
 
@@ -226,21 +253,24 @@ class _Child:
 
 
 def only_dialer(folder: Path) -> int:
-    """Become the one dialler of this agent's folder; the descriptor is to be kept open.
+    """Become the one dialler of this host; the descriptor is to be kept open.
+
+    The folder may be shared with other login nodes, which have diallers of their own.
 
     Raises:
         SiteUnavailable: another one runs (two would take the channel from each other), or the
             folder is not there.
     """
+    name = f"dial.{socket.gethostname()[:64]}"
     try:
-        lock = os.open(folder / "dial", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SiteUnavailable(f"the agent's own files in {folder}: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise SiteUnavailable(f"another dialler of this site runs: {folder / 'dial'}") from error
+        raise SiteUnavailable(f"another dialler of this host runs: {folder / name}") from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock

@@ -6,18 +6,23 @@ import asyncio
 import fcntl
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from federator.agent.journal import OtherLog, Served, check_epoch, check_term, last_served
+from federator.agent.tenure import AgentTenure
 from federator.errors import SiteUnavailable, StaleState
 from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Welcome, to_agent_decoder
 from federator.wire.client_protocol import BANNER, frame
 from federator.wire.framing import ByteReader, read_frame
 
-TAKEOVER_S: Final = 60.0  # an agent ends within seconds; one of an earlier build took up to 45
+TAKEOVER_S: Final = 60.0  # one of an earlier release, which does not know of tenures
+ENDS_WITHIN_S: Final = 15.0  # an agent here that was asked to; one that was stopped never does
+ELSEWHERE_S: Final = 0.5  # on another login node: it cannot be asked, and may have died with that
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 
 
@@ -85,26 +90,29 @@ def refuse_foreign_daemon(
 
 
 async def take_over(folder: Path, epoch: int) -> int:
-    """Become the one agent of this site; return the lock's file descriptor, to be kept open.
+    """Let the running agent of this site end; return the lock's file descriptor, to be kept open.
 
-    A running agent is asked to end (SIGTERM); what it has begun has 3 s to be finished first.
+    On this host it is asked to (SIGTERM), and what it has begun has 3 s to be finished. One that
+    does not end is left behind: once this agent's tenure has begun, that one acts no more.
 
     Args:
-        folder: the agent's state folder.
+        folder: the agents' state folder.
         epoch: of the daemon; an agent of a newer one is left alone, also if it came meanwhile.
 
     Raises:
         StaleState: a newer daemon has been here.
-        SiteUnavailable: it did not end in time.
+        SiteUnavailable: it is of a release that knows no tenures, and did not end in time.
     """
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         for attempt in range(int(TAKEOVER_S / 0.1)):
             if _locked(lock):
                 os.ftruncate(lock, 0)
-                os.pwrite(lock, str(os.getpid()).encode(), 0)
+                os.pwrite(lock, f"{os.getpid()} {this_host()}".encode(), 0)
                 return lock
             check_epoch(folder, epoch)
+            if attempt * 0.1 >= _patience_s(lock):
+                return lock
             if attempt % 10 == 0:
                 _ask_to_end(lock)
             await asyncio.sleep(0.1)
@@ -113,6 +121,38 @@ async def take_over(folder: Path, epoch: int) -> int:
         raise
     os.close(lock)
     raise SiteUnavailable(f"an older agent still holds {folder / 'lock'} after {TAKEOVER_S:.0f} s")
+
+
+def tenure_here(folder: Path, welcome: Welcome) -> AgentTenure:
+    """The tenure of the agent that this process is; it has yet to begin."""
+    process = f"{os.getpid()}:{time.time_ns()}"
+    host = socket.gethostname()[:64]
+    return AgentTenure(folder, welcome.epoch, welcome.channel, host=host, process=process)
+
+
+def this_host() -> str:
+    """This host, since it was booted: a process of before is gone, whatever its lock says."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()[:64]}/{boot}"
+
+
+def patience_s(host: str) -> float:
+    """How long an agent on that host may take to end; "": it is not known which."""
+    return ENDS_WITHIN_S if host in ("", this_host()) else ELSEWHERE_S
+
+
+def _patience_s(lock: int) -> float:
+    pid, host = _holder(lock)
+    return TAKEOVER_S if pid and not host else patience_s(host)
+
+
+def _holder(lock: int) -> tuple[int, str]:
+    """Pid and host of the process that has the lock; 0 and "": it has not said so yet."""
+    pid, _, host = os.pread(lock, 128, 0).decode(errors="replace").partition(" ")
+    return (int(pid) if pid.isdigit() else 0), host
 
 
 def _locked(lock: int) -> bool:
@@ -125,7 +165,7 @@ def _locked(lock: int) -> bool:
 
 def _ask_to_end(lock: int) -> None:
     """The file holds the pid of the process that has the lock, so it cannot be a recycled one."""
-    text = os.pread(lock, 32, 0)
-    if text.isdigit():
+    pid, host = _holder(lock)
+    if pid and host in ("", this_host()):
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(int(text), signal.SIGTERM)
+            os.kill(pid, signal.SIGTERM)

@@ -173,6 +173,7 @@ CATALOGUE: Final = (
     # ---- sites ----
     _gauge("site_up", "1: connected, and its first report is in", "site"),
     _gauge("site_info", "Always 1; slurm: its version", "site", "region", "slurm"),
+    _gauge("site_login_node", "Always 1; host: where its agent runs", "site", "host"),
     _gauge(
         "site_sweep_age_seconds",
         "Time since its agent last read its Slurm; since the channel's set-up if it never did",

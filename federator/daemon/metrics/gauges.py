@@ -144,6 +144,8 @@ class Gauges:
         yield family("federator_site_up", (((n,), site.ready) for n, site in sites.items()))
         info = ((n, config.sites[n].region, v.slurm_version) for n, v in sites.items())
         yield family("federator_site_info", ((labels, 1) for labels in info))
+        hosts = {n: site.login_node for n, site in sites.items() if site.up}
+        yield family("federator_site_login_node", ((e, 1) for e in hosts.items() if e[1]))
         yield family(
             "federator_site_drained",
             (((n,), n in drains.by_site or n in drains.written_off) for n in sites),

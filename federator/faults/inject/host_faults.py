@@ -9,6 +9,14 @@ from typing import Final
 from federator.faults.inject.daemon_faults import JUMP_S
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.kinds import FaultKind
+from federator.faults.process import later
+
+STOPS_AT: Final = (
+    *("intent before", "intent after", "sbatch before call", "sbatch before", "sbatch after"),
+    *("job after", "void before", "void after", "spool before", "spool after", "scancel before"),
+    *("sweep after", "say before"),
+)
+STOPS_WITHIN_S: Final = 80.0  # that a point waits for an agent
 
 
 def _agent_killed(scene: FaultScene) -> bool:
@@ -52,9 +60,21 @@ def _spool_wiped(scene: FaultScene) -> bool:
     return found
 
 
+def _login_node_stops(scene: FaultScene) -> None:
+    """At the next point of its agent that is drawn, if the site has another one."""
+    world = scene.world
+    sites = [site for site in world.sites.values() if len(site.login_nodes) > 1]
+    if not sites:
+        return
+    key = (world.rng.choice(sites).name, world.rng.choice(STOPS_AT))
+    world.armed[key] = FaultKind.LOGIN_NODE_STOPS
+    later(STOPS_WITHIN_S, world.armed.pop, key, None)
+
+
 HOST_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     FaultKind.AGENT_KILLED: _agent_killed,
     FaultKind.AGENT_PAUSED: _agent_paused,
+    FaultKind.LOGIN_NODE_STOPS: _login_node_stops,
     FaultKind.JOURNAL_FULL: _journal_full,
     FaultKind.SITE_CLOCK_FORWARD: partial(_clock_jumps, JUMP_S),
     FaultKind.SITE_CLOCK_BACK: partial(_clock_jumps, -JUMP_S),

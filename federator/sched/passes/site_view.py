@@ -40,6 +40,7 @@ class SiteView:
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
+    login_node: str = ""  # the host of its agent; "": it does not say
     empty: EmptySite | None = None  # all it could ever give; None until it has told
     gpus: int = 0  # of ``empty``
     gpus_by_type: Counter[str] = field(default_factory=Counter)  # of those

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 
 from federator.agent.base import Launched
 from federator.agent.journal import KEEP_S, Journal, JournalMark, JournalStep, OtherLog, Served
-from federator.agent.services.handshake import take_over
-from federator.errors import StaleState
+from federator.agent.services import handshake
+from federator.agent.services.handshake import take_over, this_host
+from federator.errors import SiteUnavailable, StaleState
 from tests.fakes.build import attempt
 
 HOLDER = """
@@ -197,7 +199,7 @@ def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     lock = asyncio.run(take_over(tmp_path, 1))
-    assert (tmp_path / "lock").read_text() == str(os.getpid())
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()} {this_host()}"
     assert holder.wait(timeout=10) == 0
     holder.stdout.close()
     os.close(lock)
@@ -217,6 +219,32 @@ def test_an_agent_of_a_newer_daemon_is_left_alone_also_if_it_came_meanwhile(tmp_
     os.close(asyncio.run(take_over(tmp_path, 6)))
     assert holder.wait(timeout=10) == 0
     holder.stdout.close()
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_an_agent_that_does_not_end_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It is stopped, or its host is gone; once the next one's tenure has begun it acts no more."""
+    monkeypatch.setattr(handshake, "ENDS_WITHIN_S", 0.3)
+    pid = 999_999_999 if where == "here" else os.getpid()  # of another host: it is not signalled
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.pwrite(lock, f"{pid} {this_host() if where == 'here' else 'login9/1'}".encode(), 0)
+    os.close(asyncio.run(take_over(tmp_path, 1)))
+    os.close(lock)
+
+
+def test_an_agent_of_a_release_that_knows_no_tenures_is_never_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "TAKEOVER_S", 0.3)
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.pwrite(lock, b"999999999", 0)
+    with pytest.raises(SiteUnavailable, match="still holds"):
+        asyncio.run(take_over(tmp_path, 1))
+    os.close(lock)
 
 
 def test_what_a_dead_agent_held_is_free(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from federator.wire.agent_protocol import (
     Welcome,
     from_agent_decoder,
     packed,
+    to_agent_decoder,
     unpacked,
 )
 from federator.wire.client_protocol import (
@@ -126,6 +127,7 @@ class Played:
     """A link, what it observed, and the calls that came over it."""
 
     def __init__(self, *channels: FakeChannel) -> None:
+        self.began_s = asyncio.get_running_loop().time()
         self.seen: list[Observation] = []
         self.link = SiteLink(SITE, FakeTransport(list(channels)), WELCOME, self.seen.append, self)
 
@@ -155,8 +157,89 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
         assert kinds(played.seen) == ["SiteUp", "SiteSent"]
-        assert channel.written[0] == frame(WELCOME)
+        numbered = msgspec.structs.replace(WELCOME, channel=int(played.began_s * 1000))
+        assert channel.written[0] == frame(numbered)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+SHARES = msgspec.structs.replace(HELLO, answers=("tenure",), host="login1", folder_id="a")
+
+
+def with_standby(*channels: FakeChannel) -> Played:
+    played = Played(*channels)
+    played.link.has_standby = lambda: True
+    return played
+
+
+def test_a_site_whose_login_node_falls_silent_is_served_by_the_other_one_within_5_s() -> None:
+    async def script() -> None:
+        one, two = FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        two.say(msgspec.structs.replace(SHARES, host="login2"))
+        played = with_standby(one, two)
+        task = asyncio.create_task(played.running(asyncio.sleep(30.0)))
+        await asyncio.sleep(1.0)
+        assert played.link.login_node == "login1"
+        one.say(Pong())
+        await asyncio.sleep(4.0)
+        assert (played.link.login_node, one.closed) == ("login2", True)
+        assert isinstance(up := played.seen[-1], SiteUp)
+        assert up.login_node == "login2"
+        await task
+
+    play(script)
+
+
+def test_channels_of_a_site_are_numbered_so_that_the_later_has_the_greater() -> None:
+    async def script() -> None:
+        channels = [FakeChannel() for _ in range(3)]
+        for each in channels:
+            each.say(SHARES)
+            each.stream.feed_eof()
+        await with_standby(*channels).running(asyncio.sleep(5.0))
+        welcomes = [to_agent_decoder.decode(each.written[0][4:]) for each in channels]
+        numbers = [each.channel for each in welcomes if isinstance(each, Welcome)]
+        assert len(numbers) == 3
+        assert numbers == sorted(set(numbers))
+
+    play(script)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (msgspec.structs.replace(SHARES, folder_id="b", host="login2"), "state_dir at login2"),
+        (msgspec.structs.replace(SHARES, answers=()), "does not know of several login nodes"),
+    ],
+    ids=["another folder", "an earlier release"],
+)
+def test_a_login_node_that_does_not_share_the_site_s_memory_serves_nobody(
+    other: Hello, says: str
+) -> None:
+    async def script() -> None:
+        one, two = FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        one.stream.feed_eof()
+        two.say(other)
+        played = with_standby(one, two)
+        with capture_logs() as logs:
+            await played.running(asyncio.sleep(5.0))
+        assert kinds(played.seen) == ["SiteUp", "SiteSent", "SiteDown"]
+        assert any(says in str(line.get("detail")) for line in logs)
+
+    play(script)
+
+
+@pytest.mark.parametrize("host", ["", "a b", "-x", "x" * 65, "\x1b[2J"])
+def test_a_login_node_s_name_that_could_be_none_is_not_shown(host: str) -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(msgspec.structs.replace(HELLO, host=host))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert (played.link.connections, played.link.login_node) == (1, "")
 
     play(script)
 

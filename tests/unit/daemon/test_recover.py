@@ -13,7 +13,7 @@ from msgspec import structs
 
 from federator.agent.journal import Served
 from federator.cli import recover as command
-from federator.config import FederationConfig, load_config
+from federator.config import Connect, FederationConfig, load_config
 from federator.daemon.own_config import new_federation
 from federator.daemon.recover import (
     TRIES,
@@ -46,6 +46,8 @@ from federator.wire.agent_protocol import (
     Welcome,
     to_agent_decoder,
 )
+from federator.wire.attaching import ATTACHED, door_beside
+from federator.wire.client_protocol import BANNER, frame
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
@@ -343,6 +345,32 @@ def test_a_site_that_does_not_tell_stops_everything(
     said = rf"alpine: .*{why}.*Nothing was written.*served epoch 10 now"
     with pytest.raises(SiteUnavailable, match=said):
         run_virtual(VirtualClock(), asking())
+
+
+def test_a_site_that_dials_is_waited_for_and_asked(
+    config: FederationConfig, tmp_path: Path
+) -> None:
+    entry = config.sites[ALPINE].model_copy(
+        update={"connect": Connect.OUTBOUND, "ssh": None, "command": ()}
+    )
+    dials = config.model_copy(update={"sites": {ALPINE: entry}, "socket": tmp_path / "daemon.sock"})
+    door = door_beside(dials.socket)
+
+    async def asking() -> object:
+        asked = asyncio.create_task(command.ask_sites(dials, [ALPINE], TERM))
+        while not door.exists():
+            await asyncio.sleep(0)
+        reader, writer = await asyncio.open_unix_connection(door)
+        writer.write(b"alpine login1\n")
+        assert await reader.readline() == ATTACHED
+        hello = Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="")
+        said = (frame(hello), frame(RecoverDone(ask_id=1, last=True)))
+        writer.writelines((BANNER, *said))
+        found = await asked
+        writer.close()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(asking(), 20.0)) == {ALPINE: []}
 
 
 # ---- the command ----

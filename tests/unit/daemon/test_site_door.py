@@ -16,7 +16,7 @@ from federator.daemon import site_door
 from federator.daemon.site_door import SiteDoor
 from federator.errors import ConfigError, SiteUnavailable
 from federator.model.workload import SiteName
-from federator.wire.attaching import ATTACHED, door_beside
+from federator.wire.attaching import ATTACHED, STANDING_BY, door_beside
 
 ALPINE = SiteName("alpine")
 Story = Callable[[SiteDoor, Path], Awaitable[None]]
@@ -73,7 +73,7 @@ def test_whatever_is_said_at_the_door_lets_in_nobody_else_and_shuts_nobody_out(s
         stranger.writer.write(said)
         stranger.writer.write_eof()
         first = await stranger.reader.readline()
-        named = said.partition(b"\n")[0].decode(errors="replace").strip()
+        named = said.partition(b"\n")[0].decode(errors="replace").strip().partition(" ")[0]
         assert (first == ATTACHED) == (named == ALPINE)
         opening = asyncio.create_task(door.way_to(ALPINE).open())
         await (await Caller.dial(path)).attached()
@@ -110,6 +110,58 @@ def test_of_two_channels_of_a_site_the_newer_counts_and_the_older_ends(tmp_path:
         channel = await door.way_to(ALPINE).open()
         channel.write(b"you\n")
         assert await third.reader.readline() == b"you\n"
+
+    live(tmp_path, story)
+
+
+def test_another_login_node_stands_by_until_the_present_one_is_lost(tmp_path: Path) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        first = await (await Caller.dial(path, "alpine login1")).attached()
+        served = await door.way_to(ALPINE).open()
+        assert not door.has_standby(ALPINE)
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        assert door.has_standby(ALPINE)
+        first.writer.write(b"still here\n")
+        assert await served.reader.readline() == b"still here\n"
+        await served.close()  # it fell silent
+        channel = await door.way_to(ALPINE).open()
+        await second.attached()
+        channel.write(b"you\n")
+        assert await second.reader.readline() == b"you\n"
+        back = await Caller.dial(path, "alpine login1")
+        assert await back.reader.readline() == STANDING_BY
+
+    live(tmp_path, story)
+
+
+def test_a_login_node_that_dials_again_has_lost_its_channel_be_it_attached_or_standing_by(
+    tmp_path: Path,
+) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        first = await (await Caller.dial(path, "alpine login1")).attached()
+        served = await door.way_to(ALPINE).open()
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        again = await Caller.dial(path, "alpine login2")
+        assert await again.reader.readline() == STANDING_BY
+        assert await second.reader.read() == b""
+        await (await Caller.dial(path, "alpine login1")).attached()
+        assert await served.reader.read(1) == b""
+        assert await first.reader.read() == b""
+
+    live(tmp_path, story)
+
+
+def test_of_many_that_stand_by_the_first_ones_are_let_go(tmp_path: Path) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        await (await Caller.dial(path, "alpine login0")).attached()
+        await door.way_to(ALPINE).open()
+        others = []
+        for k in range(1, site_door.MOST_STANDBYS + 2):
+            others.append(await Caller.dial(path, f"alpine login{k}"))
+            assert await others[-1].reader.readline() == STANDING_BY
+        assert await others[0].reader.read() == b""
 
     live(tmp_path, story)
 

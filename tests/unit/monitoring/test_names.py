@@ -162,6 +162,7 @@ def test_every_metric_is_on_a_dashboard_or_in_a_rule_or_explains_itself() -> Non
         "federator_build_info",
         "federator_federation_info",
         "federator_site_info",
+        "federator_site_login_node",
         "federator_submissions_total",
         "federator_submissions_refused_total",
         "federator_denied_calls_total",

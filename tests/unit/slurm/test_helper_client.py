@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pytest
 
 from federator.agent.base import SbatchRefused
-from federator.errors import SiteRefused, SiteUnavailable
+from federator.errors import SiteRefused, SiteUnavailable, StaleState
 from federator.faults.clock import VirtualClock
 from federator.model.reason import ReasonCode
 from federator.slurm.client import ENVIRONMENT
-from federator.slurm.helper_client import HELPER_PATH, HelperClient
+from federator.slurm.helper_client import HELPER_PATH, START_WITHIN_S, HelperClient
 from federator.slurm.options.file_names import no_files
 from federator.slurm.render import SbatchCall
 from federator.slurm.runner import Completed
@@ -30,6 +30,30 @@ def test_the_helper_is_called_through_sudo_as_the_user() -> None:
     helper, runner = helper_of(lambda _argv: printed(b'{"job_id": 7}'))
     assert asyncio.run(helper.cancel("ada", 7))
     assert runner.asked == [("/usr/bin/sudo", "-n", "-u", "ada", HELPER_PATH)]
+
+
+def test_whether_the_agent_still_acts_is_asked_when_the_last_time_for_sbatch_is_fixed() -> None:
+    """So one that is stopped after it was asked wakes up too late for the helper."""
+    clock, asked = VirtualClock(), list[float]()
+    runner = FakeRunner(lambda _: printed(b'{"job_id": 7}'))
+    helper = HelperClient(runner, ENVIRONMENT, clock)
+    call = SbatchCall(argv=(), args=(), script="#!", environment={}, work_dir="/", umask=0)
+
+    def stopped() -> None:
+        asked.append(clock())
+        clock.advance(3600.0)
+
+    helper.may_submit = stopped
+    asyncio.run(helper.submit("ada", call))
+    assert json.loads(runner.told[-1])["start_by_s"] == asked[0] + START_WITHIN_S
+
+    def refuses() -> None:
+        raise StaleState("another agent acts")
+
+    helper.may_submit = refuses
+    with pytest.raises(StaleState):
+        asyncio.run(helper.submit("ada", call))
+    assert len(runner.asked) == 1
 
 
 @pytest.mark.parametrize("user", ["", "-u", "#0", "a b", "root\n", "a/b"])

@@ -197,8 +197,10 @@ def test_what_slurmdbd_does_not_tell_is_not_called_missing(monkeypatch: pytest.M
 
 
 def test_a_site_without_names_of_its_own_has_an_ordinary_driver() -> None:
-    assert type(open_driver("boreal", ("gpu",), SiteNames())) is SlurmDriver
-    assert type(open_driver("boreal", ("gpu",), NAMES)) is RenamingDriver
+    assert (
+        type(open_driver("boreal", ("gpu",), SiteNames(), may_submit=lambda: None)) is SlurmDriver
+    )
+    assert type(open_driver("boreal", ("gpu",), NAMES, may_submit=lambda: None)) is RenamingDriver
 
 
 def test_the_site_s_own_rules_get_figures_by_its_names() -> None:

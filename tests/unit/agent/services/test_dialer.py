@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,24 @@ def test_an_agent_that_ends_ends_ssh_and_says_why(tmp_path: Path) -> None:
     why = "one: the channel ended / a newer daemon has been here"
     agent = "echo a newer daemon has been here >&2; exit 75"
     assert dial(tmp_path, scripts, lambda said: len(said) == 2, agent) == ["one: attached", why]
+
+
+def test_a_login_node_stands_by_while_another_is_attached_and_starts_its_agent_then(
+    tmp_path: Path,
+) -> None:
+    released = "while ! [ -e {0}/go ]; do :; done; echo federator: attached"
+    scripts = {"one": f"echo federator: standing by; {released}"}
+
+    def until(said: list[str]) -> bool:
+        if len(said) == 1:
+            assert not (tmp_path / "agent").exists()
+            (tmp_path / "go").touch()
+        return len(said) == 3
+
+    said = dial(tmp_path, scripts, until, "touch {0}/agent")
+    stands_by = "one: stands by: another login node of this site is attached"
+    assert said == [stands_by, "one: attached", "one: the channel ended"]
+    assert (tmp_path / "agent").exists()
 
 
 def test_to_stop_ends_a_channel_that_is_up_and_one_that_is_only_being_opened(
@@ -186,7 +205,8 @@ def test_ssh_takes_its_own_key_the_pinned_host_key_and_nobody_s_configuration() 
     to = DialTo(host="-oProxyCommand=x", port=2200, user="fed", key="/etc/k", known_hosts="/etc/h")
     argv = ssh_argv(to)
     assert argv[:3] == ["ssh", "-F", "/dev/null"]
-    assert argv[-2:] == ["--", "-oProxyCommand=x"]  # a host, never an option
+    assert argv[-3:-1] == ["--", "-oProxyCommand=x"]  # a host, never an option
+    assert argv[-1] == socket.gethostname()  # which login node this is
     for option in ("StrictHostKeyChecking=yes", "UserKnownHostsFile=/etc/h", "BatchMode=yes"):
         assert option in argv
     assert argv[argv.index("-l") + 1 :][:1] == ["fed"]

@@ -1,0 +1,67 @@
+"""Reaches a site's agent by whichever of its login nodes lets us in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from federator.errors import SiteUnavailable
+from federator.wire.transport import Channel, Transport
+
+NEXT_AFTER_S: Final = 2.0  # one that does not answer is left for the next one, at first
+
+
+class LoginNodes:
+    """A ``Transport`` to one of several login nodes, in turn.
+
+    Whoever opens a channel anew has lost the one before, so the node after that one is tried first:
+    one that fell silent would let us wait. While none lets us in, each is given more time.
+
+    Args:
+        ways: to each of them, the first one first.
+    """
+
+    def __init__(self, ways: Sequence[Transport]) -> None:
+        self._ways = ways
+        self._next = 0
+        self._rounds = 0  # in which no node let us in
+
+    async def open(self) -> Channel:
+        """Start an agent at the first node that lets us in.
+
+        Raises:
+            SiteUnavailable: none does.
+        """
+        details: list[str] = []
+        for _ in self._ways:
+            way = self._ways[self._next]
+            self._next = (self._next + 1) % len(self._ways)
+            within_s = None if self._rounds else NEXT_AFTER_S
+            try:
+                async with asyncio.timeout(within_s):
+                    channel = await way.open()
+            except TimeoutError:
+                details.append(f"no answer within {NEXT_AFTER_S:.0f} s")
+            except SiteUnavailable as error:
+                details.append(str(error))
+            else:
+                self._rounds = 0
+                return channel
+        self._rounds += 1
+        raise SiteUnavailable("; ".join(details))
+
+    async def probe(self) -> None:
+        """Each of them must let us in.
+
+        Raises:
+            SiteUnavailable: some do not.
+        """
+        details: list[str] = []
+        for way in self._ways:
+            try:
+                await way.probe()
+            except SiteUnavailable as error:
+                details.append(str(error))
+        if details:
+            raise SiteUnavailable("; ".join(details))
