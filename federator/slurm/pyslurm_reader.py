@@ -140,11 +140,11 @@ class PyslurmRunner:
         head, body = found
         if head.cannot:
             self._pauses.setdefault(question, _Pause()).begin(self._clock())
-            self._say(question, "reader_fell_back", f"{question}: {head.cannot}")
+            self._write("reader_fell_back", f"{question}: {head.cannot}", question)
             return None
         self._pauses.pop("", None)
         if self._pauses.pop(question, None) is not None:
-            self._say(question, "reader_answers_again", question)
+            self._write("reader_answers_again", question, question)
         return body
 
     async def _asked(self, question: str, argv: Sequence[str]) -> tuple[_Head, bytes] | None:
@@ -189,24 +189,24 @@ class PyslurmRunner:
             raise
         else:
             self._child = child
-            self._say("", "reader_started", f"pyslurm {head.pyslurm[:40]}")
+            self._write("reader_started", f"pyslurm {head.pyslurm[:40]}")
 
     async def _failed(self, why: str, question: str = "") -> None:
         """The child is over; so is the question that it failed, for longer than its next start."""
         await self._end()
         for what in {"", question}:
             self._pauses.setdefault(what, _Pause()).begin(self._clock())
-        self._say("", "reader_fell_back", why)
+        self._write("reader_fell_back", why)
 
     async def _end(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             await _kill(child)
 
-    def _say(self, what: str, event: str, detail: str) -> None:
-        """Note a state once."""
-        if self._said.get(what) != event + detail:
-            self._said[what] = event + detail
+    def _write(self, event: str, detail: str, question: str = "") -> None:
+        """Note the state of a question, or of the child, once."""
+        if self._said.get(question) != event + detail:
+            self._said[question] = event + detail
             self._note(event, detail)
 
 

@@ -124,7 +124,7 @@ def replaying(path: Path) -> tuple[Shapes, Callable[[int], str]]:
         begun = line.get("begins")
         if "call" in line:
             answers.setdefault(line["call"], []).append(line["found"])
-    accounts = next((line["accounts"] for line in lines if "accounts" in line), {})
+    accounts: dict[str, str] = next((line["accounts"] for line in lines if "accounts" in line), {})
     version = next(line["version"] for line in lines if "version" in line)
 
     def ask(call: str, _how: Callable[[Any], Any]) -> Any:
