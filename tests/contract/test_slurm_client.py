@@ -15,6 +15,7 @@ from federator.model.license import SiteLicense
 from federator.model.reason import ReasonCode
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
+from federator.slurm import pyslurm_reader
 from federator.slurm.client import SlurmClient, SlurmSweep
 from federator.slurm.pyslurm_reader import PyslurmRunner, child_command
 from federator.slurm.runner import Completed
@@ -65,15 +66,17 @@ async def _replay_pyslurm(release: str) -> Scene:
     shapes = str(TRANSCRIPTS / recording / "shapes.jsonl")
     child = (sys.executable, "-I", pyslurm_shapes.__file__, "replay", shapes, child_command()[-1])
     reader = PyslurmRunner(commands, lambda _event, _detail: None, child)
-    try:
-        await awaken(reader)
-        commands.rewind()
-        commands.asked.clear()
-        seconds = count(1e9)  # what is asked again after a while, was
-        client = SlurmClient(reader, layouts=True, clock=lambda: next(seconds))
-        scene = await play(SITES[release], client, NoHands(foreign))
-    finally:
-        await reader.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyslurm_reader, "ANSWER_S", 60.0)  # a busy machine keeps it waiting
+        try:
+            await awaken(reader)
+            commands.rewind()
+            commands.asked.clear()
+            seconds = count(1e9)  # what is asked again after a while, was
+            client = SlurmClient(reader, layouts=True, clock=lambda: next(seconds))
+            scene = await play(SITES[release], client, NoHands(foreign))
+        finally:
+            await reader.close()
     # The child hung at the last question, in the outage, and only then was a command run for it.
     assert [commands.asked.count(argv) for argv in READS.values()] == [0, 1, 1]
     return scene

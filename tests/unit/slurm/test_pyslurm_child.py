@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -21,7 +22,7 @@ from tests.contract.record_pyslurm import READS, RELEASES
 from tests.contract.runners import TRANSCRIPTS
 from tests.fakes.pyslurm_shapes import ATTRIBUTES, replaying
 
-PARSERS: Final = {
+PARSERS: Final[dict[str, Callable[[bytes], Reading[Any]]]] = {
     "squeue": parse_jobs,
     "nodes": lambda raw: parse_nodes(raw.decode()),
     "partitions": lambda raw: parse_partitions(raw.decode()),
