@@ -47,6 +47,7 @@ from federator.config_web import WebConfig
 from federator.errors import ConfigError
 from federator.history.url import history_warnings
 from federator.model.site_mode import SiteMode
+from federator.model.site_reader import SiteReader
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import SiteName, TenantName
@@ -163,6 +164,9 @@ class SiteConfig(Strict):
     partitions: Annotated[tuple[str, ...], Field(min_length=1)]
     poll_interval_s: Seconds = 10.0
     mode: Annotated[SiteMode, BeforeValidator(partial(one_word_of, SiteMode))] = SiteMode.ENFORCED
+    reader: Annotated[SiteReader, BeforeValidator(partial(one_word_of, SiteReader))] = (
+        SiteReader.CLI
+    )
     login: Annotated[str, AfterValidator(_login)] = ""  # where its users log in: HOST[:PORT]
     users: tuple[str, ...] | None = None  # for whom it may speak, "@TENANT" for all of one's users
     names: NamesConfig = NamesConfig()  # what it calls otherwise

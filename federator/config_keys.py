@@ -96,6 +96,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "sites.NAME.names.gpu_types.TYPE": "The site's gres type of a GPU type.",
         "sites.NAME.names.features.NAME": "The site's name of a feature.",
         "sites.NAME.mode": "How far the federation acts: shadow, advisory, opt-in or enforced.",
+        "sites.NAME.reader": "How its agent reads Slurm: by commands (cli), pyslurm, or auto.",
         "sites.NAME.poll_interval_s": "Between two looks at Slurm while nothing is launched.",
         "tenants.NAME.priority": "Of its work within quota: 1 is the highest, 7 the lowest.",
         "tenants.NAME.parent": "The tenant whose quota and limit count for this one, too.",

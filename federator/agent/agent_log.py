@@ -27,6 +27,7 @@ from federator.model.site_message import (
     Report,
     ShrinkOrder,
 )
+from federator.model.site_reader import SiteReader
 from federator.model.tagged import Message
 from federator.wire.agent_protocol import (
     CancelFailed,
@@ -183,6 +184,18 @@ class LoggedChannel:
 
     def _write(self, level: int, event: str, **fields: Any) -> None:
         _write(level, event, site=self._site, **fields)
+
+
+def reader_notes(site: str, reader: SiteReader) -> Callable[[str, str], None] | None:
+    """Says how Slurm is read from now on; None: by commands, and there is nothing to say."""
+    if reader is SiteReader.CLI:
+        return None
+
+    def note(event: str, detail: str) -> None:
+        trouble = event == "reader_fell_back" and reader is SiteReader.PYSLURM
+        _write(logging.WARNING if trouble else logging.INFO, event, site=site, detail=detail)
+
+    return note
 
 
 def note_dropped_spans(detail: str) -> None:

@@ -278,6 +278,7 @@ def _agent(
     sink: SpanSink | None,
     tenure: AgentTenure,
 ) -> Agent:
+    from federator.agent.agent_log import reader_notes  # noqa: PLC0415
     from federator.agent.journal import Journal  # noqa: PLC0415
     from federator.agent.launch_traces import LaunchTraces  # noqa: PLC0415
     from federator.agent.read_only import as_agreed  # noqa: PLC0415
@@ -286,9 +287,14 @@ def _agent(
     from federator.model.workload import SiteName  # noqa: PLC0415
     from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
 
-    names, watches = welcome.names, welcome.watches
+    names = welcome.names
     slurm = open_driver(
-        settings.site, welcome.partitions, names, may_submit=tenure.check, watches=watches
+        settings.site,
+        welcome.partitions,
+        names,
+        may_submit=tenure.check,
+        watches=welcome.watches,
+        note_pyslurm=reader_notes(settings.site, welcome.reader),
     )
     settings, driver = as_agreed(settings, slurm, welcome)
     users = Accounts(names=names)

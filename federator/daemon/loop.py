@@ -261,6 +261,7 @@ class Term:
             names=site.names.there,
             mode=site.mode.there,
             watches=self._feeds is not None and site.mode is not SiteMode.ENFORCED,
+            reader=site.reader,
         )
         link = SiteLink(
             name,

@@ -44,6 +44,7 @@ from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
 from federator.slurm.federation_names import FederationNames
+from federator.slurm.pyslurm_reader import Note, PyslurmRunner
 from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.runner import SubprocessRunner
 from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
@@ -239,15 +240,18 @@ def open_driver(
     *,
     may_submit: Callable[[], None],
     watches: bool = False,
+    note_pyslurm: Note | None = None,
 ) -> SlurmDriver:
     """The driver for the Slurm of this machine, seeing the jobs of these partitions.
 
     ``may_submit`` raises ``StaleState`` if another agent acts. ``watches``: it also records the
-    site's own jobs.
+    site's own jobs. ``note_pyslurm``: it reads by pyslurm, and tells this when it begins to, or
+    cannot; None: it reads by commands.
     """
     there = [names.partitions.get(name, name) for name in partitions]
     runner = SubprocessRunner()
-    client = SlurmClient(runner, partitions=there, layouts=True, watches=watches)
+    reader = runner if note_pyslurm is None else PyslurmRunner(runner, note_pyslurm)
+    client = SlurmClient(reader, partitions=there, layouts=True, watches=watches)
     client.helper.may_submit = may_submit
     accounting = AccountingNames(runner)
     if not names:

@@ -32,6 +32,7 @@ from federator.model.site_message import (
 )
 from federator.model.site_mode import SiteMode
 from federator.model.site_names import SiteNames
+from federator.model.site_reader import SiteReader
 from federator.model.submission import Submission
 from federator.model.tagged import Message
 from federator.model.unreadable import UNREADABLE
@@ -67,6 +68,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     mode: SiteMode = SiteMode.ENFORCED  # shadow: only for agents whose ``Hello`` says "shadow"
     watches: bool = False  # the site's own jobs are to be told: ``LocalJobs``
     channel: int = 0  # a later channel of this daemon to the site has a greater number
+    reader: SiteReader = SiteReader.CLI  # an agent that does not know it reads by commands
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from itertools import count
 from math import inf
 
 import pytest
@@ -13,15 +15,22 @@ from federator.model.license import SiteLicense
 from federator.model.reason import ReasonCode
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
+from federator.slurm import pyslurm_reader
 from federator.slurm.client import SlurmClient, SlurmSweep
+from federator.slurm.pyslurm_reader import PyslurmRunner, child_command
 from federator.slurm.runner import Completed
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
 from tests.contract.live import SITES, LiveHands, NoHands
+from tests.contract.record_pyslurm import READS, RELEASES, awaken
 from tests.contract.runners import TRANSCRIPTS, DockerRunner, Exchange, ReplayRunner
 from tests.contract.situation import FIRST_WORKLOAD, HOSTILE_NAME, Scene, play
+from tests.fakes import pyslurm_shapes
 
 PARAMETERS = [pytest.param(("recorded", release), id=f"recorded-{release}") for release in SITES]
+PARAMETERS += [
+    pytest.param(("pyslurm", release), id=f"recorded-pyslurm-{release}") for release in RELEASES
+]
 PARAMETERS += [
     pytest.param(("live", release), id=f"live-{site}", marks=pytest.mark.slurm)
     for release, site in SITES.items()
@@ -37,6 +46,8 @@ def release(request: pytest.FixtureRequest) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def scene(release: tuple[str, str]) -> Scene:
     kind, name = release
+    if kind == "pyslurm":
+        return asyncio.run(_replay_pyslurm(name))
     return asyncio.run(_replay(name) if kind == "recorded" else _play_live(SITES[name]))
 
 
@@ -45,6 +56,30 @@ async def _replay(release: str) -> Scene:
     return await play(
         SITES[release], SlurmClient(ReplayRunner.of(release), layouts=True), NoHands(foreign)
     )
+
+
+async def _replay_pyslurm(release: str) -> Scene:
+    """The child itself, and a recording in place of pyslurm."""
+    recording = f"{release}-pyslurm"
+    foreign = int((TRANSCRIPTS / recording / "foreign_job_id").read_text())
+    commands = ReplayRunner.of(recording)
+    shapes = str(TRANSCRIPTS / recording / "shapes.jsonl")
+    child = (sys.executable, "-I", pyslurm_shapes.__file__, "replay", shapes, child_command()[-1])
+    reader = PyslurmRunner(commands, lambda _event, _detail: None, child)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyslurm_reader, "ANSWER_S", 60.0)  # a busy machine keeps it waiting
+        try:
+            await awaken(reader)
+            commands.rewind()
+            commands.asked.clear()
+            seconds = count(1e9)  # what is asked again after a while, was
+            client = SlurmClient(reader, layouts=True, clock=lambda: next(seconds))
+            scene = await play(SITES[release], client, NoHands(foreign))
+        finally:
+            await reader.close()
+    # The child hung at the last question, in the outage, and only then was a command run for it.
+    assert [commands.asked.count(argv) for argv in READS.values()] == [0, 1, 1]
+    return scene
 
 
 async def _play_live(site: str) -> Scene:

@@ -14,6 +14,7 @@ import yaml
 from federator.config import FederationConfig, load_config
 from federator.config_policy import CreditConfig
 from federator.errors import ConfigError
+from federator.model.site_reader import SiteReader
 from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
 from federator.policies.fifo import Fifo
@@ -73,6 +74,13 @@ def test_key_files_are_taken_from_the_files_folder(tmp_path: Path) -> None:
 def test_a_site_that_dials_is_reached_by_nothing(tmp_path: Path) -> None:
     config = load(tmp_path, "    command: [federator, agent]\n", "    connect: outbound\n")
     assert [site.dials for site in config.sites.values()] == [False, True]
+
+
+def test_a_site_is_read_by_commands_unless_it_says_otherwise(tmp_path: Path) -> None:
+    command = "    command: [federator, agent]\n"
+    config = load(tmp_path, command, f"{command}    reader: auto\n")
+    readers = [site.reader for site in config.sites.values()]
+    assert readers == [SiteReader.CLI, SiteReader.AUTO]
 
 
 def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
@@ -219,6 +227,7 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
         ),
         ("    command: [federator, agent]\n", "", 15, "sites.baker", "exactly one of"),
         ("[gpu]\n", "[gpu]\n    connect: outbound\n", 15, "sites.baker", "neither 'ssh' nor"),
+        ("[gpu]\n", "[gpu]\n    reader: rest\n", 18, "sites.baker.reader", "auto, cli or pyslurm"),
         (
             "[gpu]\n",
             "[gpu]\n    connect: out\n",

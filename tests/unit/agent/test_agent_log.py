@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from federator.agent import agent_log
-from federator.agent.agent_log import LoggedChannel, log_to_syslog
+from federator.agent.agent_log import LoggedChannel, log_to_syslog, reader_notes
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site_message import CancelOrder, LaunchAccepted, LaunchDeclined, Report
+from federator.model.site_reader import SiteReader
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
 from federator.wire.agent_protocol import Ping, Pong, Trouble
@@ -173,3 +174,22 @@ def test_without_a_syslog_nothing_is_written_nor_said(
     log.ended("the disk is full")
     end_log()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("reader", "level"), [(SiteReader.AUTO, "info"), (SiteReader.PYSLURM, "warning")]
+)
+def test_a_site_without_pyslurm_is_warned_only_if_it_asked_for_it(
+    tmp_path: Path, syslog: socket.socket, reader: SiteReader, level: str
+) -> None:
+    log_to_syslog("info", tmp_path / "log")
+    note = reader_notes("boreal", reader)
+    assert note is not None
+    note("reader_started", "pyslurm 24.11.0")
+    note("reader_fell_back", "jobs: no answer after 5 s")
+    said = [(line["event"], line["level"], line["site"]) for line in received(syslog)]
+    assert said == [("reader_started", "info", "boreal"), ("reader_fell_back", level, "boreal")]
+
+
+def test_a_site_that_is_read_by_commands_has_nothing_to_say_of_pyslurm() -> None:
+    assert reader_notes("boreal", SiteReader.CLI) is None

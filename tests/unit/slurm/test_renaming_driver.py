@@ -17,13 +17,15 @@ from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.site_names import SiteNames
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId, WorkloadId
+from federator.slurm import renaming_driver
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.driver import SlurmDriver
+from federator.slurm.pyslurm_reader import PyslurmRunner
 from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.renaming_driver import RenamingDriver, open_driver, renamed
 from federator.slurm.render import render
-from federator.slurm.runner import Completed
+from federator.slurm.runner import Completed, Runner
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, PreemptOrder, SignalTo, TenantCap
 from tests.fakes.build import rack
@@ -201,6 +203,19 @@ def test_a_site_without_names_of_its_own_has_an_ordinary_driver() -> None:
         type(open_driver("boreal", ("gpu",), SiteNames(), may_submit=lambda: None)) is SlurmDriver
     )
     assert type(open_driver("boreal", ("gpu",), NAMES, may_submit=lambda: None)) is RenamingDriver
+
+
+def test_pyslurm_is_asked_only_where_the_site_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def client(runner: Runner, **_more: object) -> SlurmClient:
+        asked.append(isinstance(runner, PyslurmRunner))
+        return SlurmClient(runner)
+
+    monkeypatch.setattr(renaming_driver, "SlurmClient", client)
+    open_driver("boreal", ("gpu",), SiteNames())
+    open_driver("boreal", ("gpu",), SiteNames(), note_pyslurm=lambda _event, _detail: None)
+    assert asked == [False, True]
 
 
 def test_the_site_s_own_rules_get_figures_by_its_names() -> None:
