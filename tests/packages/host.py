@@ -14,7 +14,8 @@ from fedbuild.debs import DebPackage
 
 from federator.testbed import cluster, inside
 from federator.testbed.archive import ArchivedFile, pack
-from federator.testbed.layout import LABEL, PREFIX, SiteLayout
+from federator.testbed.layout import LABEL, PREFIX, SiteLayout, StateDir
+from federator.testbed.state import locked
 
 # What changes whenever anything is installed or an account is made, whoever does it.
 _NOT_OURS = (
@@ -68,6 +69,20 @@ class Host:
     def everything(self) -> set[str]:
         """Every file, link and folder, and every account."""
         return set(self.sh(_LIST).splitlines())
+
+
+@contextmanager
+def builds() -> Iterator[StateDir]:
+    """Where packages are built and kept, once for all processes of a parallel run.
+
+    Each of these has a state directory of its own, below "side" of the first one's.
+    """
+    root = StateDir.default().root
+    usual = root.parents[1] if root.parent.name == "side" else root
+    state = StateDir(root=usual / "packages")
+    with locked(state):
+        state.libraries.mkdir(parents=True, exist_ok=True)
+        yield state
 
 
 @contextmanager

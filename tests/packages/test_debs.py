@@ -22,9 +22,9 @@ from fedbuild.debs import DebPackage
 from federator import __version__
 from federator.cli.reference.commands import every_command
 from federator.testbed import layout
-from federator.testbed.layout import SiteLayout, StateDir
+from federator.testbed.layout import SiteLayout
 from federator.wire.client_protocol import BANNER
-from tests.packages.host import Host, clean
+from tests.packages.host import Host, builds, clean
 
 pytestmark = pytest.mark.packages
 
@@ -58,7 +58,8 @@ class Release:
 def release(request: pytest.FixtureRequest) -> Release:
     (site,) = [site for site in layout.SITES if site.suite == request.param]
     began_s = time.monotonic()
-    made = debs.make(site, StateDir.default(), lambda _site, doing: print(doing))
+    with builds() as state:
+        made = debs.make(site, state, lambda _site, doing: print(doing))
     say(f"{site.suite}: packages built, or there already", began_s)
     return Release(site=site, packages=tuple(made))
 

@@ -16,8 +16,7 @@ import yaml
 from fedbuild import debs
 
 from federator.testbed import images, layout
-from federator.testbed.layout import StateDir
-from tests.packages.host import Host, booted
+from tests.packages.host import Host, booted, builds
 
 pytestmark = pytest.mark.packages
 
@@ -117,12 +116,16 @@ def shown(host: Host, unit: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
+def quiet(_site: str, _doing: str) -> None:
+    return None
+
+
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
     """Everything is configured, as the documents say, and enabled."""
-    state, quiet = StateDir.default(), lambda _site, _doing: None
-    made = debs.make(SITE, state, quiet)
-    libraries = images.ensure_libraries(SITE, state, quiet, PLANNER_LIBRARIES)
+    with builds() as state:
+        made = debs.make(SITE, state, quiet)
+        libraries = images.ensure_libraries(SITE, state, quiet, PLANNER_LIBRARIES)
     with booted(SITE, made, {libraries: "/planner-libraries"}) as host:
         host.install(PACKAGES)
         at_first = {unit: shown(host, unit) for unit in (*SERVICES, "fed-watch.timer")}

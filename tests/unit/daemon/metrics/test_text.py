@@ -50,7 +50,9 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def scrapes() -> Iterator[list[Collected]]:
     """Values change, then series come and go; names are such as no admin would write."""
-    answers = {(site,): Distribution(ANSWER_S) for site in ("alpine", "boreal")}
+    answers: dict[tuple[str, ...], Distribution] = {
+        (site,): Distribution(ANSWER_S) for site in ("alpine", "boreal")
+    }
     for sites in (["alpine", "boreal"], ["alpine", "boreal"], ["boreal"], ["boreal", 'a\n"b\\ c']):
         answers["boreal",].counts[2] += 3
         answers["boreal",].total += 0.25
