@@ -97,6 +97,7 @@ def _settings(
         partitions=tuple(validation.name(f"{at}.partitions", part) for part in found.partitions),
         nodes=None if nodes is None else validation.host_list("--nodes", nodes),
         public_key=_public_key(found),
+        dials=found.dials,
         spool_dir=validation.path("--spool", spool) if spool else None,
         generations=(slurm,) if slurm is not None else SUPPORTED_SLURM,
     )

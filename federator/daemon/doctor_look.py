@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -42,13 +43,24 @@ class DoctorLook:
     def __init__(self, history: JobHistory, own: OwnConfig, clock: Callable[[], float]) -> None:
         self._history, self._own, self._clock = history, own, clock
         self.findings: dict[str, int] = dict.fromkeys((*OF_JOBS, *OF_QUOTAS), 0)
+        self._now = asyncio.Event()
 
     async def run(self) -> None:
         """Look for ever."""
-        await asyncio.sleep(FIRST_S)
+        await self._wait(FIRST_S)
         while True:
             await self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self._wait(LOOK_EVERY_S)
+
+    def look_now(self) -> None:
+        """Look without waiting: the quotas may be others, or an admin has mended something."""
+        self._now.set()
+
+    async def _wait(self, span_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(span_s):
+                await self._now.wait()
+        self._now.clear()
 
     async def look(self) -> None:
         """Count what is found now; of what cannot be read the last counts stay."""

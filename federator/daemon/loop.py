@@ -330,6 +330,8 @@ class Term:
             if found and not asked.dry_run:
                 commands += self._go_by(config, now_s)
                 self._api.audit(reload_act(asked, found, now_s))
+            if self._feeds is not None and not asked.dry_run:  # with changes or without
+                self._feeds.look.look_now()
             report(asked, self._own.source.name, found, config)
         await self._carry_out(commands)
 

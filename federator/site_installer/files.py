@@ -54,6 +54,7 @@ class KitSettings:
     partitions: tuple[str, ...]
     nodes: str | None = None  # of the partitions, as a host list; None: for the site to choose
     public_key: str | None = None  # None: the daemon starts the agent without SSH
+    dials: bool = False  # the site connects to the daemon
     spool_dir: str | None = templates.SPOOL_DIR  # None: no tickets and no leases
     generations: tuple[str, ...]
 
@@ -96,7 +97,7 @@ def kit(
             "share" (man pages and completion).
         scripts: join.sh, leave.sh and what they read, by name.
     """
-    installed = [*_configuration(settings), *_programs(trees)]
+    installed = [*_configuration(settings), *_programs(trees, settings)]
     rows = [f"{f.roles} {f.part} {f.policy} {f.mode:04o} {f.path}\n" for f in installed]
     files = [KitFile(path=f"files{f.path}", data=f.data, mode=f.mode & 0o755) for f in installed]
     files += [
@@ -186,7 +187,7 @@ def _text(
     )
 
 
-def _programs(trees: Mapping[str, Tree]) -> Iterable[InstalledFile]:
+def _programs(trees: Mapping[str, Tree], settings: KitSettings) -> Iterable[InstalledFile]:
     for data, _ in trees["helper"].values():
         yield InstalledFile(
             roles=LOGIN, part="base", path=templates.HELPER_PATH, data=data, mode=0o755
@@ -199,7 +200,10 @@ def _programs(trees: Mapping[str, Tree]) -> Iterable[InstalledFile]:
         yield from _hooks(trees.get(tree, {}), folder, target, roles)
     for path, (data, _) in trees.get("share", {}).items():
         yield InstalledFile(roles=LOGIN, part="base", path=f"{_SHARE}/{path}", data=data)
-    yield from _hooks(trees.get("systemd", {}), "", _UNITS, COMPUTE, only="fed-watch.")
+    units = trees.get("systemd", {})
+    yield from _hooks(units, "", _UNITS, COMPUTE, only="fed-watch.")
+    if settings.dials:
+        yield from _hooks(units, "", _UNITS, LOGIN, only="federator-dial.")
 
 
 def _hooks(

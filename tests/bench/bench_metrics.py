@@ -26,8 +26,8 @@ from pathlib import Path
 import msgspec
 
 from federator.daemon.metrics.counts import Counts
-from federator.daemon.metrics.endpoint import text_of
 from federator.daemon.metrics.gauges import Gauges
+from federator.daemon.metrics.text import MetricsText
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SubmitAsked
 from federator.model.partition import PartitionSummary
@@ -135,13 +135,14 @@ def scrape(sites: int, pending: int) -> tuple[float, float, int]:
     config = config_of(*views)
     counts = Counts(fleet.federation.ledger, views, 0.0)
     gauges = Gauges(fleet.federation, links, None, time.perf_counter, 0.0)
+    writer = MetricsText()
     loop_s, thread_s, size = [], [], 0
     for _ in range(7):
         time.sleep(1.05)  # as seldom as it may be
         began_s = time.process_time()
         found = [*gauges.metrics(config, 10_000.0), *counts.metrics()]
         middle_s = time.process_time()
-        text, _ = text_of(found, "")
+        text, _ = writer.of(found, "")
         size = len(text)
         loop_s.append(middle_s - began_s)
         thread_s.append(time.process_time() - middle_s)

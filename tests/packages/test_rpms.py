@@ -122,8 +122,9 @@ def test_nothing_starts_by_itself(installed: Host) -> None:
 
 def test_units_are_in_order(installed: Host) -> None:
     units = installed.sh(f"ls {UNITS}/federator-*.service {UNITS}/fed-watch.*").split()
-    assert len(units) == 4
-    assert installed.run("systemd-analyze", "verify", "--man=no", *units) == ""
+    assert len(units) == 6
+    tried = [unit for unit in units if "planner" not in unit]  # its program is the admin's to add
+    assert installed.run("systemd-analyze", "verify", "--man=no", *tried) == ""
 
 
 def test_compiled_libraries_ask_for_no_later_c_library_than_that_of_el_8(installed: Host) -> None:

@@ -6,6 +6,7 @@ other alerts, by promtool.
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import sqlite3
 import threading
@@ -32,6 +33,9 @@ SITES = [site.name for site in layout.SITES]
 TRUE = "#!/bin/sh\ntrue\n"
 ONE_GPU = ("-N1", "--gres=gpu:1", "-t2")
 AT_CEDAR = ("-N1", "--gres=gpu:h100:1", "-t2")
+SETS = 8  # more than the failures that an alert takes
+COPIES = "copies-of-alerts"  # the folder of their replicas, in each domain
+IDLE_S = 7200.0
 
 
 class Watched:
@@ -46,6 +50,9 @@ def lasting_watch(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("watched")
     running = Running(folder, pass_interval_s=2.0, bid_timeout_s=1.0)
     address = with_metrics(running)
+    settings = yaml.safe_load(running.config.read_text())
+    settings["storage"]["east"]["keep_free_gib"] = 0.1
+    running.config.write_text(yaml.safe_dump(settings))
     for each in lasting(running):
         prometheus = Prometheus(folder / "prometheus", address)
         try:
@@ -63,8 +70,14 @@ def watched(lasting_watch: Watched) -> Iterator[Watched]:
 
 def at_once(watched: Watched, *faults: Callable[[Watched], None]) -> None:
     """All of these; what goes wrong with one is raised when all are over."""
+    began_s = time.monotonic()
+
+    def one(fault: Callable[[Watched], None]) -> None:
+        fault(watched)
+        print(f"{fault.__name__}: over after {time.monotonic() - began_s:.0f} s")
+
     with ThreadPoolExecutor(len(faults)) as pool:
-        for over in [pool.submit(fault, watched) for fault in faults]:
+        for over in [pool.submit(one, fault) for fault in faults]:
             over.result()
 
 
@@ -160,18 +173,29 @@ def agent_hangs(watched: Watched) -> None:
     watched.running.await_end(*ids)
 
 
-def test_jobs_that_fail_or_that_no_sbatch_takes_fire(watched: Watched) -> None:
-    at_once(watched, jobs_are_refused, jobs_fail)
+def test_jobs_that_fail_that_no_sbatch_takes_or_that_idle_and_copies_that_fail_fire(
+    watched: Watched,
+) -> None:
+    at_once(watched, jobs_are_refused, jobs_fail, a_job_idled, copies_fail)
 
 
 def jobs_are_refused(watched: Watched) -> None:
-    """By every sbatch: launches are declined, and then the workloads are held."""
-    ids = [watched.running.submit(TRUE, "--prefer=nosuch") for _ in range(6)]
-    watched.prometheus.await_firing("FederatorLaunchesDeclined", "alpine")
-    watched.prometheus.await_firing("FederatorWorkloadsHeld")
-    watched.running.run("fscancel", *map(str, ids))
-    watched.prometheus.await_clear("FederatorWorkloadsHeld")
-    watched.prometheus.await_clear("FederatorLaunchesDeclined")
+    """By every sbatch: launches are declined, and then the workloads are held.
+
+    More come until the alert has seen them: on a busy machine scrapes fail, and with them its wait
+    begins anew.
+    """
+    running, prometheus, ids = watched.running, watched.prometheus, list[int]()
+
+    def declined() -> bool:
+        ids.extend(running.submit(TRUE, "--prefer=nosuch") for _ in range(3))
+        return "alpine" in prometheus.firing().get("FederatorLaunchesDeclined", set())
+
+    within(90, declined, 3.0)
+    prometheus.await_firing("FederatorWorkloadsHeld")
+    running.run("fscancel", *map(str, ids))
+    prometheus.await_clear("FederatorWorkloadsHeld")
+    prometheus.await_clear("FederatorLaunchesDeclined")
 
 
 def jobs_fail(watched: Watched) -> None:
@@ -183,6 +207,66 @@ def jobs_fail(watched: Watched) -> None:
     well = [running.submit(TRUE, *AT_CEDAR) for _ in range(len(ids) + 1)]
     running.await_end(*well)
     watched.prometheus.await_clear("FederatorWorkloadsFail")
+
+
+def a_job_idled(watched: Watched) -> None:
+    """By the history: of one that has ended, it says that its GPU did nothing for hours.
+
+    Nobody can wait for that: its record gets another start and the use of an idle GPU, and then
+    what it had. The doctor looks at every reload.
+    """
+    running = watched.running
+    done = running.submit(TRUE, *ONE_GPU)
+    running.await_end(done)
+    with closing(sqlite3.connect(running.folder / "queue-history.db", timeout=60)) as history:
+
+        def is_there() -> bool:
+            found = history.execute("SELECT started_at_s FROM attempts WHERE id = ?", (done,))
+            return found.fetchone() is not None
+
+        def idle_for(span_s: float, busy_frac: str) -> None:
+            with history:
+                for command in (
+                    f"UPDATE attempts SET started_at_s = started_at_s - {span_s} WHERE id = {done}",
+                    f"DELETE FROM unmeasured WHERE id = {done}",  # its site says nothing of it
+                    f"DELETE FROM measured WHERE id = {done}",
+                    "INSERT INTO measured (id, attempt, gpu_util_frac)"
+                    f" SELECT id, attempt, {busy_frac} FROM attempts WHERE id = {done}",
+                ):
+                    history.execute(command)
+            assert running.run("federator", "reload").returncode == 0
+
+        within(30, is_there)
+        idle_for(IDLE_S, "0.0")
+        watched.prometheus.await_firing("FederatorDoctorFindings")
+        idle_for(-IDLE_S, "NULL")
+    watched.prometheus.await_clear("FederatorDoctorFindings")
+
+
+def copies_fail(watched: Watched) -> None:
+    """Their owner may not write where they go, until the folder is theirs: then one is made."""
+    running, here, there = watched.running, f"/shared/west/{COPIES}", f"/shared/east/{COPIES}"
+    at("alpine", "sh", "-c", f"rm -rf {here}; install -d -o vision1 -m 755 {here}")
+    at("cedar", "sh", "-c", f"rm -rf {there}; install -d -m 755 {there}")
+    names = [f"alerts-{number}" for number in range(SETS)]
+    make = f"cd {here}; for name in {' '.join(names)}; do mkdir $name; printf x >$name/file; done"
+    at("alpine", "sh", "-c", make, user="vision1")
+    lines = f"{hashlib.sha256(b'x').hexdigest()} 1 file\0"
+    of_all = {
+        "owner": "vision1",
+        "size": 1,
+        "files": 1,
+        "digest": f"sha256tree:{hashlib.sha256(lines.encode()).hexdigest()}",
+    }
+    sets = [{"name": name, "at": {"west": f"{COPIES}/{name}"}} | of_all for name in names]
+    file = running.folder / "sets.yaml"
+    file.write_text(yaml.safe_dump({"data_sets": sets}))
+    for command in (("import", str(file)), *(("copy", name, "--to", "east") for name in names)):
+        done = running.run("federator", "data", *command)
+        assert done.returncode == 0, done.stderr
+    watched.prometheus.await_firing("FederatorCopiesFail")
+    at("cedar", "chown", "vision1", there)
+    watched.prometheus.await_clear("FederatorCopiesFail")
 
 
 # ---- those of the daemon and its log ----

@@ -15,18 +15,15 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from federator.config_listen import ListenAddress
-from federator.daemon.metrics.catalogue import Collected, as_metrics
-from federator.daemon.metrics.process import process_metrics
+from federator.daemon.metrics.catalogue import Collected
+from federator.daemon.metrics.text import MetricsText
 from federator.daemon.standby import is_served
 
 KEPT_S: Final = 1.0
@@ -59,6 +56,7 @@ class MetricsEndpoint:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._open = 0
         self._kept: tuple[float, list[Collected]] | None = None  # and until when
+        self._writer = MetricsText()
         self._texts_of: list[Collected] | None = None
         self._texts: dict[str, tuple[bytes, str]] = {}  # by MIME type
         self._collecting: asyncio.Task[list[Collected]] | None = None
@@ -159,7 +157,7 @@ class MetricsEndpoint:
         if self._texts_of is not found:
             self._texts_of, self._texts = found, {}
         if kind not in self._texts:
-            self._texts[kind] = text_of(found, accept)
+            self._texts[kind] = self._writer.of(found, accept)
         return self._texts[kind]
 
     async def _collected(self) -> list[Collected]:
@@ -184,25 +182,6 @@ class MetricsEndpoint:
         found = await asyncio.wrap_future(asked)
         self._kept = asyncio.get_running_loop().time() + KEPT_S, found
         return found
-
-
-class _Ready(Collector):
-    """Metrics that are made already."""
-
-    def __init__(self, found: Iterable[Metric]) -> None:
-        self._found = found
-
-    def collect(self) -> Iterable[Metric]:
-        return self._found
-
-
-def text_of(found: Iterable[Collected], accept: str) -> tuple[bytes, str]:
-    """Metrics, and those of this process, in the format that is asked for; its MIME type."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ready([*as_metrics(found), *process_metrics()]))
-    encode, kind = choose_encoder(accept)
-    text: bytes = encode(registry)
-    return text, kind
 
 
 def _accept(headers: bytes) -> str:

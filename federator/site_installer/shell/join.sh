@@ -244,6 +244,18 @@ own_spool() {
     fi
 }
 
+# The dialler has yet to be given a key, and the daemons' hosts: it is the admin's to enable.
+tell_dialler() {
+    [ -e files/etc/systemd/system/federator-dial.service ] || return 0
+    if [ -d /run/systemd/system ]; then
+        run systemctl daemon-reload
+        record "timer federator-dial.service"
+        run systemctl try-restart federator-dial.service
+    fi
+    leave_to_admin "this site dials the daemon, on one login node: its key and the daemons' hosts" \
+        "in /etc/federator/agent.yaml, then: systemctl enable --now federator-dial"
+}
+
 check_sudo() {
     command -v visudo >/dev/null 2>&1 || die 69 "sudo is missing"
     visudo -cqf files/etc/sudoers.d/federator || die 70 "visudo does not like our rule"
@@ -558,6 +570,7 @@ if is login; then
     install_programs
     make_folders
     tell_sshd
+    tell_dialler
 fi
 if is login || is compute; then ! wanted spank || tell_spank; fi
 if is controller; then

@@ -6,7 +6,7 @@
 #   role R | tree DIR | dir DIR | file PATH SHA256 | link PATH | line FILE LINE | merged FILE
 #   account NAME | group NAME | member USER GROUP | timer UNIT | etc DIR | hooks everywhere |
 #   spool DIR | partition NAME STATE
-# "tree" was not there before; "merged" has lines that are marked as ours, or is to be given them by
+# "timer" is any unit of systemd. "tree" was not there before; "merged" has lines that are marked as ours, or is to be given them by
 # hand; "etc" is where slurm.conf is; "spool" was root's; "partition" is the site's own.
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin

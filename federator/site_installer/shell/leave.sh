@@ -97,6 +97,9 @@ keep_state() {
 # on this host may have the same account.
 cut_line() {
     run rm -f /etc/federator/authorized_keys /etc/sudoers.d/federator
+    if recorded "timer federator-dial.service"; then # or it would dial again
+        run systemctl stop federator-dial.service || true
+    fi
     if daemon_here; then
         run pkill -KILL -u "$ACCOUNT" -f '/federator agent( |$)' || true
     else

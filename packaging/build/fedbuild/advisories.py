@@ -1,19 +1,23 @@
 """Compares the pins of requirements.lock with known weaknesses, from a file and offline.
 
-The file is OSV's dump for PyPI, ``all.zip`` of https://osv.dev, or a folder of its JSON records.
-Nothing is fetched: where a release is made without a network, an admin brings the file.
+The file is OSV's dump for PyPI, ``all.zip`` of https://osv.dev, an archive of PyPA's advisory
+database, which has the same records in YAML, or a folder of either. Nothing is fetched: where a
+release is made without a network, an admin brings the file.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
+import msgspec
 from packaging.version import InvalidVersion, Version
 
 from fedbuild import libraries
@@ -45,15 +49,22 @@ def records_of(path: Path) -> Iterator[dict[str, Any]]:
     """
     try:
         if path.is_dir():
-            texts: Iterable[bytes] = (each.read_bytes() for each in sorted(path.glob("*.json")))
-            yield from map(json.loads, texts)
+            for each in sorted(path.rglob("*")):
+                yield from _record(each.name, each.read_bytes)
             return
         with zipfile.ZipFile(path) as dump:
             for name in dump.namelist():
-                if name.endswith(".json"):
-                    yield json.loads(dump.read(name))
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+                yield from _record(name, partial(dump.read, name))
+    except (OSError, ValueError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: no dump of OSV: {error}") from error
+
+
+def _record(name: str, read: Callable[[], bytes]) -> Iterator[dict[str, Any]]:
+    """What is no record, a licence say, is passed over."""
+    if name.endswith((".json", ".yaml")):
+        found = json.loads(read()) if name.endswith(".json") else msgspec.yaml.decode(read())
+        if isinstance(found, dict) and "affected" in found:
+            yield found
 
 
 def found_in(records: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) -> list[Advisory]:
@@ -72,9 +83,23 @@ def found_in(records: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) -> l
             if package.get("ecosystem") != ECOSYSTEM or version is None:
                 continue
             if _is_affected(version, affected):
-                summary = " ".join(record.get("summary", "").split())[:120]
+                said = record.get("summary") or record.get("details", "")
+                summary = " ".join(said.split())[:120]
                 found.add(Advisory(name, version, record["id"], _fixed(affected), summary))
     return sorted(found)
+
+
+def known_of(dump: Path) -> tuple[list[Advisory], int]:
+    """What a dump knows of the versions of requirements.lock; and how many records it has.
+
+    Raises:
+        ConfigError: it is none, or has none.
+    """
+    records = list(records_of(dump))
+    if not records:  # an empty answer would look like a good one
+        raise ConfigError(f"{dump}: no dump of OSV: it has no records")
+    pins = {name: version for name, (_, version) in libraries.pinned().items()}
+    return found_in(records, pins), len(records)
 
 
 def _is_affected(version: str, affected: Mapping[str, Any]) -> bool:
@@ -111,17 +136,21 @@ def _fixed(affected: Mapping[str, Any]) -> tuple[str, ...]:
 @click.command()
 @click.argument("dump", type=click.Path(exists=True, path_type=Path))
 def main(dump: Path) -> None:
-    """Name the libraries of requirements.lock that DUMP, OSV's all.zip for PyPI, has advisories on.
+    """Name the libraries of requirements.lock that DUMP has advisories on.
 
+    DUMP is OSV's all.zip for PyPI, or PyPA's advisory database; packed, or as a folder.
     Exit status 1: there are some.
 
     Example: PYTHONPATH=packaging/build .venv/bin/python -m fedbuild.advisories all.zip
     """
-    pins = {name: version for name, (_, version) in libraries.pinned().items()}
-    found = found_in(records_of(dump), pins)
+    try:
+        found, records = known_of(dump)
+    except ConfigError as error:
+        click.echo(f"advisories: {error}", err=True)
+        sys.exit(os.EX_CONFIG)
     for each in found:
         print(each)
-    print(f"{len(pins)} libraries, {len(found)} advisories", file=sys.stderr)
+    print(f"{len(found)} advisories on the pinned libraries, of {records} in all", file=sys.stderr)
     sys.exit(1 if found else 0)
 
 

@@ -153,6 +153,7 @@ def _server(platform: Platform, sources: Sources) -> PackageContents:
             *_libraries(sources.daemon_libraries, platform),
             _unit("federator-daemon.service"),
             _unit("federator-web.service"),
+            _unit("federator-planner.service"),
             copied(_FILES / "federator-daemon.settings", f"{platform.settings}/federator-daemon"),
             copied(_FILES / "federation.yaml", example),
             *files_below(REPOSITORY / "packaging" / "prometheus", f"{_OPT}/share/prometheus"),
@@ -172,6 +173,7 @@ def _site(platform: Platform, sources: Sources) -> PackageContents:  # noqa: ARG
         name="federator-site",
         files=(
             ArchivedFile(path=f"{_OPT}/libexec/fed-site-exec", data=helper, mode=0o755),
+            _unit("federator-dial.service"),
             *files_below(_FILES / "site-examples", examples),
         ),
     )

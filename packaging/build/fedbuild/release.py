@@ -19,6 +19,7 @@ from typing import Final
 import click
 
 from fedbuild import debs, rpms, sbom, wheel
+from fedbuild.advisories import known_of
 from federator import __version__
 from federator.errors import ConfigError, FederatorError
 from federator.testbed import layout
@@ -104,6 +105,20 @@ def uncommitted() -> list[str]:
     return done.stdout.splitlines()
 
 
+def check_advisories(dump: Path) -> None:
+    """Refuse pins with known weaknesses.
+
+    Raises:
+        ConfigError: it is no dump.
+        FederatorError: it has advisories on some; one line for each.
+    """
+    found, _ = known_of(dump)
+    if found:
+        raise FederatorError(
+            "\n".join(["pinned libraries have known weaknesses:", *map(str, found)])
+        )
+
+
 @click.command()
 @click.option("--key", metavar="KEY", help="Sign with this key of gpg: its fingerprint, or e-mail.")
 @click.option("--unsigned", is_flag=True, help="Do not sign; to try it.")
@@ -111,19 +126,25 @@ def uncommitted() -> list[str]:
 @click.option("--suite", "suites", multiple=True, help="Only this Debian release; repeatable.")
 @click.option("--no-debs", is_flag=True, help="Without Debian packages; to try it.")
 @click.option(
+    "--advisories",
+    type=click.Path(exists=True, path_type=Path),
+    help="Refuse where this dump knows a weakness of a pinned library; docs/packaging.md.",
+)
+@click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("dist") / __version__,
     show_default=True,
     help="Where it goes; made, or empty.",
 )
-def main(  # its options
+def main(  # noqa: PLR0913  # its options
     *,
     key: str | None,
     unsigned: bool,
     dirty: bool,
     suites: tuple[str, ...],
     no_debs: bool,
+    advisories: Path | None,
     output: Path,
 ) -> None:
     """Make a release: wheel, source distribution, packages, list of components, checksums.
@@ -142,6 +163,8 @@ def main(  # its options
             raise click.UsageError("either --key KEY or --unsigned")
         if not dirty and (changed := uncommitted()):
             raise ConfigError(f"not committed: {', '.join(changed)}")
+        if advisories is not None:
+            check_advisories(advisories)
         chosen = () if no_debs else suites or [site.suite for site in layout.SITES]
         made = make(output, chosen, StateDir.default(), progress)
         if key is not None:

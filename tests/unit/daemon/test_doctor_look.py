@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -77,16 +77,42 @@ def test_a_look_that_fails_leaves_the_last_counts() -> None:
         assert len(logs) == (2 if isinstance(fault, RuntimeError) else 0)
 
 
-def test_it_looks_soon_and_then_once_an_hour(monkeypatch: Any) -> None:
-    history, slept = History(), list[float]()
+class Waits:
+    """In the place of ``asyncio.timeout``: the time is over at once, until the third wait."""
 
-    async def sleep(span_s: float) -> None:
-        slept.append(span_s)
-        if len(slept) == 3:
+    def __init__(self) -> None:
+        self.spans_s: list[float] = []
+
+    @asynccontextmanager
+    async def timeout(self, span_s: float) -> AsyncIterator[None]:
+        self.spans_s.append(span_s)
+        if len(self.spans_s) == 3:
             raise asyncio.CancelledError
+        raise TimeoutError
+        yield
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+
+def test_it_looks_soon_and_then_once_an_hour(monkeypatch: Any) -> None:
+    history, waits = History(), Waits()
+    monkeypatch.setattr(asyncio, "timeout", waits.timeout)
     with suppress(asyncio.CancelledError):
         asyncio.run(look_of(history).run())
-    assert slept == [300.0, 3600.0, 3600.0]
+    assert waits.spans_s == [300.0, 3600.0, 3600.0]
+    assert len(history.asked) == 4
+
+
+def test_it_looks_at_once_when_it_is_told_to() -> None:
+    history = History()
+
+    async def told() -> None:
+        look = look_of(history)
+        looking = asyncio.create_task(look.run())
+        for looks in (1, 2):
+            look.look_now()
+            async with asyncio.timeout(5.0):
+                while len(history.asked) < 2 * looks:  # of jobs, and of quotas
+                    await asyncio.sleep(0)
+        looking.cancel()
+
+    asyncio.run(told())
     assert len(history.asked) == 4

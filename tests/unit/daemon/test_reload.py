@@ -6,7 +6,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -166,6 +167,21 @@ def test_who_may_not_reload_is_refused_and_counted(tmp_path: Path) -> None:
         assert reply.kind is ErrorKind.DENIED
         found = as_metrics(host.term.metrics())
         assert values_of(found, "federator_denied_calls_total")[("",)] == 1
+
+    live(tmp_path, story)
+
+
+def test_a_reload_has_the_doctor_look_whether_anything_has_changed_or_not(tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    async def story(host: Host) -> None:
+        look = SimpleNamespace(look_now=lambda: looks.append("looked"))
+        host.term._feeds = cast(Any, SimpleNamespace(look=look))
+        await host.reload()
+        assert looks == ["looked"]
+        await host.reload(dry_run=True)
+        assert looks == ["looked"]
+        host.term._feeds = None
 
     live(tmp_path, story)
 

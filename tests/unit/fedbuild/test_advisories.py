@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from click.testing import CliRunner
 from fedbuild import advisories
 from fedbuild.advisories import found_in, records_of
 from fedbuild.libraries import pinned
+from fedbuild.release import check_advisories
 
-from federator.errors import ConfigError
+from federator.errors import ConfigError, FederatorError
 
 
 def record(name: str, *events: dict[str, str], **more: Any) -> dict[str, Any]:
@@ -73,6 +76,57 @@ def test_the_command_reads_a_dump_and_says_by_its_status_whether_there_are_some(
         done = CliRunner().invoke(advisories.main, [str(dump)])
         assert done.exit_code == status
         assert (f"{name} {version}: GHSA-1" in done.output) == bool(status)
+
+
+AS_PYPA_WRITES_IT = """\
+id: PYSEC-2021-66
+details: A regular expression of jinja2's
+  urlize takes long.
+affected:
+- package:
+    name: jinja2
+    ecosystem: PyPI
+    purl: pkg:pypi:jinja2
+  ranges:
+  - type: ECOSYSTEM
+    events:
+    - introduced: "0"
+    - fixed: 2.11.3
+  versions:
+  - "2.10"
+  - 2.11.2
+aliases:
+- CVE-2020-28493
+modified: "2021-03-22T16:34:00Z"
+"""
+
+
+@pytest.mark.parametrize(("version", "is_meant"), [("2.11.2", True), ("2.11.3", False)])
+def test_a_record_of_pypas_database_is_read_as_it_lies_there(
+    tmp_path: Path, version: str, is_meant: bool
+) -> None:
+    (tmp_path / "vulns" / "jinja2").mkdir(parents=True)
+    (tmp_path / "vulns" / "jinja2" / "PYSEC-2021-66.yaml").write_text(AS_PYPA_WRITES_IT)
+    (tmp_path / "README.md").write_text("no record")
+    (tmp_path / "settings.yaml").write_text("rules: []")
+    found = found_in(records_of(tmp_path), {"jinja2": version})
+    line = f"jinja2 {version}: PYSEC-2021-66: mended in 2.11.3: A regular expression of"
+    assert [str(each).startswith(line) for each in found] == ([True] if is_meant else [])
+
+
+def test_a_release_is_refused_where_a_pin_has_a_known_weakness(tmp_path: Path) -> None:
+    name, (_, version) = next(iter(pinned().items()))
+    (tmp_path / "GHSA-1.json").write_text(json.dumps(record(name, {"introduced": "0"})))
+    with pytest.raises(FederatorError, match=f"{name} {re.escape(version)}: GHSA-1"):
+        check_advisories(tmp_path)
+    (tmp_path / "GHSA-1.json").write_text(json.dumps(record(name, {"introduced": "9999"})))
+    check_advisories(tmp_path)
+
+
+def test_a_dump_without_records_is_not_taken_for_a_clean_one(tmp_path: Path) -> None:
+    done = CliRunner().invoke(advisories.main, [str(tmp_path)])
+    assert done.exit_code == os.EX_CONFIG
+    assert "it has no records" in done.output
 
 
 def test_a_file_that_is_no_dump_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from fedbuild.dashboards import FOLDER, dashboard, metrics_in, text_of
 from fedbuild.panels import Board
 
 from federator.daemon.metrics.catalogue import BY_NAME, CATALOGUE, MetricType
-from federator.daemon.metrics.endpoint import text_of as text_of_metrics
 from federator.daemon.metrics.gauges import standby_metrics
+from federator.daemon.metrics.text import MetricsText
 from federator.testbed.layout import REPOSITORY
 from tests.unit.daemon.metrics.test_counts import lending
 from tests.unit.monitoring.promtool import RULES, alerts, needs_promtool, promtool, rules
@@ -35,7 +35,7 @@ def test_promtool_finds_nothing_to_say_of_what_a_leader_and_a_standby_serve() ->
     leader = lending()
     assert leader.metrics is not None
     for found in (leader.metrics.collect(leader.config), standby_metrics(up_to_date=False)):
-        text, _ = text_of_metrics(found, "")
+        text, _ = MetricsText().of(found, "")
         said = promtool("check", "metrics", stdin=text.decode())
         assert (said.returncode, said.stdout + said.stderr) == (0, "")
 

@@ -93,7 +93,8 @@ class Machine:
         root: what "/" is to the scripts.
     """
 
-    def __init__(self, where: Path) -> None:
+    def __init__(self, where: Path, *, dials: bool = False) -> None:
+        self._dials = dials
         self.root = where / "machine"
         self.kit = where / "kit"
         self._bin = where / "bin"
@@ -128,7 +129,8 @@ class Machine:
             users=("ann", "slurm", "backup", "gone"),
             partitions=("fed",),
             nodes="n[1-8]",
-            public_key=PUBLIC_KEY,
+            public_key=None if self._dials else PUBLIC_KEY,
+            dials=self._dials,
             generations=("24.11",),
         )
         trees = {name: _some_of(tree) for name, tree in write.trees().items()}

@@ -70,6 +70,17 @@ def test_each_file_is_for_the_machines_that_need_it(config: Path) -> None:
     assert found[user][0] == {LOGIN, COMPUTE}
 
 
+def test_only_a_site_that_dials_is_given_the_diallers_unit(config: Path) -> None:
+    unit = "/etc/systemd/system/federator-dial.service"
+    assert unit not in rows(rendered(config))
+    (config.parent / "kit").rename(config.parent / "kit-without")
+    settings = CONFIG | {
+        "sites": {"alpine": {"region": "west", "partitions": ["fed"], "connect": "outbound"}}
+    }
+    config.write_text(yaml.safe_dump(settings))
+    assert rows(rendered(config))[unit] == ({LOGIN}, "base", "code", "0644")
+
+
 def test_every_file_that_is_listed_is_there_and_no_other(config: Path) -> None:
     kit = rendered(config)
     there = {f"/{path.relative_to(kit / 'files')}" for path in (kit / "files").rglob("*.*")}

@@ -183,6 +183,25 @@ def test_a_daemon_on_the_same_host_keeps_all_that_it_has(machine: Machine) -> No
     assert "apt-get purge" not in told
 
 
+def test_a_site_that_dials_is_not_enabled_when_it_joins_and_is_hung_up_when_it_leaves(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path, dials=True)
+    machine.path("run/systemd/system").mkdir(parents=True)
+    before = machine.everything()
+    told = machine.join("--role", "login")
+    assert machine.path("etc/systemd/system/federator-dial.service").exists()
+    assert "then: systemctl enable --now federator-dial" in told
+    assert not [call for call in machine.called("systemctl") if "enable" in call]
+    machine.leave()
+    calls = machine.calls.read_text().splitlines()
+    assert "systemctl try-restart federator-dial.service" in calls  # after an upgrade
+    hung_up = calls.index("systemctl stop federator-dial.service")
+    assert hung_up < min(k for k, call in enumerate(calls) if call.startswith("pkill"))
+    assert "systemctl disable --now federator-dial.service" in calls
+    assert machine.everything() == before
+
+
 def test_only_the_federations_jobs_are_ended(machine: Machine) -> None:
     machine.join("--role", "controller", "--apply-includes")
     machine.job(1, "fed:7:1 of ann")

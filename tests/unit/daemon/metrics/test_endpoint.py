@@ -22,6 +22,7 @@ from federator.config_listen import ListenAddress, listen_address
 from federator.daemon.metrics import endpoint
 from federator.daemon.metrics.catalogue import Collected, gauge
 from federator.daemon.metrics.endpoint import CONNECTIONS, MetricsEndpoint
+from federator.daemon.metrics.text import MetricsText
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -162,13 +163,13 @@ async def test_however_many_ask_at_once_the_loop_is_asked_once_a_second(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, written = Source(), Counter[str]()
-    text_of = endpoint.text_of
+    of = MetricsText.of
 
-    def counted(found: list[Collected], accept: str) -> tuple[bytes, str]:
+    def counted(writer: MetricsText, found: list[Collected], accept: str) -> tuple[bytes, str]:
         written["texts"] += 1
-        return text_of(found, accept)
+        return of(writer, found, accept)
 
-    monkeypatch.setattr(endpoint, "text_of", counted)
+    monkeypatch.setattr(MetricsText, "of", counted)
     async with served(at(port), source):
         answers = await asyncio.gather(*(ask(at(port)) for _ in range(30)))
         assert all(head.startswith("HTTP/1.1 200") for head, _ in answers)
