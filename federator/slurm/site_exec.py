@@ -47,7 +47,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from federator.slurm.site_copy import NO_STEP, step_in_words
+from federator.slurm.site_checkpoint import SEALED, newest_in_words, prove_sealed, settle_sealed
+from federator.slurm.site_copy import NO_STEP, PROOFS, READY, order_mistake, step_in_words
 from federator.slurm.site_files import data_mistake, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
@@ -549,7 +550,26 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     """Have a data set's copy to this site go on by one step; see ``site_copy``."""
-    return dict(json.loads(in_time(lambda: step_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
+    return dict(json.loads(in_time(lambda: copy_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
+
+
+def copy_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
+    """The same; a checkpoint goes into a workload's folder, which is made as for a job."""
+    order: Any = request.get("order")
+    if not isinstance(order, dict) or order_mistake(order) or order["drop"]:
+        return step_in_words(request, user)
+    path = os.path.join(order["root"], order["path"])
+    with contextlib.ExitStack() as opened:
+        try:
+            if order["digest"] == SEALED:
+                open_notes(path, opened)
+                return newest_in_words(encode(path))
+            if order["digest"].startswith(SEALED):
+                open_notes(os.path.dirname(path), opened, make=True)
+        except (OSError, Refused) as error:
+            words = getattr(error, "strerror", None) or str(error)
+            return json.dumps({"phase": "failed", "bytes": 0, "detail": words})
+    return step_in_words(request, user)
 
 
 def alter(
@@ -590,6 +610,8 @@ def answer_to(raw: bytes) -> "dict[str, object]":
     except Refused as refusal:
         return {"error": str(refusal), "exit_status": refusal.exit_status}
 
+
+PROOFS["sealed"], READY["sealed"] = prove_sealed, settle_sealed
 
 if __name__ == "__main__":
     os.umask(0o022)
