@@ -9,6 +9,7 @@ A checkpoint is a folder ``ckpt-NUMBER-step-STEP`` with a seal beside each rank'
 files with sizes and, unless that was turned off, CRC-32s, so a copy is proved by its own seals.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -24,6 +25,31 @@ SEAL = re.compile(r"state-([0-9]{1,7})\.seal\.json\Z")
 OF_NO_JOB = (".part-", ".fed-copy-")  # a checkpoint that is being written; one that is copied
 MOST_SEAL_BYTES = 1 << 26
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def folder_in_words(order: Any, open_notes: Any) -> str:
+    """Make a workload's folder ready for a step of a copy; "": the step may be taken.
+
+    Else what there is to be said instead: where the order asks for it, the newest checkpoint.
+    The folder is opened by ``open_notes``, and made as for a job, so that nobody can put another in
+    its place. An order of another kind, or one that cannot be, is left alone.
+    """
+    words: Any = [""] * 3
+    if isinstance(order, dict) and not order.get("drop"):
+        words = [order.get(of) for of in ("root", "path", "digest")]
+    root, path, digest = words
+    is_text = isinstance(root, str) and isinstance(path, str) and isinstance(digest, str)
+    if not is_text or not digest.startswith(SEALED):
+        return ""
+    path = os.path.join(root, path)
+    asks = digest == SEALED
+    try:
+        with contextlib.ExitStack() as opened:
+            open_notes(path if asks else os.path.dirname(path), opened, make=not asks)
+            return newest_in_words(os.fsencode(path)) if asks else ""
+    except Exception as error:  # what others refuse is of any kind
+        said = getattr(error, "strerror", None) or str(error)
+        return json.dumps({"phase": "failed", "bytes": 0, "detail": said})
 
 
 def newest_in_words(folder: bytes) -> str:
@@ -96,24 +122,23 @@ def read_seal(path: bytes) -> bytes:
 
 def sealed_bytes(state: bytes, files: "dict[str, Any]", with_crc: bool) -> int:
     """The bytes of a rank's state; an error where it is not what its seal says."""
-    there = {}
+    there: dict[str, bytes] = {}
     if stat.S_ISDIR(os.lstat(state).st_mode):
         for root, _, names in os.walk(state):
-            for name in names:
-                path = os.path.join(root, name)
+            for path in [os.path.join(root, name) for name in names]:
                 there[os.fsdecode(os.path.relpath(path, state))] = path
     else:
         there["."] = state
     if set(there) != set(files):
         raise ValueError("other files are there")
     size = 0
-    for name, path in there.items():
-        length, crc = files[name]
-        found = os.lstat(path)
+    for below, file in there.items():
+        length, crc = files[below]
+        found = os.lstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size != length:
-            raise ValueError(name + " has another size")
-        if with_crc and crc is not None and crc_of(path) != crc:
-            raise ValueError(name + " has another content")
+            raise ValueError(below + " has another size")
+        if with_crc and crc is not None and crc_of(file) != crc:
+            raise ValueError(below + " has another content")
         size += length
     return size
 

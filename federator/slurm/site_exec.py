@@ -47,9 +47,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from federator.slurm.site_checkpoint import SEALED, newest_in_words, prove_sealed, settle_sealed
-from federator.slurm.site_copy import NO_STEP, PROOFS, READY, order_mistake, step_in_words
-from federator.slurm.site_files import data_mistake, put_aside
+from federator.slurm.site_checkpoint import folder_in_words, prove_sealed, settle_sealed
+from federator.slurm.site_copy import NO_STEP, PROOFS, READY, step_in_words
+from federator.slurm.site_files import data_mistake, mode_of, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
@@ -273,13 +273,6 @@ def why_not(option: str, folder: str, name: str) -> str:
         elif not os.access(at, os.W_OK | os.X_OK):
             wrong = "its folder may not be written to"
     return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
-
-
-def mode_of(path: bytes) -> int:
-    """A file's type and permissions; 0: there is none that this user can reach."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        return os.stat(path).st_mode
-    return 0
 
 
 def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
@@ -550,26 +543,11 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     """Have a data set's copy to this site go on by one step; see ``site_copy``."""
-    return dict(json.loads(in_time(lambda: copy_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
 
+    def step() -> str:
+        return folder_in_words(request.get("order"), open_notes) or step_in_words(request, user)
 
-def copy_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
-    """The same; a checkpoint goes into a workload's folder, which is made as for a job."""
-    order: Any = request.get("order")
-    if not isinstance(order, dict) or order_mistake(order) or order["drop"]:
-        return step_in_words(request, user)
-    path = os.path.join(order["root"], order["path"])
-    with contextlib.ExitStack() as opened:
-        try:
-            if order["digest"] == SEALED:
-                open_notes(path, opened)
-                return newest_in_words(encode(path))
-            if order["digest"].startswith(SEALED):
-                open_notes(os.path.dirname(path), opened, make=True)
-        except (OSError, Refused) as error:
-            words = getattr(error, "strerror", None) or str(error)
-            return json.dumps({"phase": "failed", "bytes": 0, "detail": words})
-    return step_in_words(request, user)
+    return dict(json.loads(in_time(step, NO_STEP, LOOK_TIMEOUT_S)))
 
 
 def alter(
