@@ -15,6 +15,8 @@ from typing import Final
 from federator.config import FederationConfig
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError
+from federator.faults.checkpoints import SimulatedCheckpoints
+from federator.faults.checks.checkpoint_checks import CheckpointChecks
 from federator.faults.checks.end_checks import differences
 from federator.faults.checks.model import Model
 from federator.faults.checks.wish_checks import SILENCE_S
@@ -44,6 +46,7 @@ CALM_S: Final = 3000.0  # within which everything ends once nothing fails any mo
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
 SITS_S: Final = 400.0  # user code of an interactive job: longer than its command lives
+APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
@@ -75,6 +78,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "frame down twice": FaultKind.ORDER_TWICE,
     "frame up twice": FaultKind.NEWS_TWICE,
     "log silent": FaultKind.LEASE_SILENT,
+    "copy killed": FaultKind.COPY_KILLED,
     "late frame of an old channel": FaultKind.LATE_FRAME,
 }
 """What the parts of the world say when a fault has really struck."""
@@ -114,11 +118,14 @@ class World:
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         lends = rng.random() < LENDING_PART
         evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
-        self.config = config_of(names, 0.0 if lends else evicts, lends=lends)
+        chance = _beside(rng)
+        apart, budget = chance.random() < APART_PART, 0.0 if lends else evicts
+        self.config = config_of(names, budget, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
         self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
-        self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
+        self.checkpoints = self._checkpoints(chance)
+        self.log = SharedLog(self._logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
         for name in names:
@@ -136,6 +143,13 @@ class World:
         self.users = [SimulatedUser(each, board, Random(rng.random())) for each in scripts]
 
     # ---- parts ----
+
+    def _checkpoints(self, rng: Random) -> CheckpointChecks:
+        regions = {name: site.region for name, site in self.config.sites.items()}
+        disks = SimulatedCheckpoints(regions, rng, self.note)
+        checks = CheckpointChecks(self.model.evidence, disks)
+        self.model.runs.checkpoints = checks
+        return checks
 
     def _site(self, name: str, folder: Path) -> SiteHost:
         rng, home = self.rng, folder / name
@@ -163,8 +177,13 @@ class World:
             name, nodes, clock, self._script, self.model.runs, home / "spool" if has_spool else None
         )
         cluster.keeps_accounts = rng.random() < 0.5
+        cluster.disks = self.checkpoints.disks
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
+
+    def _logged(self, records: Sequence[bytes]) -> None:
+        self.model.log.logged(records)
+        self.checkpoints.logged(records)
 
     def _daemon(self, wall: Clock) -> DaemonHost:
         networks: Ways = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
@@ -328,10 +347,24 @@ class World:
         return found.hexdigest()
 
 
+def _beside(rng: Random) -> Random:
+    """Another one, so that what is drawn of the first is what it would be without."""
+    found = Random()
+    found.setstate(rng.getstate())
+    return found
+
+
 def config_of(
-    sites: Sequence[SiteName], budget_frac: float = 1.0, *, lends: bool = False
+    sites: Sequence[SiteName],
+    budget_frac: float = 1.0,
+    *,
+    lends: bool = False,
+    apart: bool = False,
 ) -> FederationConfig:
-    """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted."""
+    """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted.
+
+    ``apart``: the first site has a region of its own.
+    """
     return FederationConfig.model_validate(
         {
             "federation": "faults",
@@ -351,10 +384,12 @@ def config_of(
                     "budget_window_s": 30.0,
                 },
             },
-            "regions": {"west": {"shared": "/shared"}},
+            "regions": {"west": {"shared": "/shared/west"}, "east": {"shared": "/shared/east"}},
+            "data": {"checkpoints": "auto"},
             "sites": {
                 name: {
-                    "region": "west",
+                    "region": "east" if apart and name != sites[0] else "west",
+                    "login": name,
                     "command": ("agent", name),
                     "partitions": ("gpu", "cpu"),
                     "poll_interval_s": 5.0,

@@ -85,7 +85,8 @@ class CheckpointMoves:
 
     @property
     def _on(self) -> bool:
-        return self.rules.staging.checkpoints and bool(self.rules.regions)
+        regions = self.rules.regions
+        return self.rules.staging.checkpoints and len({regions.get(s) for s in self._sites}) > 1
 
     # ---- for those who carry it out ----
 

@@ -298,8 +298,8 @@ class Federation:
         said = self.rounds.memory.refusals_of(entry, self._seen_s, spoken)
         if not entry.saved_at:
             return said
-        id_, told = entry.workload.id, self.checkpoints.with_progress
-        return {site: told(id_, refusal) for site, refusal in said.items()}
+        id_, says = entry.workload.id, self.checkpoints.with_progress
+        return {site: says(id_, refusal) for site, refusal in said.items()}
 
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""
