@@ -83,7 +83,7 @@ def _in_a_hurry() -> Iterator[None]:
 
     A checkpoint is copied at once, though its region could go on with it later.
     """
-    setup_s, checkpoint_moves.SETUP_S = checkpoint_moves.SETUP_S, 0.0  # type: ignore[misc]
+    setup_s, checkpoint_moves.START_S = checkpoint_moves.START_S, 0.0  # type: ignore[misc]
     before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S
     resize_s, scaling.RESIZE_S = scaling.RESIZE_S, RESIZED_S  # type: ignore[misc]
     compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
@@ -93,7 +93,7 @@ def _in_a_hurry() -> Iterator[None]:
     finally:
         compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S = before  # type: ignore[misc]
         scaling.RESIZE_S = resize_s  # type: ignore[misc]
-        checkpoint_moves.SETUP_S = setup_s  # type: ignore[misc]
+        checkpoint_moves.START_S = setup_s  # type: ignore[misc]
 
 
 @contextmanager

@@ -145,7 +145,7 @@ class World:
     # ---- parts ----
 
     def _checkpoints(self, rng: Random) -> CheckpointChecks:
-        regions = {name: site.region for name, site in self.config.sites.items()}
+        regions = {str(name): site.region for name, site in self.config.sites.items()}
         disks = SimulatedCheckpoints(regions, rng, self.note)
         checks = CheckpointChecks(self.model.evidence, disks)
         self.model.runs.checkpoints = checks

@@ -43,6 +43,7 @@ from federator.sched.state.rules import Rules
 
 CHECKPOINT: Final = ".checkpoint"  # names them all as data sets; no user's begins with a dot
 SEALED: Final = "sealed:"
+START_S: Final = SETUP_S  # that a copy takes, however small it is
 LOOK_EVERY_S: Final = 60.0  # into a folder that had nothing to copy, or had none lately
 PLAN_EVERY_S: Final = 2.0
 MOST_TRIES: Final = 3  # of a copy, before another place is thought of
@@ -289,7 +290,7 @@ class CheckpointMoves:
 
     def _copy_s(self, of: DataSet) -> float:
         kib_per_s = self.rules.staging.checkpoint_kib_per_s or ASSUMED_KIB_PER_S
-        return SETUP_S + of.size_bytes / 1024 / kib_per_s
+        return START_S + of.size_bytes / 1024 / kib_per_s
 
     def _copy_of(self, move: CheckpointMove) -> DataReplica | None:
         if move.found is None or not move.target or move.target not in self.rules.regions:
