@@ -19,7 +19,7 @@ from tests.slurm.weather import kill_agents
 pytestmark = pytest.mark.slurm
 
 USER = "vision1"  # may log in from site to site
-MIB = 24
+MIB = 16
 SLOW_MIB_PER_S = 1  # so that the copy can be killed on its way
 TRAINS = """#!/usr/bin/env python3
 import hashlib, os, sys
@@ -80,11 +80,10 @@ def test_a_run_that_loses_its_region_goes_on_in_the_other_though_all_are_killed(
     within(60, lambda: sealed(id_, "west"))
     operate(running, "resume", "cedar")
     operate(running, "drain", "alpine", "--migrate", "--reason", "new switch")
-    within(90, lambda: "being copied to east" in why(running, id_))
-    within(60, lambda: list(folder_of(id_, "east", USER).glob(".fed-copy-*/in/ckpt-*")))
+    within(90, lambda: list(folder_of(id_, "east", USER).glob(".fed-copy-*/in/ckpt-*")))
+    running.kill()  # first, so that no worker follows the next one
     inside.execute(layout.site("cedar"), ("pkill", "-KILL", "-u", USER))
     kill_agents("alpine", "cedar")
-    running.kill()
     assert sealed(id_, "east") == []
     copies_at(running, 100)
     running.spawn()
@@ -97,7 +96,3 @@ def test_a_run_that_loses_its_region_goes_on_in_the_other_though_all_are_killed(
     assert step > 5
     assert done[2] == digest_after(step)
     assert list(folder_of(id_, "east", USER).glob(".fed-copy-*")) == []
-
-
-def why(running: Running, id_: int) -> str:
-    return running.run("fsqueue", "--why", "-j", str(id_)).stdout
