@@ -13,6 +13,7 @@ from federator.config_mistakes import Mistake, brief, one_of
 from federator.config_services import Strict
 from federator.config_tenants import SiteKey
 from federator.model.dataset import MAX_PATH_BYTES, StorageDomain
+from federator.model.workload import SiteName
 from federator.sched.state.rules import Staging
 
 _GIB: Final = 2**30
@@ -49,11 +50,14 @@ class StorageConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Copies of data sets that nobody asked for."""
+    """Copies that nobody asked for, of data sets and of checkpoints."""
 
     stage: Literal["off", "auto"] = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
     stage_at_once: Annotated[int, Field(ge=1, le=1000)] = 2
+    checkpoints: Literal["off", "auto"] = "off"  # to other regions, for jobs that wait
+    checkpoint_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each; 0: no bound
+    checkpoint_keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that none takes
 
     @property
     def staging(self) -> Staging:
@@ -62,6 +66,16 @@ class DataConfig(Strict):
             auto=self.stage == "auto",
             most_bytes=round(self.stage_max_gib * _GIB),
             at_once=self.stage_at_once,
+            checkpoints=self.checkpoints == "auto",
+            checkpoint_kib_per_s=math.ceil(self.checkpoint_mib_per_s * 1024),
+        )
+
+    def region(self, shared: Mapping[SiteName, str]) -> StorageDomain:
+        """What a region's sites share, as a place that checkpoints are copied to."""
+        return StorageDomain(
+            mounts=shared,
+            keep_free_bytes=round(self.checkpoint_keep_free_gib * _GIB),
+            copy_kib_per_s=self.staging.checkpoint_kib_per_s,
         )
 
 

@@ -7,8 +7,8 @@ matter which daemon or agent gave or took the one before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol
 
 import structlog
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ from federator.model.dataset import CopyPhase, DataReplica, DataSet, ReplicaStat
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName
 from federator.sched.passes.data_copies import source_of
-from federator.sched.state.catalogue import Catalogue
 from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 STEP_S: Final = 3.0  # between two orders of one copy
@@ -28,6 +27,27 @@ LAST_RETRY_S: Final = 600.0
 _Key = tuple[str, str, str]  # name, version, domain
 
 log = structlog.get_logger()
+
+
+class WantedCopies(Protocol):
+    """What is to be copied; a ``Catalogue``, or checkpoints that are to go to other regions."""
+
+    @property
+    def domains(self) -> Mapping[str, StorageDomain]:
+        """Where copies may lie."""
+        ...
+
+    def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
+        """The replicas that are to be made, in their order."""
+        ...
+
+    def find(self, name: str, version: str = "") -> DataSet | None:
+        """A data set as it is now; None: it is not wanted any more."""
+        ...
+
+    def in_the_way(self, of: DataSet, domain: str, path: str) -> bool:
+        """Whether another one has a replica at a path, above it or below."""
+        ...
 
 
 class DataMover:
@@ -40,7 +60,7 @@ class DataMover:
     """
 
     def __init__(
-        self, config: FederationConfig, catalogue: Catalogue, able: Callable[[SiteName], bool]
+        self, config: FederationConfig, catalogue: WantedCopies, able: Callable[[SiteName], bool]
     ) -> None:
         self.config = config
         self._catalogue = catalogue

@@ -15,6 +15,7 @@ from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
+from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.data_mover import DataMover
@@ -51,6 +52,7 @@ from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
 from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
+from federator.sched.passes.checkpoint_moves import CHECKPOINT
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store
 from federator.wire.agent_protocol import (
@@ -104,8 +106,9 @@ class Term:
         history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
+        self._moves = CheckpointMover(own.now, federation.checkpoints, self._links.copies)
         admission, sessions = AdmissionUpdates(ledger), self._api.sessions
-        due = ChoreSources(admission, sessions, self._tidying, self._mover)
+        due = ChoreSources(admission, sessions, self._tidying, self._mover, self._moves)
         self._chores = TurnChores(due, self._links, self.inbox)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
@@ -279,7 +282,8 @@ class Term:
         if isinstance(answer, Tidied):
             self._tidying.taken(name, answer, self.clock())
         elif isinstance(answer, CopyStatus):
-            if (seen := self._mover.taken(answer)) is not None:
+            mover = self._moves if answer.name == CHECKPOINT else self._mover
+            if (seen := mover.taken(answer)) is not None:
                 self.inbox.put(seen)
         elif self._feeds is not None:
             self._feeds.take(name, answer)
@@ -352,6 +356,7 @@ class Term:
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
         self._mover.config = config
+        self._moves.reconfigure(config)
         self._mail.reconfigure()
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)

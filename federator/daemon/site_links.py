@@ -27,12 +27,15 @@ class SiteLinks:
         self._closing: set[asyncio.Task[None]] = set()
         self._admission: Admission | None = None  # the last that was sent
 
-    def copies(self, site: SiteName) -> bool:
-        """Whether a site is connected whose agent copies data sets; none in shadow mode does."""
+    def copies(self, site: SiteName, what: str = "copy") -> bool:
+        """Whether a site is connected whose agent copies data sets; none in shadow mode does.
+
+        ``what`` "checkpoint": that copies checkpoints.
+        """
         link = self.by_site.get(site)
         if link is None or link.shadow:
             return False
-        return link.questions.connected and "copy" in link.questions.answers
+        return link.questions.connected and what in link.questions.answers
 
     def begin(self, sites: Iterable[SiteName]) -> None:
         """Connect to these."""

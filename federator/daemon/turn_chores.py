@@ -8,6 +8,7 @@ import structlog
 
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
+from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.data_mover import DataMover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs
@@ -23,6 +24,7 @@ class ChoreSources(NamedTuple):
     sessions: InteractiveJobs
     cleanup: CheckpointCleanup
     mover: DataMover
+    checkpoints: CheckpointMover
 
 
 class TurnChores:
@@ -65,9 +67,10 @@ class TurnChores:
             self._inbox.wake(found.look_at_s)
 
     def _move_data(self, now_s: float) -> None:
-        mover = self._sources.mover
-        for site, order in mover.due(now_s):
+        mover, checkpoints = self._sources.mover, self._sources.checkpoints
+        for site, order in (*mover.due(now_s), *checkpoints.due(now_s)):
             self._links.by_site[site].send(order)
-        if self._mover_wake_s <= now_s and (next_s := mover.next_s()) > now_s:
-            self._mover_wake_s = next_s
-            self._inbox.wake(next_s)
+        later = [at_s for at_s in (mover.next_s(), checkpoints.next_s()) if at_s > now_s]
+        if self._mover_wake_s <= now_s and later:
+            self._mover_wake_s = min(later)
+            self._inbox.wake(self._mover_wake_s)

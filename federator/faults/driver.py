@@ -137,8 +137,10 @@ class FaultyDriver:
     async def tidy(self, user: str, order: Tidying) -> Removal:  # noqa: ARG002
         return Removal()
 
-    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:  # noqa: ARG002
-        return CopyPhase.NONE, 0, ""
+    async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        self._process.check()
+        disks = self._cluster.disks
+        return (CopyPhase.NONE, 0, "") if disks is None else disks.step(self._cluster.name, order)
 
     async def read_checkpoint_status(
         self,

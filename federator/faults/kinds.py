@@ -93,6 +93,7 @@ class FaultKind(Enum):
     SWEEP_SLOW = "squeue was answered long before sinfo"
     SWEEP_INCOMPLETE = "nodes are missing in what sinfo says"
     SWEEP_UNREADABLE = "what squeue says cannot be read"
+    COPY_KILLED = "the worker that copies a checkpoint to another region is killed"
     # Nodes.
     NODE_FAILS = "a node fails under a job"
     HET_NODE_FAILS = "a node fails under a component of a het job that has no batch script"

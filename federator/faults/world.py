@@ -15,6 +15,8 @@ from typing import Final
 from federator.config import FederationConfig
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError
+from federator.faults.checkpoints import SimulatedCheckpoints
+from federator.faults.checks.checkpoint_checks import CheckpointChecks
 from federator.faults.checks.end_checks import differences
 from federator.faults.checks.model import Model
 from federator.faults.checks.wish_checks import SILENCE_S
@@ -46,6 +48,7 @@ SETTLES_S: Final = 5.0  # the last append of a slow log
 SITS_S: Final = 400.0  # user code of an interactive job: longer than its command lives
 TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
+APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
@@ -78,6 +81,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "frame down twice": FaultKind.ORDER_TWICE,
     "frame up twice": FaultKind.NEWS_TWICE,
     "log silent": FaultKind.LEASE_SILENT,
+    "copy killed": FaultKind.COPY_KILLED,
     "late frame of an old channel": FaultKind.LATE_FRAME,
 }
 """What the parts of the world say when a fault has really struck."""
@@ -116,11 +120,13 @@ class World:
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         lends = rng.random() < LENDING_PART
-        self.config = _drawn_config(rng, names, lends=lends)
+        apart = _beside(rng).random() < APART_PART
+        self.config = _drawn_config(rng, names, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
         self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
-        self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
+        self.checkpoints = self._checkpoints(chance)
+        self.log = SharedLog(self._logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
         for name in names:
@@ -138,6 +144,13 @@ class World:
         self.users = [SimulatedUser(each, board, Random(rng.random())) for each in scripts]
 
     # ---- parts ----
+
+    def _checkpoints(self, rng: Random) -> CheckpointChecks:
+        regions = {str(name): site.region for name, site in self.config.sites.items()}
+        disks = SimulatedCheckpoints(regions, rng, self.note)
+        checks = CheckpointChecks(self.model.evidence, disks)
+        self.model.runs.checkpoints = checks
+        return checks
 
     def _site(self, name: SiteName, folder: Path) -> SiteHost:
         rng, home = self.rng, folder / name
@@ -165,11 +178,16 @@ class World:
             name, nodes, clock, self._script, self.model.runs, home / "spool" if has_spool else None
         )
         cluster.keeps_accounts = rng.random() < 0.5
+        cluster.disks = self.checkpoints.disks
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         host = SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
         if self.config.sites[name].has_standby():
             host.login_nodes.append("login2")
         return host
+
+    def _logged(self, records: Sequence[bytes]) -> None:
+        self.model.log.logged(records)
+        self.checkpoints.logged(records)
 
     def _daemon(self, wall: Clock) -> DaemonHost:
         networks: Ways = {n: (site.network, site.ways()) for n, site in self.sites.items()}
@@ -345,10 +363,20 @@ class World:
         return found.hexdigest()
 
 
-def _drawn_config(rng: Random, sites: Sequence[SiteName], *, lends: bool) -> FederationConfig:
+def _drawn_config(
+    rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool
+) -> FederationConfig:
     evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
+    budget = 0.0 if lends else evicts
     with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
-    return config_of(sites, 0.0 if lends else evicts, lends=lends, with_standby=with_standby)
+    return config_of(sites, budget, lends=lends, with_standby=with_standby, apart=apart)
+
+
+def _beside(rng: Random) -> Random:
+    """Another one, so that what is drawn of the first is what it would be without."""
+    found = Random()
+    found.setstate(rng.getstate())
+    return found
 
 
 def config_of(
@@ -357,14 +385,15 @@ def config_of(
     *,
     lends: bool = False,
     with_standby: Collection[SiteName] = (),
+    apart: bool = False,
 ) -> FederationConfig:
     """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted.
 
-    ``with_standby``: sites with two login nodes.
+    ``with_standby``: sites with two login nodes. ``apart``: the first site has a region of its own.
     """
     keys = {"key": "/key", "known_hosts": "/known_hosts"}
     ways: dict[bool, Callable[[SiteName], dict[str, object]]] = {
-        False: lambda name: {"command": ("agent", name)},
+        False: lambda name: {"login": name, "command": ("agent", name)},
         True: lambda name: {"ssh": {"host": name, "standbys": ("login2",), **keys}},
     }
     return FederationConfig.model_validate(
@@ -386,10 +415,11 @@ def config_of(
                     "budget_window_s": 30.0,
                 },
             },
-            "regions": {"west": {"shared": "/shared"}},
+            "regions": {"west": {"shared": "/shared/west"}, "east": {"shared": "/shared/east"}},
+            "data": {"checkpoints": "auto"},
             "sites": {
                 name: {
-                    "region": "west",
+                    "region": "east" if apart and name != sites[0] else "west",
                     **ways[name in with_standby](name),
                     "partitions": ("gpu", "cpu"),
                     "poll_interval_s": 5.0,

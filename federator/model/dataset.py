@@ -60,6 +60,7 @@ class CopyPhase(Enum):
     DONE = "done"  # it is in its place
     FAILED = "failed"  # it is tried again later
     DROPPED = "dropped"  # what there was of it is gone
+    FOUND = "found"  # of a checkpoint: there is one to copy, or a reason why not
 
 
 class DataCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):

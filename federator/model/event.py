@@ -207,6 +207,19 @@ class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dat
     by: str = ""  # the user who asked for it; "": nobody did
 
 
+class CheckpointCopied(
+    Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_copied"
+):
+    """The newest checkpoint of a workload that waits is whole in another region, too.
+
+    It counts until the next attempt has started: from then on the newest is where that runs.
+    """
+
+    workload: WorkloadId
+    site: SiteName  # one of that region
+    checkpoint: str = ""  # its name
+
+
 class DataSetDropped(Event, frozen=True, kw_only=True, omit_defaults=True, tag="data_dropped"):
     """It has it no more.
 
@@ -422,6 +435,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     most_nodes: int = 0
     stints: tuple[tuple[int, float], ...] = ()
     stalls: int = 0
+    copied_to: SiteName = SiteName("")
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -556,6 +570,7 @@ LogRecord = (
     | ClaimEnded
     | Planned
     | DataRecord
+    | CheckpointCopied
     | DrainRecord
     | Changed
     | Amended

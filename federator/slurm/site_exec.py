@@ -47,8 +47,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from federator.slurm.site_copy import NO_STEP, step_in_words
-from federator.slurm.site_files import data_mistake, put_aside
+from federator.slurm.site_checkpoint import folder_in_words, prove_sealed, settle_sealed
+from federator.slurm.site_copy import NO_STEP, PROOFS, READY, step_in_words
+from federator.slurm.site_files import data_mistake, mode_of, put_aside
 from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
@@ -272,13 +273,6 @@ def why_not(option: str, folder: str, name: str) -> str:
         elif not os.access(at, os.W_OK | os.X_OK):
             wrong = "its folder may not be written to"
     return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
-
-
-def mode_of(path: bytes) -> int:
-    """A file's type and permissions; 0: there is none that this user can reach."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        return os.stat(path).st_mode
-    return 0
 
 
 def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
@@ -549,7 +543,11 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     """Have a data set's copy to this site go on by one step; see ``site_copy``."""
-    return dict(json.loads(in_time(lambda: step_in_words(request, user), NO_STEP, LOOK_TIMEOUT_S)))
+
+    def step() -> str:
+        return folder_in_words(request.get("order"), open_notes) or step_in_words(request, user)
+
+    return dict(json.loads(in_time(step, NO_STEP, LOOK_TIMEOUT_S)))
 
 
 def alter(
@@ -590,6 +588,8 @@ def answer_to(raw: bytes) -> "dict[str, object]":
     except Refused as refusal:
         return {"error": str(refusal), "exit_status": refusal.exit_status}
 
+
+PROOFS["sealed"], READY["sealed"] = prove_sealed, settle_sealed
 
 if __name__ == "__main__":
     os.umask(0o022)

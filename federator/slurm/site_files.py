@@ -79,3 +79,10 @@ def holds_something(root: bytes) -> bool:
             return any(not entry.name.startswith(b".") for entry in entries)
     except OSError:
         return False
+
+
+def mode_of(path: bytes) -> int:
+    """A file's type and permissions; 0: there is none that this user can reach."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        return os.stat(path).st_mode
+    return 0

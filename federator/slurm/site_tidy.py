@@ -15,7 +15,9 @@ WORKLOAD = re.compile(rb"(\.removed-)?[1-9][0-9]{0,18}")  # its folder; what is 
 NOTES_FOLDER = b".fed"
 MOST_SAID = 8  # of ranks that stall
 NOTE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|progress\.|checkpointed).*")
+OF_A_RUN = re.compile(rb"\.?(?:deadline\.|saved\.|progress\.|checkpointed).*")
+COPIED = b"copied."  # notes what a copy has put there, by its name
+HALF_COPIED = b".fed-copy-"
 
 
 def remove_folders(
@@ -64,10 +66,19 @@ def folders_here() -> "list[bytes]":
 
 
 def remove_empty(folder: bytes) -> None:
-    """Remove a workload's folder if nothing of the user's is in it; what comes meanwhile stays."""
-    notes = os.path.join(folder, NOTES_FOLDER)
-    if os.listdir(folder) == [NOTES_FOLDER] and all(map(OWN_NOTE.fullmatch, os.listdir(notes))):
-        shutil.rmtree(notes)  # follows no link
+    """Remove a workload's folder if nothing of the user's is in it; what comes meanwhile stays.
+
+    Checkpoints that were copied to where no attempt has run are not: their originals are elsewhere.
+    """
+    notes, names = os.path.join(folder, NOTES_FOLDER), os.listdir(folder)
+    if NOTES_FOLDER in names:
+        noted = os.listdir(notes)
+        copied = {note[len(COPIED) :] for note in noted if note.startswith(COPIED)}
+        runs = [note for note in noted if not note.startswith(COPIED)]
+        others = {name for name in names if not name.startswith(HALF_COPIED)} - {NOTES_FOLDER}
+        if all(map(OF_A_RUN.fullmatch, runs)) and (not others or (others <= copied and not runs)):
+            for name in [*(n for n in names if n != NOTES_FOLDER), NOTES_FOLDER]:
+                shutil.rmtree(os.path.join(folder, name))  # follows no link; the notes go last
     if not os.listdir(folder):
         os.rmdir(folder)
 

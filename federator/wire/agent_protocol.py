@@ -229,6 +229,10 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     ``user``: its owner, as whom it is read and written. ``host``: where the source is,
     [USER@]HOST[:PORT]; "": at this site, too. ``replace``: what is at the place is known to be
     damaged. ``drop``: what is half copied goes. The answer is ``CopyStatus``.
+
+    Agents that say "checkpoint" copy sealed checkpoints, too, whose digests begin with ``sealed:``.
+    That alone asks for the newest in the folder ``path`` of a workload; the answer is "found", with
+    its bytes and, in ``detail``, its name and digest, or - and the reason why there is none.
     """
 
     name: str

@@ -49,6 +49,7 @@ DERIVED: Final[Attributes] = {
     (SubmissionKeys, "_key_of"): "``id_of`` the other way round, made when it is asked for",
     (StateIndex, "_entries"): "the ledger's",
     (PromisedNodes, "_entries"): "the ledger's",
+    (Ledger, "saved"): "follows from the entries; may be in another order",
     (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
     (Ledger, "counts"): "follows from the entries; members may be in another order",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from federator.faults.checks.checkpoint_checks import CheckpointChecks
 from federator.faults.checks.evidence import BY_ITSELF, Evidence
 from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
@@ -36,6 +37,7 @@ class RunChecks:
         self._gpu_limits = gpu_limits
         self._live: list[CodeRun] = []
         self.submissions: Counter[AttemptId] = Counter()
+        self.checkpoints: CheckpointChecks | None = None
         self._may_double: set[AttemptId] = set()  # its sbatch went beyond what Slurm can do
 
     def submitted(self, site: str, attempt: AttemptId, job_id: int) -> None:
@@ -81,6 +83,8 @@ class RunChecks:
             self._evidence.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
         self._wishes.began(id_)
         self._sizes.began(run)
+        if self.checkpoints is not None:
+            self.checkpoints.began(run)
         truth.runs.append(run)
         self._live.append(run)
         self._check_limits()
@@ -136,6 +140,8 @@ class RunChecks:
             truth.cancel_acked_at_s, self._evidence.faults_stopped_at_s
         )
         self._wishes.ended(run)
+        if self.checkpoints is not None:
+            self.checkpoints.ended(run)
         if run.ended in BY_ITSELF and since_s > CANCELS_WITHIN_S and not truth.excuses(run):
             self._evidence.break_(
                 f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s"

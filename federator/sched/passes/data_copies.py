@@ -113,7 +113,7 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
     replica = None if of is None else of.replica_in(seen.domain)
     if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
         return
-    after = _after(of, replica, replica.copy, seen, turn.now_s)
+    after = replica_after(of, replica, replica.copy, seen, turn.now_s)
     if after == replica:
         return
     kept = replace(of, replicas=with_replica(of.replicas, after))
@@ -124,9 +124,10 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
         turn.pass_is_due(turn)
 
 
-def _after(
+def replica_after(
     of: DataSet, replica: DataReplica, copy: DataCopy, seen: CopySeen, now_s: float
 ) -> DataReplica:
+    """A replica as it is by what its site tells; the same, where that is no news."""
     match seen.phase:
         case CopyPhase.DONE:
             ready = replace(replica, state=ReplicaState.READY, digest=of.digest, copy=None)

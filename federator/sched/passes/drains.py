@@ -24,6 +24,7 @@ from federator.model.message import (
 )
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName
+from federator.sched.passes.checkpoint_moves import CheckpointMoves
 from federator.sched.passes.continuation import limit_at_s
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.eviction import budget_gpus, prices_of, spared_until_s
@@ -48,15 +49,22 @@ class Drains:
         rules: see ``Rules``.
         ledger: keeps the drains.
         rounds: of the open pass, which a drained site leaves.
+        checkpoints: knows which can be had in other regions, too.
     """
 
     def __init__(
-        self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger, rounds: Rounds
+        self,
+        sites: Mapping[SiteName, SiteView],
+        rules: Rules,
+        ledger: Ledger,
+        rounds: Rounds,
+        checkpoints: CheckpointMoves,
     ) -> None:
         self._sites = sites
         self.rules = rules
         self._ledger = ledger
         self._rounds = rounds
+        self._checkpoints = checkpoints
         self._next_look_s = 0.0
 
     # ---- what operators ask for ----
@@ -239,13 +247,14 @@ class Drains:
         if not entry.workload.preemptible or spared_until_s(entry, self.rules) > now_s:
             return False
         drains = self._ledger.drains
-        return any(
+        in_reach = any(
             view.ready
             and name not in drains.by_site
             and self.rules.reaches(name, entry.site)
             and has_data(self._ledger, entry.workload, name)
             for name, view in self._sites.items()
         )
+        return in_reach or self._checkpoints.may_move(entry, now_s)
 
     def _evict(self, turn: Transaction, drain: SiteDrained, entry: WorkloadRecord) -> None:
         """Let it save and leave; one that may not start again ends here."""

@@ -248,4 +248,6 @@ def spared_until_s(entry: WorkloadRecord, rules: Rules) -> float:
 
 def checkpoint_in_reach(entry: WorkloadRecord, site: SiteName, rules: Rules) -> bool:
     """Tell whether a workload could go on at a site; one without a checkpoint can anywhere."""
-    return not entry.saved_at or rules.reaches(site, entry.saved_at)
+    if not entry.saved_at or rules.reaches(site, entry.saved_at):
+        return True
+    return bool(entry.copied_to) and rules.reaches(site, entry.copied_to)

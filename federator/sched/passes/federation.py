@@ -46,6 +46,7 @@ from federator.model.site_message import (
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
+from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
 from federator.sched.passes.control import cancel, control
 from federator.sched.passes.data_copies import take_copy
 from federator.sched.passes.data_sets import change_catalogue
@@ -89,6 +90,7 @@ class Federation:
     Attributes:
         rules: by which it decides.
         rounds: the passes.
+        checkpoints: copies of checkpoints to other regions.
     """
 
     def __init__(
@@ -118,7 +120,8 @@ class Federation:
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
-        self._drains = Drains(self.sites, rules, self.ledger, self.rounds)
+        self.checkpoints = CheckpointMoves(self.sites, rules, self.ledger)
+        self._drains = Drains(self.sites, rules, self.ledger, self.rounds, self.checkpoints)
         self._growth = Growth(self.sites, rules, self.ledger, self.refusals_of)
         self._site_events = SiteEvents(
             self.sites, self.ledger, self.rounds, self._holding, self._write_offs
@@ -201,7 +204,7 @@ class Federation:
             self.sites[name].advisory = name in rules.advisory
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
-        self._growth.rules = rules
+        self._growth.rules = self.checkpoints.rules = rules
         self.ledger.catalogue.domains = rules.storage
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
@@ -241,6 +244,7 @@ class Federation:
         self._drains.settle(turn)
         self._write_offs.settle(turn)
         self._growth.settle(turn)
+        self.checkpoints.settle(turn)
         turn.evict_for_accepted()
         self._carry_out_updates(turn)
         self._eligibility.settle(turn)
@@ -263,7 +267,8 @@ class Federation:
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
             case CopySeen():
-                take_copy(turn, observation)
+                of_checkpoint = observation.name == CHECKPOINT
+                (self.checkpoints.take if of_checkpoint else take_copy)(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)
@@ -290,7 +295,11 @@ class Federation:
         self, entry: WorkloadRecord, spoken: Spoken | None = None
     ) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: as ``PassMemory.refusals_of``."""
-        return self.rounds.memory.refusals_of(entry, self._seen_s, spoken)
+        said = self.rounds.memory.refusals_of(entry, self._seen_s, spoken)
+        if not entry.saved_at:
+            return said
+        id_, says = entry.workload.id, self.checkpoints.with_progress
+        return {site: says(id_, refusal) for site, refusal in said.items()}
 
     def eviction_budget(self, now_s: float) -> tuple[float, float]:
         """The GPUs that may be evicted in any window, and those that may be now."""

@@ -102,7 +102,8 @@ class Holding:
         return not is_stranger and self._has_what_it_needs(entry, site)
 
     def _has_what_it_needs(self, entry: WorkloadRecord, site: SiteName) -> bool:
-        in_reach = checkpoint_in_reach(entry, site, self.rules)
+        may_be_copied = self.rules.staging.checkpoints
+        in_reach = may_be_copied or checkpoint_in_reach(entry, site, self.rules)
         in_reach = in_reach and has_data(self._ledger, entry.workload, site)
         return in_reach and never_fits(self._sites, site, entry.workload.jobs) is None
 

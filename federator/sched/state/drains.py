@@ -101,7 +101,9 @@ class DrainedSites:
 
 
 def lose_checkpoints(entries: Iterable[WorkloadRecord], unreadable: Collection[SiteName]) -> None:
-    """Have workloads whose checkpoints nobody can read begin anew."""
+    """Have workloads whose checkpoints nobody can read begin anew, or where a copy is."""
     for entry in entries:
+        if entry.copied_to in unreadable:
+            entry.copied_to = SiteName("")
         if entry.saved_at in unreadable:
-            entry.saved_at = SiteName("")
+            entry.saved_at, entry.copied_to = entry.copied_to, SiteName("")

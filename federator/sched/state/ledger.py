@@ -16,6 +16,7 @@ from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    CheckpointCopied,
     Claimed,
     ClaimEnded,
     DataRecord,
@@ -52,6 +53,7 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import (
+    copy_is_over,
     forgive,
     is_stall,
     left_unasked,
@@ -107,6 +109,7 @@ class Ledger:
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
+        self.saved: dict[WorkloadId, None] = {}  # that wait, and have a checkpoint
         self.counts = JobCounts()
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
@@ -154,7 +157,15 @@ class Ledger:
         return ()
 
     def _take_in(
-        self, event: Claimed | ClaimEnded | Planned | Amended | DrainRecord | DataRecord | Forgotten
+        self,
+        event: Claimed
+        | ClaimEnded
+        | Planned
+        | Amended
+        | DrainRecord
+        | DataRecord
+        | CheckpointCopied
+        | Forgotten,
     ) -> None:
         """Those that are no step of one workload's life."""
         if isinstance(event, Claimed | ClaimEnded | Planned):
@@ -165,6 +176,9 @@ class Ledger:
             self._drained(event)
         elif isinstance(event, DataRecord):
             self.catalogue.apply(event)
+        elif isinstance(event, CheckpointCopied):
+            self.entries[event.workload].copied_to = event.site
+            self.watches.add(event.workload)
         else:
             self._forget(event)
 
@@ -191,6 +205,7 @@ class Ledger:
     def _award(self, event: Awarded) -> tuple[Effect, ...]:
         entry = self.entries[event.attempt.workload]
         effects = self._move(entry, WorkloadEvent.AWARDED, event.at_s)
+        self.saved.pop(entry.workload.id, None)
         self.watches.add(entry.workload.id)
         entry.attempt = event.attempt.attempt
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
@@ -233,6 +248,7 @@ class Ledger:
             entry = self.entries.pop(id_)
             self.by_state.drop(id_, entry.state)
             self.elastic.pop(id_, None)
+            self.saved.pop(id_, None)
             if entry.workload.array is not None:
                 gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
@@ -261,6 +277,7 @@ class Ledger:
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
         self._mark(entry, event)
+        self._note_saved(entry)
         if event.happening is WorkloadEvent.SHRUNK:
             self._shrink(entry, event)
         elif event.happening is WorkloadEvent.SHRINK_DONE:
@@ -278,8 +295,15 @@ class Ledger:
             entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects
 
+    def _note_saved(self, entry: WorkloadRecord) -> None:
+        if entry.saved_at and entry.state is WorkloadState.PENDING:
+            self.saved[entry.workload.id] = None
+        else:
+            self.saved.pop(entry.workload.id, None)
+
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
+        copy_is_over(entry, event)
         left_unasked(entry, event)
         note_worked(entry, event)
         if event.happening is WorkloadEvent.ACCEPTED:
@@ -386,6 +410,7 @@ class Ledger:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
         self.counts.came(workload, entry.state)
+        self._note_saved(entry)
         self.count(entry)
 
     def count(self, entry: WorkloadRecord) -> None:

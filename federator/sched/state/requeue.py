@@ -9,6 +9,7 @@ from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.mappings import without_key
 from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import SiteName
 from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def left_unasked(entry: WorkloadRecord, event: Changed) -> None:
     code = event.reason.code if event.reason is not None else None
     if event.happening in _BY_THE_SITE and code is ReasonCode.PREEMPTED:
         entry.site_evicted_at_s = event.at_s
+
+
+def copy_is_over(entry: WorkloadRecord, event: Changed) -> None:
+    """Once an attempt has begun, the newest checkpoint is where that ran, and nowhere else."""
+    began = event.happening is WorkloadEvent.STARTED or event.started_at_s > 0
+    if entry.copied_to and (began or event.saved_at_s > 0):
+        entry.saved_at, entry.copied_to = entry.site, SiteName("")
 
 
 def set_back(entry: WorkloadRecord, at_s: float) -> None:

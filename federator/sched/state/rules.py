@@ -22,11 +22,15 @@ class Staging:
         auto: they are asked for without a user.
         most_bytes: larger data sets are not copied so.
         at_once: so many of them are under way at most.
+        checkpoints: those of jobs that wait are copied to other regions, within the same bounds.
+        checkpoint_kib_per_s: of each such copy; 0: nothing bounds it.
     """
 
     auto: bool = False
     most_bytes: int = 2**40
     at_once: int = 2
+    checkpoints: bool = False
+    checkpoint_kib_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     most_nodes: int = 0  # of an elastic one that a larger size has failed; 0: none has
     stints: Stints = ()  # of an elastic one, its attempts that are over
     stalls: int = 0  # attempts that were ended because they finished no step
+    copied_to: SiteName = SiteName("")  # where its checkpoint is as well, until it starts
 
 
 _NONE_YET: Final = RareFields()
@@ -137,6 +138,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     most_nodes = _RareField[int]()
     stints = _RareField[Stints]()
     stalls = _RareField[int]()
+    copied_to = _RareField[SiteName]()
 
     @property
     def is_lent(self) -> bool:

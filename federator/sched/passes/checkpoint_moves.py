@@ -1,0 +1,352 @@
+"""Has checkpoints copied to other regions for jobs that wait, so that they may go on there, too.
+
+A checkpoint is a data set of its workload, with a replica where that last saved. What is known of
+it here is of the moment: after a restart sites are asked again, and find what has been copied. That
+a copy is whole is in the log (``CheckpointCopied``).
+
+A copy only adds places: its workload keeps its place in the queue, and starts wherever it can
+first. So none starts later than if it had waited in its region.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.model.dataset import (
+    CopyPhase,
+    DataCopy,
+    DataReplica,
+    DataSet,
+    ReplicaState,
+)
+from federator.model.event import CheckpointCopied
+from federator.model.lifecycle import AT_SITE, WorkloadState
+from federator.model.message import CopySeen, Note, Wake
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.resources import PLAIN
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.availability import takes_work
+from federator.sched.passes.data_copies import ASSUMED_KIB_PER_S, SETUP_S, replica_after
+from federator.sched.passes.data_places import has_data
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.catalogue import with_replica
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+
+CHECKPOINT: Final = ".checkpoint"  # names them all as data sets; no user's begins with a dot
+SEALED: Final = "sealed:"
+START_S: Final = SETUP_S  # that a copy takes, however small it is
+LOOK_EVERY_S: Final = 60.0  # into a folder that had nothing to copy, or had none lately
+PLAN_EVERY_S: Final = 2.0
+MOST_TRIES: Final = 3  # of a copy, before another place is thought of
+MOST: Final = 100  # workloads that are thought of at a time
+_FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
+_GPUS: Final = PLAIN.index("gpus")
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointMove:
+    """What is known of the newest checkpoint of a workload, and of its copy."""
+
+    workload: WorkloadId
+    attempt: int
+    state: WorkloadState  # PENDING, or RUNNING: it would be moved if it had a sealed one
+    user: str
+    saved_at: SiteName
+    since_s: float
+    look_s: float  # Unix time of the next look
+    found: DataSet | None = None
+    why_not: str = ""
+    target: SiteName = SiteName("")  # to whose region it is copied; "": it is not
+
+
+class CheckpointMoves:
+    """Decides what is copied where; ``copies`` and ``looks`` are for those who order it.
+
+    Args:
+        sites: as they last were.
+        rules: see ``Rules``.
+        ledger: knows who waits with a checkpoint, and where that is.
+    """
+
+    def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger) -> None:
+        self._sites = sites
+        self._ledger = ledger
+        self.rules = rules
+        self._moves: dict[WorkloadId, CheckpointMove] = {}
+        self._plan_s = 0.0
+
+    @property
+    def _on(self) -> bool:
+        regions = self.rules.regions
+        return self.rules.staging.checkpoints and len({regions.get(s) for s in self._sites}) > 1
+
+    # ---- for those who carry it out ----
+
+    def looks(self, now_s: float) -> list[CheckpointMove]:
+        """The workloads whose newest checkpoint is to be looked for where they last saved."""
+        return [move for move in self._moves.values() if move.look_s <= now_s]
+
+    def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
+        """The copies that are to be made, those of whoever waits longest first."""
+        for move in self._moves.values():
+            replica = self._copy_of(move)
+            if move.found is not None and replica is not None:
+                yield move.found, replica
+
+    def find(self, name: str, version: str = "") -> DataSet | None:
+        """The checkpoint of a workload, as a data set; None: none is known."""
+        move = self._move_of(name, version)
+        return None if move is None else move.found
+
+    def _move_of(self, name: str, version: str) -> CheckpointMove | None:
+        if name != CHECKPOINT or not (version.isdecimal() and len(version) < 20):
+            return None
+        return self._moves.get(WorkloadId(int(version)))
+
+    # ---- what sites tell ----
+
+    def take(self, turn: Transaction, seen: CopySeen) -> None:
+        """Learn what there is to copy, or how far a copy is; a pass is due once it is whole."""
+        move = self._move_of(seen.name, seen.version)
+        if move is None:
+            return
+        if not seen.domain:
+            if move.found is None or not move.target:
+                self._looked(turn, move, seen)
+            return
+        of, replica = move.found, self._copy_of(move)
+        if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
+            return
+        if seen.domain != replica.domain:
+            return
+        after = replica_after(of, replica, replica.copy, seen, turn.now_s)
+        move.found = replace(of, replicas=with_replica(of.replicas, after))
+        if after.state is ReplicaState.READY:
+            del self._moves[move.workload]
+            name = after.path.rpartition("/")[2]
+            copied = CheckpointCopied(
+                at_s=turn.now_s, workload=move.workload, site=move.target, checkpoint=name
+            )
+            turn.record(copied)
+            turn.pass_is_due(turn)
+        elif after.copy is not None and after.copy.tries >= MOST_TRIES:
+            self._begin_anew(turn, move, after.copy.detail)
+
+    def _looked(self, turn: Transaction, move: CheckpointMove, seen: CopySeen) -> None:
+        """Take in what is in a workload's folder."""
+        match = _FOUND.fullmatch(seen.detail)
+        move.found = None
+        if seen.phase is not CopyPhase.FOUND or match is None or seen.copied_bytes <= 0:
+            self._begin_anew(turn, move, seen.detail.removeprefix("- "))
+        elif seen.copied_bytes > self.rules.staging.most_bytes:
+            self._begin_anew(turn, move, "it is larger than data.stage_max_gib")
+        else:
+            entry = self._ledger.entries[move.workload]
+            folder = f"{move.user}/checkpoints/{move.workload}"
+            source = DataReplica(
+                domain=self.rules.regions[move.saved_at],
+                path=f"{folder}/{match[1]}",
+                digest=match[2],
+            )
+            move.found = DataSet(
+                name=CHECKPOINT,
+                version=str(move.workload),
+                owner=move.user,
+                tenant=entry.workload.tenant,
+                size_bytes=seen.copied_bytes,
+                digest=match[2],
+                replicas=(source,),
+            )
+            is_moved = move.state is WorkloadState.RUNNING
+            move.look_s = turn.now_s + LOOK_EVERY_S if is_moved else inf
+            self._plan_s = 0.0
+
+    def _begin_anew(self, turn: Transaction, move: CheckpointMove, why: str) -> None:
+        if why != move.why_not:
+            fields = {"workload": move.workload, "site": move.saved_at, "detail": why}
+            turn.commands.append(Note(event="checkpoint_not_copied", fields=fields))
+        move.found, move.target, move.why_not = None, SiteName(""), why
+        move.look_s = turn.now_s + LOOK_EVERY_S
+
+    # ---- what is to be copied ----
+
+    def settle(self, turn: Transaction) -> None:
+        """Forget who waits no more, think of who does, and choose where to copy to."""
+        if not self._on:
+            self._moves.clear()
+            return
+        for id_ in [id_ for id_, move in self._moves.items() if not self._holds(move)]:
+            del self._moves[id_]
+        for id_ in self._ledger.saved:
+            if id_ not in self._moves and len(self._moves) < MOST:
+                entry = self._ledger.entries[id_]
+                if not entry.copied_to and entry.saved_at in self.rules.regions:
+                    self._moves[id_] = _move(entry, entry.saved_at, turn.now_s)
+        if not self._moves:
+            return
+        if turn.now_s >= self._plan_s:
+            self._plan(turn)
+            self._plan_s = turn.now_s + PLAN_EVERY_S
+            turn.commands.append(Wake(at_s=self._plan_s))
+
+    def _holds(self, move: CheckpointMove) -> bool:
+        """Whether a workload is as it was when its move began."""
+        entry = self._ledger.entries.get(move.workload)
+        if entry is None or entry.state is not move.state or entry.attempt != move.attempt:
+            return False
+        if move.state is WorkloadState.RUNNING:
+            return entry.site == move.saved_at
+        return entry.saved_at == move.saved_at and not entry.copied_to
+
+    def _plan(self, turn: Transaction) -> None:
+        """Choose targets, as many as may be under way; give up those that take no work now."""
+        for move in self._moves.values():
+            if move.target and not self._takes_work(move.target):
+                self._begin_anew(turn, move, f"{move.target} takes no work")
+        under_way = sum(bool(move.target) for move in self._moves.values())
+        waiting = [m for m in self._moves.values() if m.found is not None and not m.target]
+        if not waiting or under_way >= self.rules.staging.at_once:
+            return
+        free = self._free_gpus()
+        for move in waiting:
+            if under_way >= self.rules.staging.at_once:
+                return
+            site = self._target(turn, move, free)
+            if site is not None and move.found is not None:
+                source = move.found.replicas[0]
+                copy = DataReplica(
+                    domain=self.rules.regions[site],
+                    path=source.path,
+                    state=ReplicaState.COPYING,
+                    copy=DataCopy(by="", asked_at_s=turn.now_s),
+                )
+                move.found = replace(move.found, replicas=(source, copy))
+                move.target = site
+                under_way += 1
+
+    def _free_gpus(self) -> Mapping[SiteName, int]:
+        held = Counter[SiteName]()
+        for entry in self._ledger.in_state(*AT_SITE):
+            held[entry.site] += 0 if entry.charge is None else entry.charge.amounts[_GPUS]
+        return {site: view.gpus - held[site] for site, view in self._sites.items()}
+
+    def _target(
+        self, turn: Transaction, move: CheckpointMove, free: Mapping[SiteName, int]
+    ) -> SiteName | None:
+        """The site that a checkpoint is worth to be copied for; None: none is, or not yet.
+
+        While a site of its own region could run the workload, that waits there for as long as the
+        copy would take. Else it is worth one at once.
+        """
+        entry = self._ledger.entries[move.workload]
+        lane = self._ledger.backlog.lane_of(entry.workload)
+        if move.state is not WorkloadState.PENDING or move.found is None or lane is None:
+            return None
+        if lane.refusal_of((entry.ranks_since_s, entry.workload.id)) is not None:
+            return None  # no site could do anything about it
+        waited_s = turn.now_s - move.since_s
+        if self._could_go_on_here(entry, move) and waited_s < self._copy_s(move.found):
+            return None
+        asked = lane.shape.request[_GPUS]
+        could = [
+            site
+            for site in self._elsewhere(entry, move.saved_at)
+            if free[site] >= asked and entry.avoid_until_s.get(site, 0.0) <= turn.now_s
+        ]
+        return max(could, key=lambda site: free[site], default=None)
+
+    def _could_go_on_here(self, entry: WorkloadRecord, move: CheckpointMove) -> bool:
+        return any(
+            self.rules.reaches(site, move.saved_at) and self._could_run(entry, site)
+            for site in self._sites
+        )
+
+    def _elsewhere(self, entry: WorkloadRecord, saved_at: SiteName) -> list[SiteName]:
+        """The sites of other regions that could run a workload, as far as is known."""
+        return [
+            site
+            for site in self._sites
+            if not self.rules.reaches(site, saved_at) and self._could_run(entry, site)
+        ]
+
+    def _could_run(self, entry: WorkloadRecord, site: SiteName) -> bool:
+        view = self._sites[site]
+        if not self._takes_work(site) or view.knows.get(entry.workload.user) is False:
+            return False
+        fits = view.never_fits(entry.workload.jobs) is None and not entry.is_refused_by(site)
+        return fits and has_data(self._ledger, entry.workload, site)
+
+    def _takes_work(self, site: SiteName) -> bool:
+        return site in self._sites and takes_work(site, self._sites[site], self._ledger)
+
+    def _copy_s(self, of: DataSet) -> float:
+        kib_per_s = self.rules.staging.checkpoint_kib_per_s or ASSUMED_KIB_PER_S
+        return START_S + of.size_bytes / 1024 / kib_per_s
+
+    def _copy_of(self, move: CheckpointMove) -> DataReplica | None:
+        if move.found is None or not move.target or move.target not in self.rules.regions:
+            return None
+        return move.found.replica_in(self.rules.regions[move.target])
+
+    # ---- for drains ----
+
+    def may_move(self, entry: WorkloadRecord, now_s: float) -> bool:
+        """Tell whether a workload that runs is known to have a checkpoint that can be copied.
+
+        Where it could go on in another region, its folder is looked into; ask again.
+        """
+        if not self._on or entry.site not in self.rules.regions:
+            return False
+        free, gpus = self._free_gpus(), entry.held_gpus
+        if not any(free[site] >= gpus for site in self._elsewhere(entry, entry.site)):
+            return False
+        move = self._moves.get(entry.workload.id)
+        if move is None or not self._holds(move):
+            if len(self._moves) < MOST:
+                self._moves[entry.workload.id] = _move(entry, entry.site, now_s)
+            return False
+        return move.found is not None
+
+    # ---- for people ----
+
+    def with_progress(self, id_: WorkloadId, refusal: Refusal) -> Refusal:
+        """A refusal for a checkpoint that is out of reach, with what is done about it."""
+        move = self._moves.get(id_)
+        if move is None or refusal.reasons[0].code is not ReasonCode.CHECKPOINT:
+            return refusal
+        said = self._progress(move)
+        reason = replace(refusal.reasons[0], detail=refusal.reasons[0].detail + said)
+        return replace(refusal, reasons=(reason, *refusal.reasons[1:]))
+
+    def _progress(self, move: CheckpointMove) -> str:
+        replica = self._copy_of(move)
+        if move.found is None or replica is None or replica.copy is None:
+            return f" (not copied: {move.why_not})" if move.why_not else ""
+        copy, size = replica.copy, move.found.size_bytes
+        if copy.phase is CopyPhase.FAILED:
+            return f" (its copy to {replica.domain} has failed, and is tried again: {copy.detail})"
+        eta_s = copy.eta_s(size)
+        left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
+        done = 100 * min(1.0, copy.copied_bytes / size) if size else 0.0
+        return f" (being copied to {replica.domain}, {done:.0f} %{left})"
+
+
+def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> CheckpointMove:
+    return CheckpointMove(
+        workload=entry.workload.id,
+        attempt=entry.attempt,
+        state=entry.state,
+        user=entry.workload.user,
+        saved_at=saved_at,
+        since_s=now_s,
+        look_s=now_s,
+    )

@@ -1,0 +1,98 @@
+"""A run loses its region, and goes on in the other with the same bits, whoever is killed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from federator.testbed import inside, layout
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Running, output_of, within
+from tests.slurm.guests import folder_of, preemption
+from tests.slurm.weather import kill_agents
+
+pytestmark = pytest.mark.slurm
+
+USER = "vision1"  # may log in from site to site
+MIB = 16
+SLOW_MIB_PER_S = 1  # so that the copy can be killed on its way
+TRAINS = """#!/usr/bin/env python3
+import hashlib, os, sys
+sys.path.insert(0, "/opt/federator/user")
+from federator.checkpoint import Checkpointer
+site = os.environ["FED_SITE"]
+with Checkpointer(interval_s=2) as ckpt:
+    found = ckpt.latest()
+    first = found.step + 1 if found else 0
+    state = found.state if found else {"pad": bytes(range(256)) * 4096 * MIB, "digest": b""}
+    print("from", site, first, flush=True)
+    for step in range(first, 1_000_000):
+        state["digest"] = hashlib.sha256(state["pad"] + state["digest"]).digest()
+        if site == "cedar" and step == first + 5:
+            print("done", step, state["digest"].hex(), flush=True)
+            break
+        ckpt.step(step, lambda: state)
+"""
+
+
+@pytest.fixture
+def running(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    made = Running(tmp_path, pass_interval_s=10.0, preemption=preemption(grace_s=30.0))
+    copies_at(made, SLOW_MIB_PER_S)
+    yield from lasting(made)
+
+
+def copies_at(running: Running, mib_per_s: int) -> None:
+    settings = yaml.safe_load(running.config.read_text())
+    settings["data"] = {"checkpoints": "auto", "checkpoint_mib_per_s": mib_per_s}
+    settings["data"]["checkpoint_keep_free_gib"] = 1
+    running.config.write_text(yaml.safe_dump(settings))
+
+
+def operate(running: Running, *words: str) -> None:
+    done = running.run("federator", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def sealed(id_: int, region: str) -> list[str]:
+    return [path.name for path in folder_of(id_, region, USER).glob("ckpt-*")]
+
+
+def digest_after(step: int) -> str:
+    pad, digest = bytes(range(256)) * 4096 * MIB, b""
+    for _ in range(step + 1):
+        digest = hashlib.sha256(pad + digest).digest()
+    return digest.hex()
+
+
+def test_a_run_that_loses_its_region_goes_on_in_the_other_though_all_are_killed(
+    running: Running,
+) -> None:
+    for site in ("boreal", "cedar"):
+        operate(running, "cordon", site)
+    id_ = running.submit(TRAINS.replace("MIB", str(MIB)), "--gres=gpu:1", "-t", "5")
+    assert running.await_state(id_, "RUNNING")["site"] == "alpine"
+    within(60, lambda: sealed(id_, "west"))
+    operate(running, "resume", "cedar")
+    operate(running, "drain", "alpine", "--migrate", "--reason", "new switch")
+    within(90, lambda: list(folder_of(id_, "east", USER).glob(".fed-copy-*/in/ckpt-*")))
+    running.kill()  # first, so that no worker follows the next one
+    inside.execute(layout.site("cedar"), ("pkill", "-KILL", "-u", USER))
+    kill_agents("alpine", "cedar")
+    assert sealed(id_, "east") == []
+    copies_at(running, 100)
+    running.spawn()
+    within(90, running.all_up)
+    (row,) = running.await_end(id_)
+    assert (row["state"], row["site"]) == ("COMPLETED", "cedar")
+    began, done = map(str.split, output_of(row).splitlines())
+    step = int(done[1])
+    assert began == ["from", "cedar", str(step - 5)]
+    assert step > 5
+    assert done[2] == digest_after(step)
+    assert list(folder_of(id_, "east", USER).glob(".fed-copy-*")) == []
