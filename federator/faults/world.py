@@ -120,7 +120,8 @@ class World:
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         lends = rng.random() < LENDING_PART
-        apart = _beside(rng).random() < APART_PART
+        chance = _beside(rng)
+        apart = chance.random() < APART_PART
         self.config = _drawn_config(rng, names, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.model.log.lends = lends
