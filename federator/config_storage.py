@@ -49,11 +49,12 @@ class StorageConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Copies of data sets that nobody asked for."""
+    """Copies of data sets that nobody asked for, and what jobs leave that were to write one."""
 
     stage: Literal["off", "auto"] = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
     stage_at_once: Annotated[int, Field(ge=1, le=1000)] = 2
+    output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
 
     @property
     def staging(self) -> Staging:

@@ -27,6 +27,7 @@ from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.mail.desk import MailDesk
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
+from federator.daemon.output_mover import OutputMover
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.reload import (
     AskedReload,
@@ -55,6 +56,7 @@ from federator.store.base import Store
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     CopyStatus,
+    OutputStatus,
     Tidied,
     Welcome,
 )
@@ -103,8 +105,9 @@ class Term:
         history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
+        self._outputs = OutputMover(own.now, ledger, self._links.seals, self.inbox.put)
         admission, sessions = AdmissionUpdates(ledger), self._api.sessions
-        due = ChoreSources(admission, sessions, self._tidying, self._mover)
+        due = ChoreSources(admission, sessions, self._tidying, self._mover, self._outputs)
         self._chores = TurnChores(due, self._links, self.inbox)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
@@ -278,6 +281,9 @@ class Term:
         elif isinstance(answer, CopyStatus):
             if (seen := self._mover.taken(answer)) is not None:
                 self.inbox.put(seen)
+        elif isinstance(answer, OutputStatus):
+            if (known := self._outputs.taken(answer, self.clock())) is not None:
+                self.inbox.put(known)
         elif self._feeds is not None:
             self._feeds.take(name, answer)
 
@@ -346,7 +352,7 @@ class Term:
         self._api.reconfigure(config)
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
-        self._mover.config = config
+        self._mover.config = self._outputs.config = config
         self._mail.reconfigure()
         self._effects.know_folders(shared_folders(config))
         self._links.renew(ends, begins)

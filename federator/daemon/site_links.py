@@ -29,10 +29,17 @@ class SiteLinks:
 
     def copies(self, site: SiteName) -> bool:
         """Whether a site is connected whose agent copies data sets; none in shadow mode does."""
+        return self._does("copy", site)
+
+    def seals(self, site: SiteName) -> bool:
+        """Whether one is whose agent seals, and removes, what jobs write."""
+        return self._does("output", site)
+
+    def _does(self, what: str, site: SiteName) -> bool:
         link = self.by_site.get(site)
         if link is None or link.shadow:
             return False
-        return link.questions.connected and "copy" in link.questions.answers
+        return link.questions.connected and what in link.questions.answers
 
     def begin(self, sites: Iterable[SiteName]) -> None:
         """Connect to these."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.agent.base import Holder, Missing
+from federator.faults.output_disk import OutputDisk
 from federator.faults.process import later
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.faults.user_code import Script, UserCode, Witness
@@ -58,6 +59,7 @@ class Cluster(SimulatedSlurm):
         self.nameless: set[int] = set()  # whose comment was rewritten
         self.keeps_accounts = False  # there is a slurmdbd
         self.prolog_fails = 0  # of the next jobs to start
+        self.disk: OutputDisk | None = None  # its storage domain; None: it mounts none
 
     # ---- what sbatch and Slurm do ----
 

@@ -30,6 +30,8 @@ from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
     LaunchOrder,
+    OutputOrder,
+    OutputStatus,
     PreemptOrder,
     SignalTo,
 )
@@ -132,6 +134,13 @@ class FaultyDriver:
 
     async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:  # noqa: ARG002
         return CopyPhase.NONE, 0, ""
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        self._process.point("output before")
+        assert self._cluster.disk is not None
+        answer = self._cluster.disk.step(order)
+        self._process.point("output after")
+        return answer
 
     async def read_checkpoint_status(
         self,

@@ -59,6 +59,8 @@ class FaultKind(Enum):
     AGENT_AFTER_SWEEP = "an agent dies when it has looked, before it reports"
     AGENT_BEFORE_SAY = "an agent dies before it tells the daemon something"
     AGENT_AFTER_SAY = "an agent dies when it has told the daemon something"
+    AGENT_BEFORE_OUTPUT = "an agent dies before it has an output sealed or removed"
+    AGENT_AFTER_OUTPUT = "an agent dies when an output is sealed or removed, before it says so"
     AGENT_PAUSED = "an agent stands still for longer than the daemon is patient"
     JOURNAL_TORN = "an agent dies in the middle of a line of its journal"
     JOURNAL_FULL = "the disk of an agent's journal is full"
@@ -165,6 +167,8 @@ AT_POINT: dict[FaultKind, tuple[str, str]] = {
     FaultKind.AGENT_AFTER_TELL: ("agent", "tell after"),
     FaultKind.AGENT_BEFORE_SWEEP: ("agent", "sweep before"),
     FaultKind.AGENT_AFTER_SWEEP: ("agent", "sweep after"),
+    FaultKind.AGENT_BEFORE_OUTPUT: ("agent", "output before"),
+    FaultKind.AGENT_AFTER_OUTPUT: ("agent", "output after"),
     FaultKind.AGENT_BEFORE_SAY: ("agent", "say before"),
     FaultKind.AGENT_AFTER_SAY: ("agent", "say after"),
     FaultKind.JOURNAL_TORN: ("agent", "journal torn"),

@@ -40,6 +40,7 @@ from federator.store.replaying import replay_log
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
+OUTPUT_GRACE_S: Final = 12.0  # of what a job left that failed
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
@@ -124,6 +125,13 @@ class World:
         for name in names:
             self.sites[name] = self._site(name, folder)
             self.model.log.nodes[name] = self.sites[name].cluster.nodes()
+        self.model.outputs.disks = {
+            domain: self.model.outputs.disk(frozenset(each.mounts))
+            for domain, each in self.config.storage.items()
+        }
+        for domain, each in self.config.storage.items():
+            for name in each.mounts:
+                self.sites[name].cluster.disk = self.model.outputs.disks[domain]
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self.planners = [
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
@@ -282,6 +290,7 @@ class World:
             and all(r.done for r in self.users)
             and all(e.state in TERMINAL for e in ledger.entries.values())
             and not any(site.cluster.federated() for site in self.sites.values())
+            and next(ledger.outputs.due(), None) is None
         )
 
     def _ledger(self) -> Ledger | None:
@@ -361,6 +370,11 @@ def config_of(
                 }
                 for name in sites
             },
+            "storage": {
+                "west": {"mounts": dict.fromkeys(sites[:2], "/west")},
+                **({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {}),
+            },
+            "data": {"output_grace_h": OUTPUT_GRACE_S / 3600},
             "tenants": {
                 "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
                 "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},

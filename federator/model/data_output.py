@@ -133,3 +133,7 @@ class OutputPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Where the job writes, absolute."""
         above = self.path.rpartition("/")[0]
         return f"{self.root.rstrip('/')}/{above}/{WORKING}{self.id}/{_HELD_IN}"
+
+    def for_helper(self, *, drop: bool = False) -> dict[str, object]:
+        """The order for a site's helper; see ``site_output``."""
+        return {"root": self.root, "path": self.path, "id": int(self.id), "drop": drop}

@@ -13,7 +13,8 @@ from federator.model.tagged import Message
 from federator.wire.agent_protocol import NodesAsk, NodesTaken, SignalAsk, SignalDone
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 
-ANSWERS: Final = ("copy", "names", "nodes", "shadow", "signal", "usage", "users")  # as in ``Hello``
+# As in ``Hello``.
+ANSWERS: Final = ("copy", "names", "nodes", "output", "shadow", "signal", "usage", "users")
 NODES_FRESH_S: Final = 5.0  # so long one look at the nodes is the answer for everybody
 SIGNALS_AT_ONCE: Final = 8
 MAX_BYTES: Final = 16 * 2**20  # of an answer

@@ -29,6 +29,7 @@ from federator.model.message import (
     DataAsked,
     DrainAsked,
     Observation,
+    OutputSeen,
     PlanAsked,
     ResumeAsked,
     SiteDown,
@@ -55,6 +56,7 @@ from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
+from federator.sched.passes.job_outputs import take_output
 from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.shadow import without_orders
@@ -262,8 +264,8 @@ class Federation:
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
-            case CopySeen():
-                take_copy(turn, observation)
+            case CopySeen() | OutputSeen():
+                _take_news_of_data(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)
@@ -390,6 +392,13 @@ class Federation:
             limits=self._deadlines.limits,
             pass_is_due=self.rounds.is_due,
         )
+
+
+def _take_news_of_data(turn: Transaction, seen: CopySeen | OutputSeen) -> None:
+    if isinstance(seen, CopySeen):
+        take_copy(turn, seen)
+    else:
+        take_output(turn, seen)
 
 
 def _may_end_a_round(observation: Observation) -> bool:

@@ -19,10 +19,12 @@ from federator.model.event import (
     Claimed,
     ClaimEnded,
     DataRecord,
+    DataSetKept,
     DrainRecord,
     EpochBegan,
     Forgotten,
     LogRecord,
+    OutputNoted,
     Planned,
     SiteDrained,
     SiteWrittenOff,
@@ -49,6 +51,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
+from federator.sched.state.outputs import JobOutputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import (
@@ -104,6 +107,7 @@ class Ledger:
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
+        self.outputs = JobOutputs()
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
@@ -154,7 +158,15 @@ class Ledger:
         return ()
 
     def _take_in(
-        self, event: Claimed | ClaimEnded | Planned | Amended | DrainRecord | DataRecord | Forgotten
+        self,
+        event: Claimed
+        | ClaimEnded
+        | Planned
+        | Amended
+        | DrainRecord
+        | DataRecord
+        | OutputNoted
+        | Forgotten,
     ) -> None:
         """Those that are no step of one workload's life."""
         if isinstance(event, Claimed | ClaimEnded | Planned):
@@ -165,6 +177,10 @@ class Ledger:
             self._drained(event)
         elif isinstance(event, DataRecord):
             self.catalogue.apply(event)
+            if isinstance(event, DataSetKept):
+                self.outputs.registered(event)
+        elif isinstance(event, OutputNoted):
+            self.outputs.apply(event)
         else:
             self._forget(event)
 
@@ -198,6 +214,7 @@ class Ledger:
         self.promised.promise(event)
         if event.data:
             self.catalogue.awarded(event)
+        self.outputs.awarded(entry.workload, event)
         entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
         entry.work_dir = None
         entry.started_at_s = entry.ended_at_s = 0.0
@@ -237,6 +254,7 @@ class Ledger:
                 gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
         self.keys.forget(gone)
+        self.outputs.forget(event.ids)
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
@@ -365,6 +383,8 @@ class Ledger:
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
             self.durations.over(entry.workload.id)
+            completed = edge.to is WorkloadState.COMPLETED
+            self.outputs.over(entry.workload.id, at_s, completed=completed)
         before, entry.state = entry.state, edge.to
         self.counts.left(entry.workload, before)
         self.counts.came(entry.workload, entry.state)
