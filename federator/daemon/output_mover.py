@@ -98,14 +98,11 @@ class OutputMover:
             self._failed.pop(key, None)
         if answer.phase not in (CopyPhase.FAILED, CopyPhase.DONE, CopyPhase.DROPPED):
             return None
-        event = "output_not_done" if answer.phase is CopyPhase.FAILED else "output_done"
-        log.info(
-            event,
-            workload=answer.workload,
-            domain=answer.domain,
-            phase=answer.phase.value,
-            detail=answer.detail,
-        )
+        of = {"workload": answer.workload, "domain": answer.domain}
+        if answer.phase is CopyPhase.FAILED:
+            log.info("output_not_done", **of, detail=answer.detail)
+        else:
+            log.info("output_done", **of, phase=answer.phase.value)
         return OutputSeen(
             workload=key[0],
             attempt=answer.attempt,

@@ -125,13 +125,7 @@ class World:
         for name in names:
             self.sites[name] = self._site(name, folder)
             self.model.log.nodes[name] = self.sites[name].cluster.nodes()
-        self.model.outputs.disks = {
-            domain: self.model.outputs.disk(frozenset(each.mounts))
-            for domain, each in self.config.storage.items()
-        }
-        for domain, each in self.config.storage.items():
-            for name in each.mounts:
-                self.sites[name].cluster.disk = self.model.outputs.disks[domain]
+        self._mount()
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self.planners = [
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
@@ -173,6 +167,14 @@ class World:
         cluster.keeps_accounts = rng.random() < 0.5
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
+
+    def _mount(self) -> None:
+        """Each site its storage domain."""
+        storage, outputs = self.config.storage, self.model.outputs
+        outputs.disks = {of: outputs.disk(frozenset(storage[of].mounts)) for of in storage}
+        for domain, each in storage.items():
+            for name in each.mounts:
+                self.sites[SiteName(name)].cluster.disk = outputs.disks[domain]
 
     def _daemon(self, wall: Clock) -> DaemonHost:
         networks: Ways = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
@@ -370,10 +372,7 @@ def config_of(
                 }
                 for name in sites
             },
-            "storage": {
-                "west": {"mounts": dict.fromkeys(sites[:2], "/west")},
-                **({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {}),
-            },
+            "storage": _storage(sites),
             "data": {"output_grace_h": OUTPUT_GRACE_S / 3600},
             "tenants": {
                 "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
@@ -381,6 +380,12 @@ def config_of(
             },
         }
     )
+
+
+def _storage(sites: Sequence[SiteName]) -> dict[str, object]:
+    """The first two sites mount one storage domain, the third another."""
+    found: dict[str, object] = {"west": {"mounts": dict.fromkeys(sites[:2], "/west")}}
+    return found | ({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {})
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:

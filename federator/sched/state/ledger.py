@@ -51,7 +51,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
-from federator.sched.state.outputs import JobOutputs
+from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import (
@@ -107,7 +107,7 @@ class Ledger:
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
-        self.outputs = JobOutputs()
+        self.outputs = Outputs()
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)

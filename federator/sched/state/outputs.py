@@ -15,7 +15,7 @@ from federator.model.event import Awarded, DataSetKept, OutputNoted
 from federator.model.workload import Workload, WorkloadId
 
 
-class JobOutputs:
+class Outputs:
     """What is known of each, by workload. Changed only by ``Ledger.apply``."""
 
     def __init__(self) -> None:

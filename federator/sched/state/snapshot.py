@@ -98,10 +98,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for state in WorkloadState:
         for ids in _chunked(ledger.by_state.ids(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
-    for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
-        yield SnapshotData(at_s=at_s, sets=sets)
-    for outputs in _chunked(ledger.outputs, _OUTPUTS):
-        yield SnapshotOutputs(at_s=at_s, outputs=outputs)
+    yield from _data(ledger, at_s)
     yield SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
@@ -111,6 +108,13 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
     )
+
+
+def _data(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
+    for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
+        yield SnapshotData(at_s=at_s, sets=sets)
+    for outputs in _chunked(ledger.outputs, _OUTPUTS):
+        yield SnapshotOutputs(at_s=at_s, outputs=outputs)
 
 
 def _chunked(

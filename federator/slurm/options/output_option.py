@@ -10,15 +10,13 @@ from federator.model.data_output import OutputWish
 from federator.slurm.options import own_values
 
 
-class Given(Protocol):
+class _Texts(Protocol):
     """The options of one component of a job."""
 
-    def text(self, name: str) -> str | None:
-        """The value of an option; None: it is absent."""
-        ...
+    def text(self, name: str) -> str | None: ...
 
 
-def output_of(given: Sequence[Given], *, is_array: bool) -> OutputWish | None:
+def output_of(given: Sequence[_Texts], *, is_array: bool) -> OutputWish | None:
     """The data set that a job writes; None: it names none.
 
     Each task of an array adds a version of its own, which is its id.

@@ -10,6 +10,7 @@ from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.data_mover import DataMover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs, Unheard
+from federator.daemon.output_mover import OutputMover
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.turn_chores import ChoreSources, TurnChores
 from federator.model.message import CancelAsked
@@ -47,6 +48,7 @@ class Stand:
             cast(InteractiveJobs, self),
             cast(CheckpointCleanup, self),
             cast(DataMover, self),
+            cast(OutputMover, self),
         )
         self.chores = TurnChores(sources, cast(SiteLinks, self), self.inbox)
 
@@ -69,7 +71,7 @@ class Stand:
 def test_what_is_due_goes_to_its_site() -> None:
     stand = Stand()
     stand.chores.do(100.0)
-    assert stand.sent == [Ping(), Ping()]  # of the clean-up, and of the mover
+    assert stand.sent == [Ping(), Ping(), Ping()]  # of the clean-up, copies and outputs
     assert len(stand.told) == 1
     assert stand.inbox.take_all() == [CANCEL]
 
