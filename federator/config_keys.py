@@ -123,6 +123,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "storage.NAME.copy_mib_per_s": "The most that each copy to it takes in MiB/s; 0: no bound.",
         "data.stage": "Whether data sets are copied by themselves for jobs that wait.",
         "data.stage_max_gib": "Larger data sets are not copied by themselves.",
+        "data.output_grace_h": "Hours after which the folder of a job that failed is removed.",
         "data.stage_at_once": "Copies for jobs that are under way at most.",
         "licenses.NAME": "Licences that all sites share, for --licenses=NAME.",
     }

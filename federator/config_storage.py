@@ -50,7 +50,7 @@ class StorageConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Copies that nobody asked for, of data sets and of checkpoints."""
+    """Copies that nobody asked for, of data sets and of checkpoints; and what outputs leave."""
 
     stage: Literal["off", "auto"] = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
@@ -58,6 +58,7 @@ class DataConfig(Strict):
     checkpoints: Literal["off", "auto"] = "off"  # to other regions, for jobs that wait
     checkpoint_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each; 0: no bound
     checkpoint_keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that none takes
+    output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
 
     @property
     def staging(self) -> Staging:

@@ -176,6 +176,26 @@ static bool read_datasets(const char *text, char *value, size_t size)
     return false;
 }
 
+/* Read NAME[@VERSION][:home|:keep]; only fsbatch does anything about it. */
+static bool read_output(const char *text, char *value, size_t size)
+{
+    const char *end;
+    size_t length = name_length(text, "._/-", MAX_DATASET_BYTES);
+
+    (void)value;
+    (void)size;
+    if (length == 0)
+        return false;
+    end = text + length;
+    if (*end == '@') {
+        length = name_length(++end, "._-", MAX_VERSION_BYTES);
+        if (length == 0)
+            return false;
+        end += length;
+    }
+    return *end == '\0' || strcmp(end, ":home") == 0 || strcmp(end, ":keep") == 0;
+}
+
 static bool read_priority(const char *text, char *value, size_t size)
 {
     long long number;
@@ -309,6 +329,10 @@ static const struct fed_option options[] = {
                   true},
     [CONTINUE] = {"fed-continue", NULL, "go on at the time limit (fsbatch), as FED_CONTINUE=1",
                   FLAG, NULL, NULL, "FED_CONTINUE", true},
+    {"fed-output", "NAME", "data set that the job writes (fsbatch)", REQUIRED, read_output,
+     "must be NAME[@VERSION][:home|:keep], like maps/big@3:home; a name has 1 to 128 of A-Z a-z "
+     "0-9 . _ / -, a version 1 to 64 and no /; parts begin with a letter or digit",
+     NULL, true},
     {"fed-gpu-mem", "SIZE", "memory of each GPU, at least (fsbatch)", REQUIRED, read_memory,
      "say the unit, e.g. 40G", NULL, true},
     {"fed-gpu-types", "LIST", "any of these GPU types (fsbatch)", REQUIRED, read_gpu_types,

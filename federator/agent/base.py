@@ -17,7 +17,15 @@ from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
-from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    OutputOrder,
+    OutputStatus,
+    PreemptOrder,
+    SignalTo,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +244,14 @@ class SiteInspector(Protocol):
 
     async def is_loose(self, user: str) -> bool:
         """Tell whether sudo or helper let the agent do what they must not."""
+        ...
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        """Have what a job wrote be sealed, or its folder removed, by one step.
+
+        Raises:
+            SiteRefused: the site does not let us act for the job's user.
+        """
         ...
 
     async def read_checkpoint_status(

@@ -70,6 +70,7 @@ class SiteBids:
             keeps_wishes=True,
             keeps_contiguous=True,
             keeps_data=True,
+            keeps_outputs=True,
         )
         memory.send(bids, otherwise=none)
 

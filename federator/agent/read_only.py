@@ -36,6 +36,8 @@ from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
     LaunchOrder,
+    OutputOrder,
+    OutputStatus,
     PreemptOrder,
     SignalTo,
     Welcome,
@@ -97,6 +99,9 @@ class _RefusedActs:
         _refuse()
 
     async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+        _refuse()
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
         _refuse()
 
     async def read_checkpoint_status(

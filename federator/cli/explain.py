@@ -12,6 +12,7 @@ from federator.cli.colour import of_job, painted
 from federator.cli.job_states import ENDED
 from federator.cli.lending_text import decision_text
 from federator.cli.node_lists import folded
+from federator.cli.output_text import output_text
 from federator.cli.preemption_text import Line, preemption_lines
 from federator.cli.queue_columns import Shown, job_id
 from federator.cli.queue_json import iso, json_of
@@ -113,6 +114,8 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
     said += [f"data sets {', '.join(row.datasets)}"] if row.datasets else []
     if said:
         yield "Said", "; ".join(said)
+    if row.output is not None:
+        yield "Output", output_text(row.output)
     if row.elastic is not None:
         yield "Elastic", _sizes(row, row.elastic)
 

@@ -97,6 +97,14 @@ GROUPS: Final = (
         ),
     ),
     OptionGroup(
+        "This says what it writes; it becomes a data set when the job completes:",
+        (
+            Flag("fed-output", "", "NAME[@VERSION][:home|:keep]", "Data set to be added to the "
+                 "catalogue; FED_OUTPUT_NAME has the folder to write in. The version is the job's "
+                 "id if left out; with :home it is copied to the tenant's home."),
+        ),
+    ),
+    OptionGroup(
         "This lets it run on more or fewer nodes than --nodes, which lies within; it needs "
         "checkpoints:",
         (

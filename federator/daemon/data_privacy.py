@@ -1,4 +1,7 @@
-"""Leaves names of data sets out of the queue for those who may not see them; they are counted."""
+"""Leaves names of data sets out of the queue for those who may not see them; they are counted.
+
+What a job writes is shown to its user, and to those who see everything.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,18 @@ def without_hidden_names(
     caller = caller._replace(speaks=False)
     if not isinstance(reply, QueueReply) or caller.sees_all:
         return reply
-    if not any(row.datasets for row in reply.rows):
+    if not any(row.datasets or row.output for row in reply.rows):
         return reply
+    rows = tuple(
+        _without_output(row) if row.output and row.user != caller.user else row
+        for row in reply.rows
+    )
     may_see = sees(caller, config)
     rows = tuple(
         _row(row, _uses_of(ledger, row), may_see, ledger)
         if row.datasets and row.user != caller.user
         else row
-        for row in reply.rows
+        for row in rows
     )
     return replace(reply, rows=rows)
 
@@ -49,9 +56,17 @@ def _row(row: QueueRow, uses: Sequence[DataUse], may_see: Sees, ledger: Ledger) 
     if len(seen) == len(uses):
         return row
     hidden = f"{len(uses) - len(seen)} not shown"
+    return replace(_without_names(row, hidden), datasets=(*seen, hidden))
+
+
+def _without_output(row: QueueRow) -> QueueRow:
+    return replace(_without_names(row, "1 not shown"), output=None)
+
+
+def _without_names(row: QueueRow, hidden: str) -> QueueRow:
+    """The same without the words of its reasons that name data sets, or may."""
     return replace(
         row,
-        datasets=(*seen, hidden),
         reason=None if row.reason is None else _reason(row.reason, hidden),
         refusals={site: _refusal(refusal, hidden) for site, refusal in row.refusals.items()},
         setbacks={

@@ -164,6 +164,7 @@ class Effects:
             checkpoint_interval_s=command.checkpoint_interval_s,
             shared=self._all_shared,
             data=command.data,
+            output=command.output,
             mailed=self.mails(),
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),

@@ -45,6 +45,7 @@ from federator.wire.agent_protocol import (
     Hello,
     LocalJobs,
     NodesTaken,
+    OutputStatus,
     Ping,
     Pong,
     RecoverDone,
@@ -79,7 +80,7 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-AskedAnswer = Tidied | UsageTaken | CopyStatus | LocalJobs
+AskedAnswer = Tidied | UsageTaken | CopyStatus | OutputStatus | LocalJobs
 
 
 def _not_awaited(_answer: AskedAnswer) -> None:
@@ -302,7 +303,7 @@ class SiteLink:
                 self.questions.take(message)
             case RecoverDone():
                 self.recall.take(message)
-            case Tidied() | UsageTaken() | CopyStatus() | LocalJobs():
+            case Tidied() | UsageTaken() | CopyStatus() | OutputStatus() | LocalJobs():
                 self._answered(message)
             case Trouble():
                 if self._trouble.begin(message):

@@ -29,6 +29,7 @@ from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.mail.desk import MailDesk
 from federator.daemon.metrics.catalogue import Collected
 from federator.daemon.metrics.term_metrics import TermMetrics
+from federator.daemon.output_mover import OutputMover
 from federator.daemon.own_config import OwnConfig, check_complete, shared_folders
 from federator.daemon.reload import (
     AskedReload,
@@ -58,6 +59,7 @@ from federator.store.base import Store
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     CopyStatus,
+    OutputStatus,
     Tidied,
     Welcome,
 )
@@ -107,8 +109,10 @@ class Term:
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
         self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
         self._moves = CheckpointMover(own.now, federation.checkpoints, self._links.copies)
+        self._outputs = OutputMover(own.now, ledger, self._links.seals, self.inbox.put)
         admission, sessions = AdmissionUpdates(ledger), self._api.sessions
-        due = ChoreSources(admission, sessions, self._tidying, self._mover, self._moves)
+        moved = self._mover, self._moves, self._outputs
+        due = ChoreSources(admission, sessions, self._tidying, *moved)
         self._chores = TurnChores(due, self._links, self.inbox)
         self._transitions = TransitionLog(ledger)
         followers = [each for each in (history, edges.audit) if each is not None]
@@ -285,6 +289,9 @@ class Term:
             mover = self._moves if answer.name == CHECKPOINT else self._mover
             if (seen := mover.taken(answer)) is not None:
                 self.inbox.put(seen)
+        elif isinstance(answer, OutputStatus):
+            if (known := self._outputs.taken(answer, self.clock())) is not None:
+                self.inbox.put(known)
         elif self._feeds is not None:
             self._feeds.take(name, answer)
 
@@ -355,7 +362,7 @@ class Term:
         self._api.reconfigure(config)
         self._metrics.counts.know(config.sites)
         self._tidying.reconfigure(config, now_s)
-        self._mover.config = config
+        self._mover.config = self._outputs.config = config
         self._moves.reconfigure(config)
         self._mail.reconfigure()
         self._effects.know_folders(shared_folders(config))

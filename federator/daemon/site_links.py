@@ -32,6 +32,13 @@ class SiteLinks:
 
         ``what`` "checkpoint": that copies checkpoints.
         """
+        return self._does(what, site)
+
+    def seals(self, site: SiteName) -> bool:
+        """Whether one is whose agent seals, and removes, what jobs write."""
+        return self._does("output", site)
+
+    def _does(self, what: str, site: SiteName) -> bool:
         link = self.by_site.get(site)
         if link is None or link.shadow:
             return False

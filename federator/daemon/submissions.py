@@ -7,7 +7,9 @@ from typing import Final
 from federator.config import FederationConfig
 from federator.daemon.data_calls import data_uses
 from federator.daemon.dependency import known_dependency
+from federator.daemon.output_calls import output_draft
 from federator.errors import InvalidRequest
+from federator.model.data_output import DataOutput
 from federator.model.event import Draft
 from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
@@ -53,6 +55,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         project=asked.project,
         datasets=asked.datasets,
         data=data_uses(asked.datasets, user, config, ledger.catalogue),
+        output=_output(asked, f"{user}:{call.key}", user, tenant, config, ledger),
         elastic=asked.elastic,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,
@@ -62,6 +65,21 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         interactive=call.interactive,
         watched=call.interactive and call.watched,
     )
+
+
+def _output(
+    asked: Interpreted,
+    key: str,
+    user: str,
+    tenant: TenantName,
+    config: FederationConfig,
+    ledger: Ledger,
+) -> DataOutput | None:
+    """What it writes. One that was submitted with this key before is not refused for itself."""
+    if asked.output is not None and key in ledger.keys.id_of:
+        return DataOutput(name=asked.output.name, version=asked.output.version)
+    jobs = len(asked.array_indices) or 1
+    return output_draft(asked.output, user, tenant, jobs, config, ledger)
 
 
 def check_interactive(config: FederationConfig, asked: Interpreted) -> None:

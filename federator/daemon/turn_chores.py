@@ -12,6 +12,7 @@ from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.data_mover import DataMover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs
+from federator.daemon.output_mover import OutputMover
 from federator.daemon.site_links import SiteLinks
 
 log = structlog.get_logger()
@@ -25,6 +26,7 @@ class ChoreSources(NamedTuple):
     cleanup: CheckpointCleanup
     mover: DataMover
     checkpoints: CheckpointMover
+    outputs: OutputMover
 
 
 class TurnChores:
@@ -38,7 +40,7 @@ class TurnChores:
 
     def __init__(self, sources: ChoreSources, links: SiteLinks, inbox: Inbox) -> None:
         self._sources, self._links, self._inbox = sources, links, inbox
-        self._admission_wake_s = self._mover_wake_s = 0.0
+        self._admission_wake_s = self._mover_wake_s = self._outputs_wake_s = 0.0
 
     def do(self, now_s: float) -> None:
         """Do what is due at this Unix time, and wake the daemon when more is."""
@@ -47,6 +49,7 @@ class TurnChores:
         for site, tidy in self._sources.cleanup.due(now_s):
             self._links.by_site[site].send(tidy)
         self._move_data(now_s)
+        self._settle_outputs(now_s)
 
     def _tell_admission(self, now_s: float) -> None:
         admission = self._sources.admission
@@ -74,3 +77,12 @@ class TurnChores:
         if self._mover_wake_s <= now_s and later:
             self._mover_wake_s = min(later)
             self._inbox.wake(self._mover_wake_s)
+
+    def _settle_outputs(self, now_s: float) -> None:
+        outputs = self._sources.outputs
+        for site, order in outputs.due(now_s):
+            self._links.by_site[site].send(order)
+        next_s = outputs.next_s()
+        if next_s > now_s and not now_s < self._outputs_wake_s <= next_s:
+            self._outputs_wake_s = next_s
+            self._inbox.wake(next_s)

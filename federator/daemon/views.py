@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from federator.daemon.drain_calls import drain_rows
+from federator.daemon.output_views import output_row
 from federator.daemon.preemption_views import preemption_row
 from federator.daemon.queue_details import job_details
 from federator.daemon.queue_selection import (
@@ -334,6 +335,7 @@ def _row(  # one field a line
         project=w.project,
         datasets=w.datasets,
         elastic=w.elastic,
+        output=None if brief else output_row(entry, federation.ledger),
     )
 
 

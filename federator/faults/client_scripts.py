@@ -21,6 +21,7 @@ _HET: Final = (
     ((1, 4), (1, 8), (1, 0)),
 )
 ELASTIC_PART: Final = 0.4
+WRITING_PART: Final = 0.4
 _ELASTIC: Final = {1: ("1-2", "1-3", "1-3:2"), 2: ("1-2", "1-3", "2-3")}  # by nodes asked for
 _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 _KINDS: Final = ("afterok", "afterany", "afternotok", "after")
@@ -46,6 +47,7 @@ class ClientScript:
     time_limit_s: int
     array: str = ""  # as sbatch's --array; "": none
     elastic: str = ""  # as --fed-elastic; "": it has one size
+    writes: str = ""  # as --fed-output; "": it writes no data set
     site: str = ""  # of the node that it names
     nodelist: str = ""  # a node that it must have
     exclude: str = ""  # one that it must not have, at any site
@@ -86,6 +88,7 @@ class ClientScript:
         asked |= {"gpus-per-node": str(gpus)} if gpus else {"cpus-per-task": "8"}
         asked |= {"array": self.array} if self.array else {}
         asked |= {"fed-elastic": self.elastic} if self.elastic else {}
+        asked |= {"fed-output": self.writes} if self.writes else {}
         asked |= {"nodelist": f"{self.site}:{self.nodelist}"} if self.nodelist else {}
         asked |= {"exclude": self.exclude} if self.exclude else {}
         if self.deadline_s:
@@ -131,7 +134,17 @@ def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]
         reuses_key=rng.random() < 0.1,
         cancels_twice=rng.random() < 0.4,
     )
-    return _elastic(script) if kind == "plain" and not script.terminal_s else script
+    script = _elastic(script) if kind == "plain" and not script.terminal_s else script
+    return script if kind == "het" else _writing(script)
+
+
+def _writing(script: ClientScript) -> ClientScript:
+    """The same; some write a data set. All else is drawn as if there were none."""
+    own = Random(f"output {script.at_s}")
+    version = f"@v{script.number}" if not script.array and own.random() < 0.5 else ""
+    if own.random() < WRITING_PART:
+        return replace(script, writes=f"{script.user}/maps{version}")
+    return script
 
 
 def _elastic(script: ClientScript) -> ClientScript:

@@ -15,6 +15,7 @@ from typing import Final
 
 from federator.agent.base import Holder, Missing
 from federator.faults.checkpoints import SimulatedCheckpoints
+from federator.faults.output_disk import OutputDisk
 from federator.faults.process import later
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.faults.user_code import Script, UserCode, Witness
@@ -60,6 +61,7 @@ class Cluster(SimulatedSlurm):
         self.keeps_accounts = False  # there is a slurmdbd
         self.prolog_fails = 0  # of the next jobs to start
         self.disks: SimulatedCheckpoints | None = None  # what its region holds
+        self.disk: OutputDisk | None = None  # its storage domain; None: it mounts none
 
     # ---- what sbatch and Slurm do ----
 

@@ -30,6 +30,8 @@ from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
     LaunchOrder,
+    OutputOrder,
+    OutputStatus,
     PreemptOrder,
     SignalTo,
 )
@@ -141,6 +143,13 @@ class FaultyDriver:
         self._process.check()
         disks = self._cluster.disks
         return (CopyPhase.NONE, 0, "") if disks is None else disks.step(self._cluster.name, order)
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        self._process.point("output before")
+        assert self._cluster.disk is not None
+        answer = self._cluster.disk.step(order)
+        self._process.point("output after")
+        return answer
 
     async def read_checkpoint_status(
         self,

@@ -59,6 +59,8 @@ class FaultKind(Enum):
     AGENT_AFTER_SWEEP = "an agent dies when it has looked, before it reports"
     AGENT_BEFORE_SAY = "an agent dies before it tells the daemon something"
     AGENT_AFTER_SAY = "an agent dies when it has told the daemon something"
+    AGENT_BEFORE_OUTPUT = "an agent dies before it has an output sealed or removed"
+    AGENT_AFTER_OUTPUT = "an agent dies when an output is sealed or removed, before it says so"
     AGENT_PAUSED = "an agent stands still for longer than the daemon is patient"
     LOGIN_NODE_STOPS = "a login node stands still in the middle of a launch, and another takes over"
     FORMER_AGENT_WAKES = "the agent of a login node that stood still wakes up when another one acts"
@@ -168,6 +170,8 @@ AT_POINT: dict[FaultKind, tuple[str, str]] = {
     FaultKind.AGENT_AFTER_TELL: ("agent", "tell after"),
     FaultKind.AGENT_BEFORE_SWEEP: ("agent", "sweep before"),
     FaultKind.AGENT_AFTER_SWEEP: ("agent", "sweep after"),
+    FaultKind.AGENT_BEFORE_OUTPUT: ("agent", "output before"),
+    FaultKind.AGENT_AFTER_OUTPUT: ("agent", "output after"),
     FaultKind.AGENT_BEFORE_SAY: ("agent", "say before"),
     FaultKind.AGENT_AFTER_SAY: ("agent", "say after"),
     FaultKind.JOURNAL_TORN: ("agent", "journal torn"),

@@ -115,6 +115,9 @@ class SbatchHelper:
         return job_id
 
     def _reach(self, order: LaunchOrder) -> int:
+        if order.output is not None:
+            assert self.cluster.disk is not None
+            self.cluster.disk.make(order.output)
         return self.cluster.take_in(order.attempt, order.user, order.jobs, order.time_limit_s)
 
     def _check_pins(self, order: LaunchOrder) -> None:

@@ -42,6 +42,7 @@ from federator.store.replaying import replay_log
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
+OUTPUT_GRACE_S: Final = 12.0  # of what a job left that failed
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
@@ -133,6 +134,7 @@ class World:
         for name in names:
             self.sites[name] = self._site(name, folder)
             self.model.log.nodes[name] = self.sites[name].cluster.nodes()
+        self._mount()
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self.planners = [
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
@@ -189,6 +191,14 @@ class World:
     def _logged(self, records: Sequence[bytes]) -> None:
         self.model.log.logged(records)
         self.checkpoints.logged(records)
+
+    def _mount(self) -> None:
+        """Each site its storage domain."""
+        storage, outputs = self.config.storage, self.model.outputs
+        outputs.disks = {of: outputs.disk(frozenset(storage[of].mounts)) for of in storage}
+        for domain, each in storage.items():
+            for name in each.mounts:
+                self.sites[SiteName(name)].cluster.disk = outputs.disks[domain]
 
     def _daemon(self, wall: Clock) -> DaemonHost:
         networks: Ways = {n: (site.network, site.ways()) for n, site in self.sites.items()}
@@ -318,6 +328,7 @@ class World:
             and all(r.done for r in self.users)
             and all(e.state in TERMINAL for e in ledger.entries.values())
             and not any(site.cluster.federated() for site in self.sites.values())
+            and next(ledger.outputs.due(), None) is None
         )
 
     def _ledger(self) -> Ledger | None:
@@ -417,7 +428,7 @@ def config_of(
                 },
             },
             "regions": {"west": {"shared": "/shared/west"}, "east": {"shared": "/shared/east"}},
-            "data": {"checkpoints": "auto"},
+            "data": {"checkpoints": "auto", "output_grace_h": OUTPUT_GRACE_S / 3600},
             "sites": {
                 name: {
                     "region": "east" if apart and name != sites[0] else "west",
@@ -427,12 +438,19 @@ def config_of(
                 }
                 for name in sites
             },
+            "storage": _storage(sites),
             "tenants": {
                 "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
                 "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
             },
         }
     )
+
+
+def _storage(sites: Sequence[SiteName]) -> dict[str, object]:
+    """The first two sites mount one storage domain, the third another."""
+    found: dict[str, object] = {"west": {"mounts": dict.fromkeys(sites[:2], "/west")}}
+    return found | ({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {})
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from federator.model.data_output import DataOutput, KeptOutput, OutputPlace, OutputState
 from federator.model.data_use import DataPath, DataUse
 from federator.model.dataset import DataSet
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
@@ -60,6 +61,7 @@ class Draft:
     project: str = ""
     datasets: tuple[str, ...] = ()
     data: tuple[DataUse, ...] = ()
+    output: DataOutput | None = None
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
@@ -107,6 +109,7 @@ class Draft:
                 project=self.project,
                 datasets=self.datasets,
                 data=self.data,
+                output=self.output,
                 elastic=self.elastic,
                 deadline_at_s=self.deadline_at_s,
                 starts_by_s=self.starts_by_s,
@@ -161,6 +164,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
     lending: LendingDecision | None = None  # of a start over quota that cannot be evicted
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
+    output: OutputPlace | None = None  # where it writes a data set there
     adopted: bool = False  # it was there already: the log had lost when it was awarded
 
     @property
@@ -205,6 +209,20 @@ class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dat
 
     kept: DataSet
     by: str = ""  # the user who asked for it; "": nobody did
+    written_by: AttemptId | None = None  # the job whose output it is, which has completed
+
+
+class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="output_noted"):
+    """News of a job's output, in one domain.
+
+    ``state`` as it is from now on; None: as it was. ``dropped``: its folder there is no more.
+    """
+
+    workload: WorkloadId
+    domain: str
+    state: OutputState | None = None
+    dropped: bool = False
+    detail: str = ""  # why it could not be registered, or removed
 
 
 class CheckpointCopied(
@@ -537,6 +555,12 @@ class SnapshotData(Event, frozen=True, kw_only=True, tag="snapshot_data"):
     sets: tuple[DataSet, ...]
 
 
+class SnapshotOutputs(Event, frozen=True, kw_only=True, tag="snapshot_outputs"):
+    """Data sets that jobs write, or have written."""
+
+    outputs: tuple[KeptOutput, ...]
+
+
 class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     """The snapshot is whole."""
 
@@ -558,6 +582,7 @@ SnapshotRecord = (
     | SnapshotEvictions
     | SnapshotOrder
     | SnapshotData
+    | SnapshotOutputs
     | SnapshotDone
 )
 DataRecord = DataSetKept | DataSetDropped
@@ -571,6 +596,7 @@ LogRecord = (
     | Planned
     | DataRecord
     | CheckpointCopied
+    | OutputNoted
     | DrainRecord
     | Changed
     | Amended

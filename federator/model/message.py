@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from federator.model.data_output import OutputPlace
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
@@ -145,6 +146,20 @@ class CopySeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSeen:
+    """How far a site is with sealing, or removing, what a job wrote in a domain."""
+
+    workload: WorkloadId
+    attempt: int
+    domain: str
+    phase: CopyPhase
+    size_bytes: int = 0
+    files: int = 0
+    digest: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAsked:
     """The planner has made a lending plan, which the edge has checked."""
 
@@ -230,6 +245,7 @@ Observation = (
     | PlanAsked
     | DataAsked
     | CopySeen
+    | OutputSeen
     | SiteUp
     | SiteDown
     | SiteSent
@@ -282,6 +298,7 @@ class LaunchAt:
     within_quota: bool = False
     credit: float = 0.0
     data: tuple[DataPath, ...] = ()  # where it finds its data sets
+    output: OutputPlace | None = None  # where it writes one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,7 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     ``constraint``, ``nodelist`` and ``exclude`` of jobs; the bids of an older one ignore them.
     ``keeps_contiguous``: it knows ``contiguous``; the nodes that an older one offers have gaps.
     ``keeps_data``: it gives jobs the paths of their data sets; an older one would not.
+    ``keeps_outputs``: it makes the folders that they write data sets in; likewise.
     """
 
     pass_id: int
@@ -104,6 +105,7 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     keeps_wishes: bool = False
     keeps_contiguous: bool = False
     keeps_data: bool = False
+    keeps_outputs: bool = False
 
 
 class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):

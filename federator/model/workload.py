@@ -14,6 +14,7 @@ import msgspec
 
 from federator.errors import InvalidRequest
 from federator.model.constraint import ways_of
+from federator.model.data_output import ROOM, DataOutput
 from federator.model.data_use import DataUse
 from federator.model.gres import Gres
 from federator.model.license import Licenses
@@ -199,6 +200,7 @@ class Workload:
     interactive: bool = False  # somebody waits for it at a terminal: it ranks as one long queued
     watched: bool = False  # cancelled once the command that asked for it is no longer heard
     data: tuple[DataUse, ...] = ()  # what ``datasets`` named in the catalogue, in their order
+    output: DataOutput | None = None  # the data set that it writes
     # Carried and shown.
     project: str = ""  # --fed-project
     datasets: tuple[str, ...] = ()  # --fed-dataset
@@ -223,6 +225,11 @@ class Workload:
     def preemptible(self) -> bool:
         """Whether it may be evicted for another; what may not start again may not be."""
         return self.requeue and not self.no_preempt
+
+    @property
+    def needed_data(self) -> tuple[DataUse, ...]:
+        """What a site must have: its data sets, and room where it writes one."""
+        return self.data if self.output is None else (*self.data, ROOM)
 
     @property
     def total_gpus(self) -> int:

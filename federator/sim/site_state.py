@@ -82,6 +82,7 @@ class SiteState:
             keeps_wishes=True,
             keeps_contiguous=True,
             keeps_data=True,
+            keeps_outputs=True,
         )
 
     def take(self, order: LaunchAt) -> SimulatedAttempt:

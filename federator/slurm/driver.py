@@ -32,6 +32,8 @@ from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
     LaunchOrder,
+    OutputOrder,
+    OutputStatus,
     PreemptOrder,
     SignalTo,
 )
@@ -126,6 +128,9 @@ class SlurmDriver:
 
     async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
         return await self._helper.copy(order)
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        return await self._helper.output(order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await self._helper.cancel(user, job_id, pending_only=pending_only)

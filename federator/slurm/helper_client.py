@@ -21,7 +21,14 @@ from federator.model.reason import ReasonCode
 from federator.slurm.options.file_names import no_files
 from federator.slurm.refusals import cannot_be_asked, in_one_line, kind_of_refusal
 from federator.slurm.runner import Completed, Runner
-from federator.wire.agent_protocol import CopyOrder, EndedJob, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    OutputOrder,
+    OutputStatus,
+    PreemptOrder,
+    SignalTo,
+)
 
 HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
 HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
@@ -66,6 +73,14 @@ _COPY_WORDS: Final = (
 class _CopySaid(msgspec.Struct):
     phase: CopyPhase
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    detail: str
+
+
+class _OutputSaid(msgspec.Struct):
+    phase: CopyPhase
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    files: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    digest: str
     detail: str
 
 
@@ -225,6 +240,29 @@ class HelperClient:
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
         return said.phase, said.bytes, said.detail
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        """Have what a job wrote be sealed, or removed; see ``SiteDriver.output``.
+
+        Raises:
+            SiteRefused: the site does not let us act for the job's user.
+        """
+        request = order.place.for_helper(drop=order.drop)
+        answer = await self._help(order.user, op="output", order=request)
+        try:
+            said = msgspec.convert(answer, _OutputSaid)
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+        return OutputStatus(
+            workload=order.place.id,
+            attempt=order.attempt,
+            domain=order.place.domain,
+            phase=said.phase,
+            size_bytes=said.bytes,
+            files=said.files,
+            digest=said.digest,
+            detail=said.detail,
+        )
 
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""

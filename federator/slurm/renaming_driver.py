@@ -47,7 +47,15 @@ from federator.slurm.federation_names import FederationNames
 from federator.slurm.pyslurm_reader import Note, PyslurmRunner
 from federator.slurm.renamed_accounts import RenamedAccounts
 from federator.slurm.runner import SubprocessRunner
-from federator.wire.agent_protocol import CopyOrder, EndedJob, LaunchOrder, PreemptOrder, SignalTo
+from federator.wire.agent_protocol import (
+    CopyOrder,
+    EndedJob,
+    LaunchOrder,
+    OutputOrder,
+    OutputStatus,
+    PreemptOrder,
+    SignalTo,
+)
 
 _WITH_FEATURES: Final = frozenset({"constraint", "prefer", "batch"})
 _WITH_GPU_TYPES: Final = frozenset(
@@ -132,6 +140,9 @@ class RenamingDriver(SlurmDriver):
 
     async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
         return await super().copy(replaced(order, user=self._user(order.user)))
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        return await super().output(replaced(order, user=self._user(order.user)))
 
     async def is_loose(self, user: str) -> bool:
         return await super().is_loose(self._user(user))

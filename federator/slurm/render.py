@@ -22,10 +22,11 @@ The submission and its plan become argv, script and environment; nothing passes 
   FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET,
-  FED_PROGRESS and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for a job of
-  one component also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each
-  node, if it has all of them on every node: then GPU r of every node is on rail r of a
-  rail-optimised fabric. PATH keeps the user's order with the site's default behind. A variable
+  FED_PROGRESS and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for the one
+  that it writes FED_OUTPUT and FED_OUTPUT_NAME; for a job of one component also FED_TP, FED_PP and
+  FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each node, if it has all of them on every
+  node: then GPU r of every node is on rail r of a rail-optimised fabric. PATH keeps the user's
+  order with the site's default behind. A variable
   longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the job fail; it is
   left out and named in FED_DROPPED_ENV, behind those that fsbatch left out.
 * The umask is that of the shell where the job was submitted, as with sbatch.
@@ -143,6 +144,7 @@ _HOST_ONLY: Final = frozenset(
         "FED_CONTINUE",
         "FED_DATASET",
         "FED_ELASTIC",
+        "FED_OUTPUT",
         "FED_PP",
         "FED_PROGRESS",
         "FED_PROJECT",
@@ -156,7 +158,7 @@ _HOST_ONLY: Final = frozenset(
 )
 _HOST_ONLY_PREFIXES: Final = (
     *("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_"),
-    *("FED_ARRAY_", "FED_DATASET_"),
+    *("FED_ARRAY_", "FED_DATASET_", "FED_OUTPUT_"),
 )
 
 
@@ -303,7 +305,8 @@ def files_to_open(order: LaunchOrder) -> dict[str, object]:
         "names": opened(order.submission, ids_of(order), user=order.user, name=chosen_name(order)),
         "shared": order.shared,
         "aside": f".{earlier}" if earlier and order.has_run else "",
-        **({"data": data} if data else {}),  # a helper of an older release knows none
+        **({"data": data} if data else {}),  # a helper of an older release knows none, nor the next
+        **({"output": order.output.for_helper()} if order.output is not None else {}),
     }
 
 
@@ -355,8 +358,14 @@ def _own(order: LaunchOrder) -> dict[str, str]:
     """The variables that only some jobs get: what was said of them, their shape, where to save."""
     array = {f"FED_ARRAY_{name}": value for name, value in _array(order).items()}
     data = {path.variable: path.absolute for path in order.data}
-    own = array | _from_federation(order) | data
+    own = array | _from_federation(order) | data | _output(order)
     return own | _shape(order) | _checkpoint(order) | _interval(order)
+
+
+def _output(order: LaunchOrder) -> dict[str, str]:
+    """The data set that it writes, and where; its folder is made before sbatch is called."""
+    place = order.output
+    return {} if place is None else {"FED_OUTPUT": place.label, place.variable: place.folder}
 
 
 def _dependency(order: LaunchOrder) -> dict[str, str]:

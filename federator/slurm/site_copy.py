@@ -24,6 +24,7 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
@@ -117,7 +118,7 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
     note_news("copying")
     os.set_inheritable(lock, True)
     if os.fork() == 0:
-        work_apart(order, lock)
+        work_apart(lambda: note_news("done", make_copy(order, lock)), lock)
     return read_news()
 
 
@@ -190,8 +191,11 @@ def note_failure(words: str) -> None:
         note_news("failed", 0, words)
 
 
-def work_apart(order: "dict[str, Any]", lock: int) -> None:
-    """Be the worker: a session of its own, with the lock and nothing else of the helper's."""
+def work_apart(act: "Callable[[], None]", lock: int) -> None:
+    """Be the worker: a session of its own, with the lock and nothing else of the helper's.
+
+    ``act`` notes what it did; what it fails with is noted here.
+    """
     try:
         os.setsid()
         os.nice(10)
@@ -202,8 +206,7 @@ def work_apart(order: "dict[str, Any]", lock: int) -> None:
         os.closerange(lock + 1, MOST_FDS)
         signal.alarm(0)
         try:
-            copied = make_copy(order, lock)
-            note_news("done", copied)
+            act()
         except CopyFailed as failed:
             note_failure(str(failed))
         except OSError as error:

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -I
 """Acts in a user's name: submits, cancels and signals jobs of the federation, sees that their files
-can be opened, keeps their checkpoint folders, and copies data sets; no more.
+can be opened, keeps their checkpoint folders, copies data sets, and seals those that jobs write;
+no more.
 
 Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
 federation's account run it as a mapped user, without arguments. It reads one JSON request from
@@ -9,7 +10,9 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
      "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",
      "files": {"names": [["output", "/folder", "name"], ...], "shared": ["/...", ...],
-               "aside": ".1", "data": [["/root", "path", false], ...]}, "start_by_s": 1795213807.5}
+               "aside": ".1", "data": [["/root", "path", false], ...],
+               "output": {"root": "/root", "path": "USER/...", "id": 7, "drop": false}},
+     "start_by_s": 1795213807.5}
                                                         -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch|steps|program|all"}
@@ -23,14 +26,16 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
      "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
     {"op": "copy", "order": {...}}            -> {"phase": "...", "bytes": 0, "detail": "..."}
+    {"op": "output", "order": {... as "output"}}
+                   -> {"phase": "...", "bytes": 0, "files": 0, "digest": "...", "detail": "..."}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 The exit status is 66 where files of the job cannot be opened and sbatch was not called.
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_files``, ``site_tidy`` and ``site_copy`` are written into it (``site_installer.helper``): a
-site has one file to look through.
+``site_files``, ``site_tidy``, ``site_copy`` and ``site_output`` are written into it
+(``site_installer.helper``): a site has one file to look through.
 """
 
 import contextlib
@@ -49,7 +54,8 @@ from typing import Any
 
 from federator.slurm.site_checkpoint import folder_in_words, prove_sealed, settle_sealed
 from federator.slurm.site_copy import NO_STEP, PROOFS, READY, step_in_words
-from federator.slurm.site_files import data_mistake, mode_of, put_aside
+from federator.slurm.site_files import data_mistake, put_aside, why_not
+from federator.slurm.site_output import make_output, output_in_words, output_mistake, said_of_output
 from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
@@ -218,10 +224,13 @@ def check_files(files: "dict[str, Any]") -> None:
     """Accept files by option, folder and name ("" where only Slurm knows it), and what is shared.
 
     ``aside`` is appended to the name of an output that is in the way; "" leaves it there. ``data``
-    may be left out: roots and paths of data sets.
+    may be left out: roots and paths of data sets. So may ``output``: where it is to write one.
     """
-    kinds = {"names": list, "shared": list, "aside": str, "data": list}
-    names, shared, aside, data = take({"op": "", "data": [], **files}, **kinds)
+    kinds = {"names": list, "shared": list, "aside": str, "data": list, "output": dict}
+    given = {"op": "", "data": [], "output": {}, **files}
+    names, shared, aside, data, output_ = take(given, **kinds)
+    wrong = output_ and output_mistake(output_)
+    check(not wrong, f"output: {wrong}")
     check(re.fullmatch(r"(\.[0-9]+)?", aside), "aside is a number")
     for file in names:
         check_form(file, (str, str, str), "a file has option, folder and name")
@@ -243,6 +252,9 @@ def make_ready(files: "dict[str, Any]", umask: int) -> None:
     for root, path, write in files.get("data", []):
         wrong = data_mistake(encode(root), encode(path), write)
         check(not wrong, f"data set {root}/{path}: {wrong}")
+    if files.get("output"):
+        wrong = make_output(own_of(files["output"], make=True), files["output"])
+        check(not wrong, wrong)
     for option, folder, name in files["names"]:
         at = encode(folder)
         if option != "input":
@@ -250,29 +262,10 @@ def make_ready(files: "dict[str, Any]", umask: int) -> None:
                 os.makedirs(at or b".", exist_ok=True)
                 if files["aside"]:
                     put_aside(os.path.join(at, encode(name)), int(files["aside"][1:]))
-        wrong = why_not(option, folder, name)
+        wrong = why_not(option, at, encode(name))
         real = os.path.join(os.path.realpath(at), b"")
         if any(real.startswith(os.path.join(encode(root), b"")) for root in files["shared"]):
             check(not wrong, wrong)
-
-
-def why_not(option: str, folder: str, name: str) -> str:
-    """Return why a file of a job cannot be opened, as seen from here; "" where it can."""
-    at = os.path.abspath(encode(folder))
-    path, reads, wrong = os.path.join(at, encode(name)), option == "input", ""
-    with contextlib.suppress(OSError):  # a file system that fails tells nothing of the file
-        above, mode = mode_of(at), mode_of(path) if name else 0
-        if not stat.S_ISDIR(above):
-            wrong = "its folder does not exist"
-        elif stat.S_ISDIR(mode):
-            wrong = "it is a folder"
-        elif mode:
-            wrong = "" if os.access(path, os.R_OK if reads else os.W_OK) else "permission denied"
-        elif reads:
-            wrong = "it does not exist" if name else ""
-        elif not os.access(at, os.W_OK | os.X_OK):
-            wrong = "its folder may not be written to"
-    return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
 
 
 def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
@@ -288,7 +281,8 @@ def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obj
         wrong = []
         for files, work_dir in jobs:
             go_to(work_dir, user["HOME"])
-            wrong.append("; ".join(filter(None, (why_not(*file) for file in files["names"]))))
+            seen = (why_not(of, encode(at), encode(name)) for of, at, name in files["names"])
+            wrong.append("; ".join(filter(None, seen)))
         return "\0".join(wrong)
 
     wrong = in_time(see, late="").split("\0")
@@ -550,6 +544,21 @@ def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object
     return dict(json.loads(in_time(step, NO_STEP, LOOK_TIMEOUT_S)))
 
 
+def output(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
+    """Have a job's output be sealed, or its folder removed, by one step; see ``site_output``."""
+    (order,) = take(request, order=dict)
+    wrong = output_mistake(order)
+    check(not wrong, wrong)
+    said = in_time(lambda: output_in_words(own_of(order), order), NO_STEP, LOOK_TIMEOUT_S)
+    return dict(json.loads(said)) if said.startswith("{") else said_of_output("failed", said)
+
+
+def own_of(order: "dict[str, Any]", *, make: bool = False) -> "Callable[[], int]":
+    """Open ROOT/USER, which all outputs of a user lie below: checked as for checkpoints."""
+    own = "/".join((order["root"], order["path"].split("/")[0], "outputs", "0"))
+    return lambda: check_own(own, contextlib.ExitStack(), make=make)  # the child's end closes it
+
+
 def alter(
     job_id: int, options: "list[str]", user: "dict[str, str]", but_not: str = ""
 ) -> "dict[str, object]":
@@ -564,7 +573,9 @@ def alter(
     return {"job_id": job_id}
 
 
-OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy, copy)}
+OPERATIONS = {
+    act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy, copy, output)
+}
 OPERATIONS["signal"] = send_signal
 
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import SiteUnavailable
+from federator.model.data_output import OutputPlace
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase
 from federator.model.local_record import LocalRecord
@@ -151,6 +152,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
+    output: OutputPlace | None = None  # where it writes one
     mailed: bool = False  # the federation mails what befalls it, and so the site need not
 
 
@@ -251,6 +253,18 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     drop: bool = False
 
 
+class OutputOrder(Message, frozen=True, kw_only=True, tag="output"):
+    """Have what a job wrote be sealed, by one step; only for agents whose ``Hello`` says "output".
+
+    ``drop``: its folder is removed instead. The answer is ``OutputStatus``.
+    """
+
+    place: OutputPlace
+    attempt: int  # the last that wrote
+    user: str
+    drop: bool = False
+
+
 class RecoverAsk(Message, frozen=True, kw_only=True, tag="recover"):
     """Tell all that the site knows of these attempts; of none: of every attempt.
 
@@ -286,6 +300,7 @@ ToAgent = (
     | ShrinkOrder
     | TidyOrder
     | CopyOrder
+    | OutputOrder
     | CancelOrder
     | RecoverAsk
     | CallAnswer
@@ -416,6 +431,19 @@ class CopyStatus(Message, frozen=True, kw_only=True, tag="copy_status"):
     detail: str = ""
 
 
+class OutputStatus(Message, frozen=True, kw_only=True, tag="output_status"):
+    """Answer to an ``OutputOrder``: where the output stands; what was sealed once it is done."""
+
+    workload: int
+    attempt: int
+    domain: str
+    phase: CopyPhase
+    size_bytes: int = 0
+    files: int = 0
+    digest: str = ""
+    detail: str = ""
+
+
 class LocalJobs(Message, frozen=True, kw_only=True, tag="local_jobs"):
     """What is new of the site's own jobs, to a daemon whose ``Welcome`` says ``watches``.
 
@@ -464,6 +492,7 @@ FromAgent = (
     | Report
     | Tidied
     | CopyStatus
+    | OutputStatus
     | LocalJobs
     | ClientCall
     | Pong

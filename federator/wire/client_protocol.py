@@ -24,7 +24,7 @@ from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from federator.wire.holdings_rows import SiteHoldings
-from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
+from federator.wire.queue_rows import JobDetails, OutputRow, PreemptionRow, QueueRank, SetbackRow
 from federator.wire.status_rows import (
     BudgetRow,
     ClaimRow,
@@ -304,6 +304,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project: str = ""  # this and the next two as the user said
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    output: OutputRow | None = None
     work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site
     stdin: str = ""
     stdout: str = ""

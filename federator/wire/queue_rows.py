@@ -51,6 +51,17 @@ class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
     away: bool = False  # its site is not the home of its tenant
 
 
+class OutputRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The data set that a workload writes, and what has become of it."""
+
+    name: str
+    version: str
+    state: str  # an OutputState's value, e.g. "writing"; "": it has no folder yet
+    domain: str = ""  # in which the last attempt wrote, and the path below its root
+    path: str = ""
+    detail: str = ""  # why it is not registered, or removed, yet
+
+
 class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
     """A site failed the workload and is left alone for a while."""
 

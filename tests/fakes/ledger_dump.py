@@ -18,6 +18,7 @@ from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.outputs import Outputs
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.scaling_curves import ScalingCurves
@@ -57,6 +58,9 @@ DERIVED: Final[Attributes] = {
     (Catalogue, "owned"): "follows from the data sets",
     (Catalogue, "replicas"): "follows from the data sets",
     (Catalogue, "_copying"): "follows from the data sets",
+    (Outputs, "changes"): "counts news since this ledger began",
+    (Outputs, "_due"): "follows from the outputs; jobs that ended may be in another order",
+    (Outputs, "_labels"): "follows from the outputs",
     (Catalogue, "_domains"): "as configured now",
     (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",
     (Catalogue, "_sites"): "as the last",

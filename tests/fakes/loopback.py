@@ -122,6 +122,7 @@ class LoopbackAgent:
         self.keeps_wishes = True  # likewise
         self.keeps_contiguous = True  # likewise
         self.keeps_data = True  # likewise
+        self.keeps_outputs = True  # likewise
         self.qos: frozenset[str] | None = None  # of its site; None: it does not say
         self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
@@ -187,6 +188,7 @@ class LoopbackAgent:
                     keeps_wishes=self.keeps_wishes,
                     keeps_contiguous=self.keeps_contiguous,
                     keeps_data=self.keeps_data,
+                    keeps_outputs=self.keeps_outputs,
                 )
                 return [swept, bids]
             case LaunchAt():

@@ -19,6 +19,7 @@ from federator.agent.base import (
     Sweep,
     Tidying,
 )
+from federator.agent.services.job_outputs import status_of
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.dataset import CopyPhase
@@ -31,6 +32,8 @@ from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
     LaunchOrder,
+    OutputOrder,
+    OutputStatus,
     PreemptOrder,
     SignalTo,
 )
@@ -59,6 +62,7 @@ class SimulatedSite:
         self.seen: dict[AttemptId, CheckpointStatus] = {}  # what jobs have left in their folders
         self.unopened: dict[AttemptId, str] = {}  # what could not be opened for them
         self.copied: list[CopyOrder] = []
+        self.sealed: list[OutputOrder] = []
         self.tidied: list[tuple[str, Tidying]] = []
         self.configured: dict[str, str] = {}  # scontrol show config
         self.partition_is_up = True
@@ -171,6 +175,11 @@ class SimulatedSite:
         self._answer()
         self.copied.append(order)
         return CopyPhase.COPYING, 7, ""
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        self._answer()
+        self.sealed.append(order)
+        return status_of(order, CopyPhase.CHECKING)
 
     async def read_checkpoint_status(
         self,

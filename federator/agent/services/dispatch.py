@@ -13,6 +13,7 @@ from federator.agent.config import AgentConfig
 from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.agent.services.client_relay import Relay
 from federator.agent.services.data_copies import DataCopies
+from federator.agent.services.job_outputs import JobOutputs
 from federator.agent.services.measurements import Measurements
 from federator.agent.services.settings_watch import SettingsWatch
 from federator.agent.services.site_check import Verifier
@@ -25,6 +26,7 @@ from federator.wire.agent_protocol import (
     CallAnswer,
     CopyOrder,
     NodesAsk,
+    OutputOrder,
     SignalAsk,
     TidyOrder,
     ToAgent,
@@ -67,7 +69,7 @@ class AgentServices:
         self._clock, self._send, self._start = clock, send, start
         self._verifier = Verifier(driver, spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, send)
-        self._copies = DataCopies(driver, send)
+        self._copies, self._outputs = DataCopies(driver, send), JobOutputs(driver, send)
         self._measurements = Measurements(driver.accounts, driver, spool, send)
         self._relay = Relay(send)
         self._settings = SettingsWatch(driver, config.settings_interval_s, settings_changed)
@@ -111,6 +113,8 @@ class AgentServices:
                 self._start(self._measurements.tell(message))
             case CopyOrder():
                 self._start(self._copies.step(message))
+            case OutputOrder():
+                self._start(self._outputs.step(message))
             case TidyOrder():
                 assert self._tidier is not None
                 self._start(self._tidier.tidy(message))

@@ -14,7 +14,8 @@ from federator.wire.agent_protocol import NodesAsk, NodesTaken, SignalAsk, Signa
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 
 ANSWERS: Final = (  # as in ``Hello``
-    *("checkpoint", "copy", "names", "nodes", "shadow", "signal", "tenure", "usage", "users"),
+    *("checkpoint", "copy", "names", "nodes", "output"),
+    *("shadow", "signal", "tenure", "usage", "users"),
 )
 NODES_FRESH_S: Final = 5.0  # so long one look at the nodes is the answer for everybody
 SIGNALS_AT_ONCE: Final = 8

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from federator.faults.checks.evidence import Array, Evidence, Size
+from federator.faults.checks.output_checks import OutputChecks
 from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.process import later
 from federator.model.event import (
     Awarded,
     Changed,
+    DataSetKept,
     DrainRecord,
     Planned,
     SiteDrained,
@@ -36,12 +38,13 @@ class LogChecks:
     Args:
         evidence: of this history.
         wishes: checks them at each submission and award.
+        outputs: checks what is registered.
     """
 
-    def __init__(self, evidence: Evidence, wishes: WishChecks) -> None:
+    def __init__(self, evidence: Evidence, wishes: WishChecks, outputs: OutputChecks) -> None:
         self._evidence = evidence
         self._sizes = SizeChecks(evidence)
-        self._wishes = wishes
+        self._wishes, self._outputs = wishes, outputs
         self._drains = DrainedSites()
         self.nodes: dict[str, Sequence[Node]] = {}  # of each site
         self.lends = False  # nobody is evicted, and who is over quota is lent GPUs by a forecast
@@ -65,6 +68,8 @@ class LogChecks:
                 self._plans[event.plan.made_at_s] = event
             elif isinstance(event, DrainRecord):
                 self._drained(event)
+            elif isinstance(event, DataSetKept):
+                self._outputs.logged(event)
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._evidence.tell(f"log: {event.workload} {event.happening.value}")

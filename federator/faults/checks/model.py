@@ -11,6 +11,7 @@ from federator.faults.checks.answer_checks import AnswerChecks
 from federator.faults.checks.end_checks import check_end
 from federator.faults.checks.evidence import Evidence
 from federator.faults.checks.log_checks import LogChecks
+from federator.faults.checks.output_checks import OutputChecks
 from federator.faults.checks.run_checks import RunChecks
 from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.checks.wish_checks import WishChecks
@@ -36,10 +37,12 @@ class Model:
         self.wishes = WishChecks(evidence)
         self.runs = RunChecks(evidence, gpu_limits, self.wishes)
         self.answers = AnswerChecks(evidence)
-        self.log = LogChecks(evidence, self.wishes)
+        self.outputs = OutputChecks(evidence)
+        self.log = LogChecks(evidence, self.wishes, self.outputs)
 
     def check_end(self, ledger: Ledger) -> None:
         """Everything has ended, once, as Slurm and clients know it."""
         self.answers.check_acknowledged(ledger)
         check_end(self.evidence, self.wishes, ledger)
         SizeChecks(self.evidence).check_end(ledger)
+        self.outputs.check_end(ledger)

@@ -29,6 +29,7 @@ from federator.model.workload import (
     Workload,
 )
 from federator.sched.passes.bid_validation import plan_contradiction, sized
+from federator.sched.passes.job_outputs import output_place
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import WorkloadRecord
 
@@ -101,6 +102,7 @@ def _taken_in(
             priority=remembered.priority,
             within_quota=remembered.within_quota,
             credit=remembered.credit,
+            output=output_place(turn.ledger, workload, site),
             adopted=True,
         )
     )
@@ -229,6 +231,7 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         project=workload.project,
         datasets=workload.datasets,
         data=workload.data,
+        output=workload.output,
         elastic=workload.elastic,
         deadline_at_s=workload.deadline_at_s,
         starts_by_s=workload.starts_by_s,

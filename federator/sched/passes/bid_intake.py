@@ -51,6 +51,8 @@ class BidIntake:
             validated = without_contiguous(validated, asked)
         if not came.keeps_data:
             validated = without_data(validated, partial(_uses_data, turn))
+        if not came.keeps_outputs:
+            validated = without_data(validated, partial(_writes_data, turn))
         answers = without_drained(validated, turn.ledger, site)
         round_.take(site, answers, generation)
         if came.keeps_claims:
@@ -61,6 +63,11 @@ class BidIntake:
 def _uses_data(turn: Transaction, id_: WorkloadId) -> bool:
     entry = turn.ledger.entries.get(id_)
     return entry is not None and bool(entry.workload.data)
+
+
+def _writes_data(turn: Transaction, id_: WorkloadId) -> bool:
+    entry = turn.ledger.entries.get(id_)
+    return entry is not None and entry.workload.output is not None
 
 
 def _sizes_asked(round_: Round, id_: WorkloadId) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from federator.sched.passes.data_places import data_refusals
 from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
 from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.job_outputs import places_of
 from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.pass_budget import PassBudget
@@ -246,10 +247,12 @@ class SchedulingPass:
             self._withheld.was_not_awarded(entry.workload)
             return chosen
         award, kept, lending, standings = chosen
-        data = self._ledger.catalogue.paths(entry.workload.data, award.site)
-        if data is None:  # its last replica there went while sites were asked
+        places = places_of(self._ledger, entry.workload, award.site)
+        if places is None:  # its last replica there went while sites were asked
             self._withheld.was_not_awarded(entry.workload)
-            return data_refusals(self._ledger, entry.workload.data, (award.site,))[award.site]
+            needed = entry.workload.needed_data
+            return data_refusals(self._ledger, needed, (award.site,))[award.site]
+        data, output = places
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -263,6 +266,7 @@ class SchedulingPass:
             shrinks=award.bid.shrinks,
             lending=lending,
             data=data,
+            output=output,
         )
         return award, awarded, standings
 
@@ -326,8 +330,8 @@ class SchedulingPass:
             answer = by_id.get(entry.workload.id)
             if answer is not None and answer.refusal is not None:
                 refusals[site] = answer.refusal
-        if entry.workload.data:  # behind the others: the main reason is one of those, if there are
-            lacking = data_refusals(self._ledger, entry.workload.data, sites)
+        if needed := entry.workload.needed_data:  # behind the others: the main reason is of those
+            lacking = data_refusals(self._ledger, needed, sites)
             refusals |= {site: why for site, why in lacking.items() if site not in refusals}
         entry.refusals = refusals
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from federator.model.data_output import ROOM
 from federator.model.data_use import DataUse
 from federator.model.dataset import CopyPhase
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import SiteName, Workload
 from federator.sched.state.ledger import Ledger
 
+NO_ROOM: Final = "a storage domain for --fed-output"
 MOST_NAMED: Final = 4  # data sets of one refusal
 
 
 def has_data(ledger: Ledger, workload: Workload, site: SiteName) -> bool:
     """Tell whether a workload finds all of its data sets at a site."""
-    return not workload.data or site in ledger.catalogue.sites_of(workload.data)
+    needed = workload.needed_data
+    return not needed or site in ledger.catalogue.sites_of(needed)
 
 
 def data_nowhere(ledger: Ledger, uses: tuple[DataUse, ...]) -> Refusal | None:
@@ -44,7 +47,9 @@ def data_refusals(
 
 
 def _refusal(ledger: Ledger, uses: Iterable[DataUse], site: SiteName | None = None) -> Refusal:
-    labels = [use.label + _on_its_way(ledger, use, site) for use in uses]
+    labels = [
+        NO_ROOM if use == ROOM else use.label + _on_its_way(ledger, use, site) for use in uses
+    ]
     more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
     reason = Reason(code=ReasonCode.DATA, detail=", ".join(labels[:MOST_NAMED]) + more)
     return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))

@@ -29,6 +29,7 @@ from federator.model.message import (
     DataAsked,
     DrainAsked,
     Observation,
+    OutputSeen,
     PlanAsked,
     ResumeAsked,
     SiteDown,
@@ -56,6 +57,7 @@ from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
+from federator.sched.passes.job_outputs import take_output
 from federator.sched.passes.limits import submit_refusal
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.shadow import without_orders
@@ -266,14 +268,21 @@ class Federation:
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
-            case CopySeen():
-                of_checkpoint = observation.name == CHECKPOINT
-                (self.checkpoints.take if of_checkpoint else take_copy)(turn, observation)
+            case CopySeen() | OutputSeen():
+                self._take_news_of_data(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
                     self._site_events.take(turn, observation)
             case Tick():
                 self._tick(turn)
+
+    def _take_news_of_data(self, turn: Transaction, seen: CopySeen | OutputSeen) -> None:
+        if isinstance(seen, OutputSeen):
+            take_output(turn, seen)
+        elif seen.name == CHECKPOINT:
+            self.checkpoints.take(turn, seen)
+        else:
+            take_copy(turn, seen)
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
         """All pending workloads in the order in which a pass would try them now, for a report.

@@ -31,6 +31,7 @@ def launch_order(entry: WorkloadRecord, ledger: Ledger) -> LaunchAt:
         within_quota=award is not None and award.within_quota,
         credit=award.credit if award is not None else 0.0,
         data=award.data if award is not None else (),
+        output=award.output if award is not None else None,
     )
 
 

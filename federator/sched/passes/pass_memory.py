@@ -110,7 +110,7 @@ class PassMemory:
         """
         if self.claims is not None and entry.workload.id in self._ledger.claims:
             return self.claims.refusals(entry, now_s)
-        nowhere = data_nowhere(self._ledger, entry.workload.data)
+        nowhere = data_nowhere(self._ledger, entry.workload.needed_data)
         if nowhere is not None:
             return {SiteName(""): nowhere}
         lane = self._ledger.backlog.lane_of(entry.workload)
@@ -119,14 +119,14 @@ class PassMemory:
         own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
         if own is not None:
             return {SiteName(""): own}
-        if not (self._series.begun or entry.workload.data):
+        if not (self._series.begun or entry.workload.needed_data):
             return entry.refusals
         return self._of_sites(entry, lane.shape.number, now_s, spoken or Spoken())
 
     def _of_sites(
         self, entry: WorkloadRecord, number: int, now_s: float, spoken: Spoken
     ) -> Mapping[SiteName, Refusal]:
-        jobs, uses = entry.workload.jobs, entry.workload.data
+        jobs, uses = entry.workload.jobs, entry.workload.needed_data
         said, is_all = spoken.of(number, jobs, lambda: self._of_shape(number, jobs, now_s))
         own = _own_reasons(entry)
         if is_all and not own and not uses:

@@ -36,7 +36,7 @@ class Trial:
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        lacking = data_refusals(ledger, self.workload.data, sites)
+        lacking = data_refusals(ledger, self.workload.needed_data, sites)
         others = lacking | self._of_those_away(sites, ledger) | self.round.silent()
         others = {s: r for s, r in others.items() if s not in answers or not sites[s].advisory}
         for site, refused in others.items():

@@ -86,7 +86,7 @@ class Withheld:
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
-        if (refusal := data_nowhere(self._ledger, workload.data)) is not None:
+        if (refusal := data_nowhere(self._ledger, workload.needed_data)) is not None:
             return refusal
         return self._places.take(workload)
 

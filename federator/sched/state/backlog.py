@@ -76,7 +76,7 @@ class Lane:
     ) -> None:
         self.row = row
         self.jobs = jobs  # of one of them
-        self.data = data  # the same of all: see ``Backlog.number_of``
+        self.data = data  # that they need, the same of all: see ``Backlog.number_of``
         self.shape = shape
         self.within = 0
         self.refusal: Refusal | None = None
@@ -202,7 +202,7 @@ class Backlog:
         shape = self._shape(workload)
         lane = lanes.get(shape)
         if lane is None:
-            lane = lanes[shape] = Lane(row, shape, workload.jobs, workload.data)
+            lane = lanes[shape] = Lane(row, shape, workload.jobs, workload.needed_data)
         lane.add((workload.submitted_at_s if since_s is None else since_s, workload.id))
         self._count += 1
         self.touch(row)
@@ -249,7 +249,7 @@ class Backlog:
         return list(self._lanes.get(row, {}).values())
 
     def with_data(self) -> Iterator[Lane]:
-        """The lanes whose workloads name data sets."""
+        """The lanes whose workloads name data sets, or write one."""
         return (lane for lanes in self._lanes.values() for lane in lanes.values() if lane.data)
 
     def lane_of(self, workload: Workload) -> Lane | None:
@@ -283,7 +283,8 @@ class Backlog:
 
     def _shape(self, workload: Workload) -> Shape:
         jobs, array_ = workload.jobs, workload.array
-        asked: _Asked = (jobs, workload.data) if workload.data else jobs
+        needed = workload.needed_data
+        asked: _Asked = (jobs, needed) if needed else jobs
         known = self._asked.get(asked)
         if known is None:
             if len(self._asked) >= self._asked_most:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from federator.model.data_output import ROOM
 from federator.model.data_use import DataPath, DataUse
 from federator.model.dataset import DataReplica, DataSet, ReplicaState, StorageDomain
 from federator.model.event import Awarded, DataRecord, DataSetKept
@@ -135,7 +136,13 @@ class Catalogue:
         return places
 
     def _found(self, use: DataUse) -> Iterator[tuple[SiteName, DataPath]]:
-        """Every site with its path; of several domains at one site the first configured counts."""
+        """Every site with its path; of several domains at one site the first configured counts.
+
+        There is room at every site that mounts a domain.
+        """
+        if use == ROOM:
+            yield from self._with_room()
+            return
         of = self.find(use.name, use.version)
         if of is None or of.owner != use.owner or not of.sharing.covers(use.shared):
             return
@@ -158,6 +165,14 @@ class Catalogue:
                             write=use.write,
                         ),
                     )
+
+    def _with_room(self) -> Iterator[tuple[SiteName, DataPath]]:
+        seen: set[SiteName] = set()
+        for name, domain in self._domains.items():
+            for site, root in domain.mounts.items():
+                if site not in seen:
+                    seen.add(site)
+                    yield site, DataPath(name="", version="", domain=name, root=root, path="")
 
     # ---- changes ----
 

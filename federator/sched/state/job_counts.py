@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from federator.model.data_output import DataOutput
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.workload import TenantName, Workload
 from federator.sched.state.fleet_licenses import asked_of_pools
@@ -25,6 +26,9 @@ class JobCounts:
         at_sites_of: the same of those at sites.
         using: jobs that have not ended, by name and version of each data set that they name.
         using_at_sites: those of them that run, or are about to.
+        writing: jobs that have not ended, by name and version of the data set that they write, if
+            they say a version.
+        outputs: those that write any, by user.
         licenses: of the federation's pools, that jobs at sites hold, by name.
     """
 
@@ -35,6 +39,8 @@ class JobCounts:
         self.at_sites_of: Counter[TenantName] = Counter()
         self.using: Counter[tuple[str, str]] = Counter()
         self.using_at_sites: Counter[tuple[str, str]] = Counter()
+        self.writing: Counter[tuple[str, str]] = Counter()
+        self.outputs: Counter[str] = Counter()
         self.licenses: Counter[str] = Counter()
 
     def came(self, workload: Workload, state: WorkloadState) -> None:
@@ -56,11 +62,23 @@ class JobCounts:
             self.at_sites_of[workload.tenant] += number
             for name, amount in asked_of_pools(workload.jobs):
                 self.licenses[name] += number * amount
+        if workload.output is not None:
+            self._write(workload.user, workload.output, number)
         for use in workload.data:
             self._use((use.name, use.version), state, number)
         if not self.live[member]:  # of a user who may never come again
             self.live.pop(member)
             self.at_sites.pop(member, None)
+
+    def _write(self, user: str, output: DataOutput, number: int) -> None:
+        self.outputs[user] += number
+        if not self.outputs[user]:
+            self.outputs.pop(user)
+        if output.version:
+            key = output.name, output.version
+            self.writing[key] += number
+            if not self.writing[key]:
+                self.writing.pop(key)
 
     def _use(self, key: tuple[str, str], state: WorkloadState, number: int) -> None:
         self.using[key] += number

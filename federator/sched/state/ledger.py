@@ -20,10 +20,12 @@ from federator.model.event import (
     Claimed,
     ClaimEnded,
     DataRecord,
+    DataSetKept,
     DrainRecord,
     EpochBegan,
     Forgotten,
     LogRecord,
+    OutputNoted,
     Planned,
     SiteDrained,
     SiteWrittenOff,
@@ -50,6 +52,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
+from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.requeue import (
@@ -106,6 +109,7 @@ class Ledger:
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
+        self.outputs = Outputs()
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
@@ -165,6 +169,7 @@ class Ledger:
         | DrainRecord
         | DataRecord
         | CheckpointCopied
+        | OutputNoted
         | Forgotten,
     ) -> None:
         """Those that are no step of one workload's life."""
@@ -176,6 +181,10 @@ class Ledger:
             self._drained(event)
         elif isinstance(event, DataRecord):
             self.catalogue.apply(event)
+            if isinstance(event, DataSetKept):
+                self.outputs.registered(event)
+        elif isinstance(event, OutputNoted):
+            self.outputs.apply(event)
         elif isinstance(event, CheckpointCopied):
             self.entries[event.workload].copied_to = event.site
             self.watches.add(event.workload)
@@ -213,6 +222,7 @@ class Ledger:
         self.promised.promise(event)
         if event.data:
             self.catalogue.awarded(event)
+        self.outputs.awarded(entry.workload, event)
         entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
         entry.work_dir = None
         entry.started_at_s = entry.ended_at_s = 0.0
@@ -253,6 +263,7 @@ class Ledger:
                 gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
         self.keys.forget(gone)
+        self.outputs.forget(event.ids)
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
@@ -389,6 +400,8 @@ class Ledger:
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
             self.durations.over(entry.workload.id)
+            completed = edge.to is WorkloadState.COMPLETED
+            self.outputs.over(entry.workload.id, at_s, completed=completed)
         before, entry.state = entry.state, edge.to
         self.counts.left(entry.workload, before)
         self.counts.came(entry.workload, entry.state)

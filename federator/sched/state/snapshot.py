@@ -23,6 +23,7 @@ from federator.model.event import (
     SnapshotDurations,
     SnapshotEvictions,
     SnapshotOrder,
+    SnapshotOutputs,
     SnapshotRecord,
     SnapshotSaves,
     SnapshotScaling,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 14  # of a record, about; stores read and write a thousand at once
 _ROWS: Final = 5_000  # numbers, or pairs of them, in a record
 _FAMILIES: Final = 100
+_OUTPUTS: Final = 50
 _TASKS: Final = 50  # of one array together
 _TASK_BYTES: Final = 1_000  # one that has been awarded, about
 _DATA_SET_BYTES: Final = 250  # this and the next about, and without names of files
@@ -96,8 +98,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for state in WorkloadState:
         for ids in _chunked(ledger.by_state.ids(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
-    for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
-        yield SnapshotData(at_s=at_s, sets=sets)
+    yield from _data(ledger, at_s)
     yield SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
@@ -107,6 +108,13 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
     )
+
+
+def _data(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
+    for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
+        yield SnapshotData(at_s=at_s, sets=sets)
+    for outputs in _chunked(ledger.outputs, _OUTPUTS):
+        yield SnapshotOutputs(at_s=at_s, outputs=outputs)
 
 
 def _chunked(
@@ -217,10 +225,17 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
             _restore_learned(ledger, record)
         case SnapshotOrder():
             ledger.by_state.restore(record.state, record.ids)
-        case SnapshotData():
-            ledger.catalogue.restore(record.sets)
+        case SnapshotData() | SnapshotOutputs():
+            _restore_data(ledger, record)
         case SnapshotDone():
             _finish(ledger, record)
+
+
+def _restore_data(ledger: Ledger, record: SnapshotData | SnapshotOutputs) -> None:
+    if isinstance(record, SnapshotData):
+        ledger.catalogue.restore(record.sets)
+    else:
+        ledger.outputs.restore(record.outputs)
 
 
 def _restore_learned(

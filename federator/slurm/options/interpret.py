@@ -41,9 +41,9 @@ the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of an
 all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
 ``--no-requeue`` are refused together.
 
-``--fed-project`` is one for the whole workload, ``--fed-dataset`` the sum of its components', and
-``--fed-elastic`` is for a job of one component (``elastic_option``): its job asks for the least of
-its sizes. The project is carried and shown.
+``--fed-project`` is one for the whole workload, ``--fed-dataset`` the sum of its components'.
+``--fed-output`` (``output_option``) and ``--fed-elastic`` are for a job of one component
+(``elastic_option``): its job asks for the least of its sizes. The project is carried and shown.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.data_output import OutputWish
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
@@ -66,6 +67,7 @@ from federator.slurm.options.elastic_option import elastic_of
 from federator.slurm.options.license_option import licenses
 from federator.slurm.options.node_options import node_wish, nodes_with
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
+from federator.slurm.options.output_option import output_of
 from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.reservation_option import reservation
 from federator.slurm.options.shape_options import least_shape
@@ -102,6 +104,7 @@ class Interpreted:
     signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
     project: str = ""
     datasets: tuple[str, ...] = ()
+    output: OutputWish | None = None
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time
@@ -217,6 +220,7 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
         datasets=datasets_of(components),
+        output=output_of(given, is_array=bool(indices)),
         elastic=elastic,
         hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
         begin_at_s=max(map(_begin_at_s, given)),

@@ -11,6 +11,7 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.model import progress
+from federator.model.data_output import OutputWish
 from federator.model.data_use import MAX_NAME_BYTES, MAX_VERSION_BYTES, NAME, VERSION
 from federator.model.submission import NodeRange
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -26,6 +27,7 @@ SHOWN_BYTES: Final = 60  # of a refused value
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATASET: Final = re.compile(rf"({NAME})(?:@({VERSION}))?(?::r[ow])?", re.ASCII)
+_OUTPUT: Final = re.compile(rf"({NAME})(?:@({VERSION}))?(?::home|:keep)?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})(?::([0-9]{1,18}))?")
 _MEMORY: Final = re.compile(r"([0-9]{1,18})([MGT])(I?B)?", re.IGNORECASE | re.ASCII)
@@ -85,11 +87,24 @@ def datasets(text: str) -> tuple[str, ...]:
 
 def _is_dataset(text: str) -> bool:
     match = _DATASET.fullmatch(text)
-    return (
-        match is not None
-        and len(match[1]) <= MAX_DATASET_BYTES
-        and len(match[2] or "") <= MAX_VERSION_BYTES
-    )
+    return match is not None and _has_sound_name(match)
+
+
+def _has_sound_name(match: re.Match[str]) -> bool:
+    return len(match[1]) <= MAX_DATASET_BYTES and len(match[2] or "") <= MAX_VERSION_BYTES
+
+
+def output(text: str) -> OutputWish:
+    """Read ``--fed-output``: the data set that a job writes, NAME[@VERSION][:home|:keep]."""
+    match = _OUTPUT.fullmatch(text)
+    if match is None or not _has_sound_name(match):
+        expected = (
+            "must be NAME[@VERSION][:home|:keep], like maps/big@3:home; a name has 1 to "
+            f"{MAX_DATASET_BYTES} of A-Z a-z 0-9 . _ / -, a version 1 to {MAX_VERSION_BYTES} and "
+            "no /; parts begin with a letter or digit"
+        )
+        raise _refused("fed-output", text, expected)
+    return OutputWish.of(text)
 
 
 def project(text: str) -> str:

@@ -11,6 +11,7 @@ from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.data_mover import DataMover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs, Unheard
+from federator.daemon.output_mover import OutputMover
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.turn_chores import ChoreSources, TurnChores
 from federator.model.message import CancelAsked
@@ -49,6 +50,7 @@ class Stand:
             cast(CheckpointCleanup, self),
             cast(DataMover, self),
             cast(CheckpointMover, self),
+            cast(OutputMover, self),
         )
         self.chores = TurnChores(sources, cast(SiteLinks, self), self.inbox)
 
@@ -71,7 +73,7 @@ class Stand:
 def test_what_is_due_goes_to_its_site() -> None:
     stand = Stand()
     stand.chores.do(100.0)
-    assert stand.sent == [Ping()] * 3  # of the clean-up, and of both movers
+    assert stand.sent == [Ping()] * 4  # of the clean-up, both movers and outputs
     assert len(stand.told) == 1
     assert stand.inbox.take_all() == [CANCEL]
 
@@ -79,6 +81,6 @@ def test_what_is_due_goes_to_its_site() -> None:
 def test_the_daemon_wakes_for_the_rest_once() -> None:
     stand = Stand()
     stand.chores.do(100.0)
-    assert stand.wakes == [105.0, 103.0]
+    assert stand.wakes == [105.0, 103.0, 103.0]  # sessions, copies, outputs
     stand.chores.do(101.0)  # figures were told a moment ago, and may change
-    assert stand.wakes[2:] == [100.0 + EVERY_S, 106.0]
+    assert stand.wakes[3:] == [100.0 + EVERY_S, 106.0]

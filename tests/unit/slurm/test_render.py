@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from federator.errors import InvalidRequest
+from federator.model.data_output import OutputPlace
 from federator.model.data_use import DataPath
 from federator.model.plan import JobPlan
 from federator.model.progress import longest_step_s
@@ -375,6 +376,31 @@ def test_a_job_finds_the_path_of_each_data_set_whatever_it_exports(export: list[
     assert "FED_DATASET_OLD" not in call.environment
     (listed,) = [word for word in call.argv if word.startswith("--export=")]
     assert listed == "--export=ALL" or "FED_DATASET_TEXT_WIKI" in listed
+
+
+@pytest.mark.parametrize("export", [[], ["--export=NONE"]])
+def test_a_job_finds_the_folder_that_it_writes_a_data_set_in(export: list[str]) -> None:
+    place = OutputPlace(
+        id=WorkloadId(7),
+        name="vision/maps",
+        version="v1",
+        domain="west",
+        root="/mnt/w",
+        path="ada/outputs/vision/maps@v1",
+    )
+    given = order(["-N1", *export], environment={"FED_OUTPUT_OLD": "/of/another/job"})
+    assert "output" not in render(given, "s").files
+    call = render(msgspec.structs.replace(given, output=place), "s")
+    folder = "/mnt/w/ada/outputs/vision/.fed-output-7/data"
+    assert call.environment["FED_OUTPUT_VISION_MAPS"] == folder
+    assert call.environment["FED_OUTPUT"] == "vision/maps@v1"
+    assert "FED_OUTPUT_OLD" not in call.environment
+    assert call.files["output"] == {
+        "root": "/mnt/w",
+        "path": "ada/outputs/vision/maps@v1",
+        "id": 7,
+        "drop": False,
+    }
 
 
 def test_the_helper_looks_at_data_sets_and_hears_of_none_where_there_are_none() -> None:

@@ -30,6 +30,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "fed-tp": lambda text: own_values.parallel(text, "fed-tp"),
     "fed-pp": lambda text: own_values.parallel(text, "fed-pp"),
     "fed-dataset": own_values.datasets,
+    "fed-output": own_values.output,
     "fed-elastic": own_values.elastic,
     "fed-progress": own_values.progress_s,
     "fed-project": own_values.project,

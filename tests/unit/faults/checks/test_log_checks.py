@@ -8,6 +8,7 @@ import pytest
 
 from federator.faults.checks.evidence import Evidence, Size
 from federator.faults.checks.log_checks import LogChecks
+from federator.faults.checks.output_checks import OutputChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.client_scripts import ClientScript
 from federator.model.event import Awarded, Changed, Planned, encode_event
@@ -27,7 +28,7 @@ def changed(event: WorkloadEvent) -> bytes:
 
 def test_what_has_ended_does_not_end_again() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence, WishChecks(evidence))
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
     log.logged([changed(WorkloadEvent.CANCEL_ASKED)])
     assert evidence.broken == []
     log.logged([changed(WorkloadEvent.CANCEL_ASKED)])
@@ -36,7 +37,7 @@ def test_what_has_ended_does_not_end_again() -> None:
 
 def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence, WishChecks(evidence))
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
     log.nodes = {"alpine": rack("a", 4), "baker": rack("b", 1)}
     evidence.truth(ID).needs = Size(with_gpus=2, nodes=2)
     log.logged([changed(WorkloadEvent.HELD)])
@@ -49,7 +50,7 @@ def test_what_is_held_was_refused_by_every_site_that_is_large_enough() -> None:
 
 def test_what_is_held_was_refused_where_its_owner_lets_it_run() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence, WishChecks(evidence))
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
     log.nodes = {"alpine": rack("a", 2), "baker": rack("b", 2), "cedar": rack("c", 2)}
     truth = evidence.truth(ID)
     truth.needs = Size(with_gpus=2, nodes=2)
@@ -65,7 +66,7 @@ def test_what_is_held_was_refused_where_its_owner_lets_it_run() -> None:
 
 def test_no_more_save_for_others_at_a_time_than_may() -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence, WishChecks(evidence))
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
     log.most_saves = 2
     told = Reason(code=ReasonCode.PREEMPTED, detail="9")
     ids = [WorkloadId(k) for k in (1, 2, 3)]
@@ -120,7 +121,7 @@ def lent(at_s: float, planned_at_s: float | None, *, within_quota: bool = False)
 )
 def test_who_is_over_quota_is_lent_gpus_by_the_plan_in_force(award: bytes, words: str) -> None:
     evidence = Evidence(lambda _: None, lambda: 0.0)
-    log = LogChecks(evidence, WishChecks(evidence))
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
     log.lends = True
     log.logged([planned(990.0), planned(1010.0), award])
     assert len(evidence.broken) == bool(words)

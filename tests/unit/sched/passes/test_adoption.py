@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from federator.errors import LogIsOld
+from federator.model.data_output import DataOutput
 from federator.model.data_use import DataUse
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
@@ -273,6 +274,7 @@ def every_field(workload: Workload) -> Workload:
         project="p",
         datasets=("d",),
         data=(DataUse(name="d", version="1", owner="ada"),),
+        output=DataOutput(name="maps", version="v1"),
         elastic=NodeRange(least=1, most=4),
     )
 

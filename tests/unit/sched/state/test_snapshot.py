@@ -47,6 +47,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.recent_runs import RecentRuns
@@ -92,6 +93,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "planned",
         "drains",
         "catalogue",
+        "outputs",
         "by_state",
         "_half_restored",
     },
@@ -112,6 +114,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Corrections: {"_parts", "_seen"},
     PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
     BadNodes: {"_failed"},
+    Outputs: {"_kept"},
 }
 
 
@@ -121,6 +124,7 @@ def instances() -> list[object]:
         ledger,
         ledger.keys,
         ledger.catalogue,
+        ledger.outputs,
         ledger.by_state,
         ledger.promised,
         ledger.holdings,
