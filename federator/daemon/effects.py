@@ -25,6 +25,7 @@ from federator.model.message import (
     AnswerDrained,
     AnswerDrainRefused,
     AnswerKeyUsed,
+    AnswerLoan,
     AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
@@ -58,6 +59,7 @@ from federator.wire.client_protocol import (
     SubmitReply,
     frame,
 )
+from federator.wire.quota_messages import LoanReply
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
@@ -215,13 +217,22 @@ class Effects:
 
 
 def _operated(
-    command: AnswerData | AnswerDataRefused | AnswerDrained | AnswerDrainRefused | AnswerPlanned,
+    command: (
+        AnswerData
+        | AnswerDataRefused
+        | AnswerDrained
+        | AnswerDrainRefused
+        | AnswerPlanned
+        | AnswerLoan
+    ),
 ) -> Reply:
     match command:
         case AnswerData() | AnswerDataRefused():
             return data_reply(command)
         case AnswerPlanned():
             return PlanReply()
+        case AnswerLoan():
+            return LoanReply(tenant=command.tenant, step=command.step.value)
         case AnswerDrained() | AnswerDrainRefused():
             return drain_reply(command)
 

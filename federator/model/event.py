@@ -21,6 +21,7 @@ from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
 from federator.model.score import Score
 from federator.model.site import Leave
@@ -198,6 +199,18 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     """The planner has made a lending plan, in place of the one before."""
 
     plan: LendingPlan
+
+
+class QuotaLoan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="quota_loan"):
+    """A step of a quota that is hardly used, in place of its tenant's last one."""
+
+    tenant: TenantName
+    step: LoanStep
+    used_frac: float = 0.0  # of the quota, on the busiest of the days that were looked at
+    days: int = 0  # so many were looked at
+    lends_at_s: float = 0.0  # Unix time, as the next; of ``NOTICED``
+    until_s: float = 0.0  # of ``KEPT``; 0: for ever
+    by: str = ""  # the operator; "": nobody asked for it
 
 
 class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="data_kept"):
@@ -532,6 +545,7 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     drains: tuple[SiteDrained, ...] = ()  # that have not ended
     written_off: tuple[SiteWrittenOff, ...] = ()  # sites that have not returned
     planned: Planned | None = None  # the latest
+    loans: tuple[QuotaLoan, ...] = ()  # the last step of each tenant's
 
 
 SnapshotRecord = (
@@ -555,6 +569,7 @@ LogRecord = (
     | Claimed
     | ClaimEnded
     | Planned
+    | QuotaLoan
     | DataRecord
     | DrainRecord
     | Changed

@@ -18,6 +18,7 @@ from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
 from federator.model.lending import LendingPlan
 from federator.model.plan import JobPlan, Shrink
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
 from federator.model.site_message import SiteAnswer, SiteNews, SiteOrder
@@ -153,6 +154,30 @@ class PlanAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasMeasured:
+    """The use of quotas on the last days, by the history.
+
+    ``unused``: of those of which too little was used, the part on the busiest of the days.
+    """
+
+    unused: Mapping[TenantName, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAsked:
+    """An operator wants an unused quota held back, ``keep``, or judged as others again.
+
+    ``until_s``: Unix time; 0: for ever.
+    """
+
+    client: int
+    tenant: TenantName
+    keep: bool
+    until_s: float = 0.0
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
     """A site's agent is connected, and its Slurm answers.
 
@@ -226,6 +251,8 @@ Observation = (
     | ResumeAsked
     | WriteOffAsked
     | PlanAsked
+    | QuotasMeasured
+    | QuotaAsked
     | DataAsked
     | CopySeen
     | SiteUp
@@ -428,6 +455,15 @@ class AnswerPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLoan:
+    """Tell an operator what the last step of a quota is now."""
+
+    client: int
+    tenant: TenantName
+    step: LoanStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
 
@@ -459,6 +495,7 @@ Answer = (
     | AnswerDrained
     | AnswerDrainRefused
     | AnswerPlanned
+    | AnswerLoan
     | AnswerData
     | AnswerDataRefused
 )

@@ -24,6 +24,7 @@ from federator.model.event import (
     Forgotten,
     LogRecord,
     Planned,
+    QuotaLoan,
     SiteDrained,
     SiteWrittenOff,
     SnapshotDone,
@@ -51,6 +52,7 @@ from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
+from federator.sched.state.quota_loans import QuotaLoans
 from federator.sched.state.requeue import (
     forgive,
     is_stall,
@@ -102,6 +104,7 @@ class Ledger:
         self.elastic: dict[WorkloadId, None] = {}  # workloads of several sizes
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
+        self.loans = QuotaLoans()
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
         self.promised = PromisedNodes(self.entries)
@@ -154,7 +157,17 @@ class Ledger:
         return ()
 
     def _take_in(
-        self, event: Claimed | ClaimEnded | Planned | Amended | DrainRecord | DataRecord | Forgotten
+        self,
+        event: (
+            Claimed
+            | ClaimEnded
+            | Planned
+            | QuotaLoan
+            | Amended
+            | DrainRecord
+            | DataRecord
+            | Forgotten
+        ),
     ) -> None:
         """Those that are no step of one workload's life."""
         if isinstance(event, Claimed | ClaimEnded | Planned):
@@ -165,6 +178,8 @@ class Ledger:
             self._drained(event)
         elif isinstance(event, DataRecord):
             self.catalogue.apply(event)
+        elif isinstance(event, QuotaLoan):
+            self.loans.apply(event)
         else:
             self._forget(event)
 

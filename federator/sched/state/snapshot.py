@@ -98,7 +98,11 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
     for sets in _chunked(ledger.catalogue, CHUNK_BYTES, _data_bytes):
         yield SnapshotData(at_s=at_s, sets=sets)
-    yield SnapshotDone(
+    yield _done(ledger, at_s)
+
+
+def _done(ledger: Ledger, at_s: float) -> SnapshotDone:
+    return SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
         shrinking=tuple(ledger.promised.shrinking),
@@ -106,6 +110,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         drains=ledger.drains.saved(),
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
+        loans=tuple(ledger.loans.by_tenant.values()),
     )
 
 
@@ -296,6 +301,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.promised.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
     ledger.planned = done.planned
+    ledger.loans.restore(done.loans)
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):
