@@ -279,13 +279,14 @@ def _agent(
     from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
 
     names, watches = welcome.names, welcome.watches
-    slurm = open_driver(settings.site, welcome.partitions, names, watches=watches)
+    folder = Path(settings.state_dir)
+    slurm = open_driver(settings.site, welcome.partitions, names, watches=watches, folder=folder)
     settings, driver = as_agreed(settings, slurm, welcome)
     users = Accounts(names=names)
     return Agent(
         settings,
         driver,
-        Journal(Path(settings.state_dir), time.time()),
+        Journal(folder, time.time()),
         write,
         knows_user=users.has,
         user_there=users.name_of,

@@ -17,6 +17,7 @@ from federator.daemon.submissions import BEYOND_POLICY
 from federator.errors import InvalidRequest
 from federator.model.decision import SeenDecision
 from federator.model.message import (
+    NOBODY,
     Answer,
     AnswerCancelled,
     AnswerControlled,
@@ -95,6 +96,13 @@ class Effects:
         self._wake = wake
         self._asked: tuple[Ask, bytes] | None = None  # the last question, as a frame
 
+    def _give(self, client: int, reply: Reply) -> None:
+        """Answer who asked; what a site's file asks for is answered in the log."""
+        if client != NOBODY:
+            self._answer(client, reply)
+        elif isinstance(reply, ErrorReply):
+            log.warning("revocation_refused", detail=reply.message)
+
     def know_folders(self, shared: Mapping[SiteName, Path]) -> None:
         """Name these from now on."""
         self._shared = {site: str(folder) for site, folder in shared.items()}
@@ -121,7 +129,7 @@ class Effects:
                 except InvalidRequest as error:  # too large for a frame: the site stays silent
                     log.error("order_too_large", site=command.site, detail=str(error))
             case _:
-                self._answer(command.client, self._reply(command))
+                self._give(command.client, self._reply(command))
 
     def _tell_site(self, command: SendTo | LaunchAt | PreemptAt) -> None:
         message: Message

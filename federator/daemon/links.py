@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -14,6 +15,7 @@ from federator.daemon.attempt_recall import AttemptRecall
 from federator.daemon.greeting import greet, last_of_ours, next_message
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
+from federator.daemon.site_revocations import SiteRevocations
 from federator.daemon.site_trouble import SiteTrouble
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
@@ -110,6 +112,7 @@ class SiteLink:
         self._version = ""
         self._last_epoch = 0
         self._trouble = SiteTrouble(site)
+        self._revocations = SiteRevocations(site)
         self._reported = False
         self._stopping = False
         self.filter = ShadowFilter(site, welcome.mode)
@@ -301,6 +304,9 @@ class SiteLink:
             if self._trouble.end(message):
                 self._observe(self._up())
         self._observe(SiteSent(site=self.site, message=message))
+        if isinstance(message, Report) and message.revoked is not None:
+            for asked in self._revocations.asked(message.revoked, time.time()):
+                self._observe(asked)
 
 
 def _write(site: SiteName, channel: Channel, frames: Sequence[bytes]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
@@ -75,6 +76,10 @@ class ControlAsked:
     by: str
     is_operator: bool = False
     amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
+
+
+NOBODY: Final = 0
+"""As a client: nobody waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

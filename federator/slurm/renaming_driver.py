@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace as replaced
@@ -233,16 +234,22 @@ def _gres(part: str, option: str, types: Mapping[str, str]) -> str:
 
 
 def open_driver(
-    site: str, partitions: Sequence[str], names: SiteNames, *, watches: bool = False
+    site: str,
+    partitions: Sequence[str],
+    names: SiteNames,
+    *,
+    watches: bool = False,
+    folder: Path | None = None,
 ) -> SlurmDriver:
     """The driver for the Slurm of this machine, seeing the jobs of these partitions.
 
-    ``watches``: it also records the site's own jobs.
+    ``watches``: it also records the site's own jobs. ``folder``: the agent's.
     """
     there = [names.partitions.get(name, name) for name in partitions]
     runner = SubprocessRunner()
     client = SlurmClient(runner, partitions=there, layouts=True, watches=watches)
     accounting = AccountingNames(runner)
-    if not names:
-        return SlurmDriver(site, client, accounting)
-    return RenamingDriver(site, client, names, accounting)
+    plain = SlurmDriver(site, client, accounting)
+    driver = RenamingDriver(site, client, names, accounting) if names else plain
+    driver.folder = folder
+    return driver
