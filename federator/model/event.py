@@ -202,7 +202,7 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
 
 
 class QuotaLoan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="quota_loan"):
-    """A step of a quota that is hardly used, in place of its tenant's last one."""
+    """An unused quota takes a step."""
 
     tenant: TenantName
     step: LoanStep

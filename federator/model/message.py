@@ -160,7 +160,7 @@ class PlanAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasMeasured:
-    """The use of quotas on the last days, by the history.
+    """Quotas were measured by the history.
 
     ``unused``: of those of which too little was used, the part on the busiest of the days.
     """
@@ -170,7 +170,7 @@ class QuotasMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAsked:
-    """An operator wants an unused quota held back, ``keep``, or judged as others again.
+    """An operator keeps an unused quota back, or releases it.
 
     ``until_s``: Unix time; 0: for ever.
     """
@@ -461,7 +461,7 @@ class AnswerPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLoan:
-    """Tell an operator what the last step of a quota is now."""
+    """Tell an operator how a quota stands."""
 
     client: int
     tenant: TenantName
