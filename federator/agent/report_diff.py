@@ -52,11 +52,7 @@ class ReportDiff:
         reported = self._attempts
         fresh = [r for a, r in known.items() if reported is None or reported.get(a) != r]
         if reported is None:  # a complete report must not miss what was accepted as it was made
-            fresh += [
-                AttemptReport(attempt=a, user=user, site_job_id=j, state=SiteJobState.PENDING)
-                for a, (user, j) in accepted.items()
-                if a not in known
-            ]
+            fresh += [_pending(a, *of) for a, of in accepted.items() if a not in known]
         gone = [a for a, r in (reported or {}).items() if a not in known and not r.state.ended]
         new_capacity = None
         if sweep.nodes_complete and (capacity != self._capacity or reported is None):
@@ -69,8 +65,8 @@ class ReportDiff:
         self._problems, self._freed = sweep.problems, freed
         self._attempts, self._capacity, self._partitions = dict(known), capacity, partitions
         something = fresh or gone or new_capacity is not None or changed or new_problems
-        something = something or revoked is not None
-        if reported is not None and not (something or windows is not None or has_freed):
+        parts = windows is not None or revoked is not None
+        if reported is not None and not (something or parts or has_freed):
             return None
         return Report(
             attempts=tuple(fresh),
@@ -91,3 +87,7 @@ class ReportDiff:
     def _new_windows(self, sweep: Sweep, first: bool) -> tuple[SiteWindow, ...] | None:
         known, self._windows = self._windows, sweep.windows
         return sweep.windows if first or sweep.windows != known else None
+
+
+def _pending(attempt: AttemptId, user: str, job_id: int) -> AttemptReport:
+    return AttemptReport(attempt=attempt, user=user, site_job_id=job_id, state=SiteJobState.PENDING)
