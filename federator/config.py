@@ -41,7 +41,13 @@ from federator.config_prices import PricesConfig
 from federator.config_services import AuditConfig, HistoryConfig, LogConfig, RolesConfig, Strict
 from federator.config_storage import DataConfig, StorageConfig, storage_mistakes
 from federator.config_tenant_checks import parent_mistakes, tenant_mistakes, tenant_warnings
-from federator.config_tenants import SiteKey, TenantConfig, TenantKey, checked_name
+from federator.config_tenants import (
+    SiteKey,
+    TenantConfig,
+    TenantKey,
+    checked_name,
+    unused_quota_mode,
+)
 from federator.config_traces import TracesConfig
 from federator.config_web import WebConfig
 from federator.errors import ConfigError
@@ -333,6 +339,7 @@ class FederationConfig(Strict):
                 home=tenant.home,
                 start_within_s=tenant.start_within_s,
                 jobs=tenant.job_limits,
+                unused_quota=unused_quota_mode(name, self.tenants, self.policy.unused_quota.mode),
             )
             for name, tenant in self.tenants.items()
         ]
@@ -352,6 +359,7 @@ class FederationConfig(Strict):
             advisory=frozenset(n for n, mode in modes.items() if mode is SiteMode.ADVISORY),
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
             licenses=self.licenses,
+            unused=self.policy.unused_quota.rules,
         )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from federator.config_mistakes import one_of, one_word_of, refuse
 from federator.config_services import Hours, Strict
 from federator.model.lending import Lending
+from federator.model.quota_loan import UnusedQuotaRules
 from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
 from federator.sched.queue.policy import Policy
@@ -77,6 +78,28 @@ class InteractiveConfig(Strict):
     silence_s: Annotated[float, Field(ge=5, le=86_400)] = 120.0
 
 
+_LendingMode = Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))]
+
+
+class UnusedQuotaConfig(Strict):
+    """When a quota that is hardly used is lent fully: see docs/ranking.md.
+
+    On each of the last ``days`` less than ``below_frac`` of it was in use, and its tenant has known
+    for ``notice_h``.
+    """
+
+    mode: _LendingMode = Lending.OFF
+    below_frac: Annotated[float, Field(gt=0, le=1)] = 0.2
+    days: Annotated[int, Field(ge=1, le=28)] = 3
+    notice_h: Annotated[float, Field(ge=0, le=30 * 24)] = 24.0
+
+    @property
+    def rules(self) -> UnusedQuotaRules:
+        return UnusedQuotaRules(
+            below_frac=self.below_frac, days=self.days, notice_s=self.notice_h * 3600.0
+        )
+
+
 class PolicyConfig(Strict):
     """The order of the queue, and the federation's patience."""
 
@@ -87,7 +110,8 @@ class PolicyConfig(Strict):
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0
     forecast_ends: bool = False
-    lending: Annotated[Lending, BeforeValidator(partial(one_word_of, Lending))] = Lending.OFF
+    lending: _LendingMode = Lending.OFF
+    unused_quota: UnusedQuotaConfig = UnusedQuotaConfig()
     enable_user_top: Annotated[bool, Field(strict=True)] = False
     max_data_sets: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     max_data_sets_per_user: Annotated[int, Field(ge=0, le=10_000_000)] = 1_000

@@ -8,7 +8,8 @@ from math import inf
 
 from federator.config_mistakes import Mistake, brief, one_of, some
 from federator.config_policy import PolicyConfig
-from federator.config_tenants import LimitConfig, TenantConfig
+from federator.config_tenants import LimitConfig, TenantConfig, unused_quota_mode
+from federator.model.lending import Lending
 from federator.model.workload import SiteName, TenantName
 
 _Tenants = Mapping[TenantName, TenantConfig]
@@ -89,6 +90,7 @@ def tenant_warnings(tenants: _Tenants, policy: PolicyConfig) -> Iterator[str]:
         if tenant.quota is not None and tenant.quota.gpus is None:
             yield f"tenant {name}: its quota names no gpus, so it is guaranteed none"
     yield from _idle_objectives(tenants, policy)
+    yield from _idle_loans(tenants, policy)
 
 
 def _broken_promises(tenants: _Tenants) -> Iterator[str]:
@@ -128,6 +130,13 @@ def _idle_objectives(tenants: _Tenants, policy: PolicyConfig) -> Iterator[str]:
                 f"tenant {name}: start_within_s {tenant.start_within_s:g} is below the grace "
                 f"of {preemption.grace_s:g} s that guests have to leave"
             )
+
+
+def _idle_loans(tenants: _Tenants, policy: PolicyConfig) -> Iterator[str]:
+    """Loans of unused quotas that change nothing, since no forecast holds anything back."""
+    modes = {unused_quota_mode(name, tenants, policy.unused_quota.mode) for name in tenants}
+    if Lending.ON in modes and policy.lending is not Lending.ON:
+        yield "unused_quota: on has no effect while policy.lending is not on"
 
 
 def _ancestors(tenants: _Tenants, tenant: TenantConfig) -> dict[TenantName, TenantConfig]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from federator.config_mistakes import one_word_of
 from federator.config_services import Strict
+from federator.model.lending import Lending
 from federator.model.tenant import Allowance, JobLimits
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.usage.report import Quota
@@ -31,6 +33,10 @@ def checked_name(name: str) -> str:
 
 TenantKey = Annotated[TenantName, AfterValidator(checked_name)]
 SiteKey = Annotated[SiteName, AfterValidator(checked_name)]
+
+
+def _mode_of(word: object) -> object:
+    return None if word is None else one_word_of(Lending, word)
 
 
 class LimitConfig(Strict):
@@ -83,6 +89,7 @@ class TenantConfig(Strict):
     quota: QuotaConfig | None = None
     home: tuple[SiteKey, ...] = ()  # where the quota is guaranteed; none: at every site
     start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
+    unused_quota: Annotated[Lending | None, BeforeValidator(_mode_of)] = None  # None: its parent's
     limit: LimitConfig = LimitConfig()
     max_submit_jobs: Count | None = None  # of all its users together, as the next
     max_jobs: Count | None = None
@@ -109,13 +116,40 @@ class TenantConfig(Strict):
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
 
 
+def unused_quota_mode(
+    name: TenantName, tenants: Mapping[TenantName, TenantConfig], default: Lending
+) -> Lending:
+    """Whether a tenant's quota is lent fully while it is hardly used: its word, or those above."""
+    words = (tenants[at].unused_quota for at in chain_of(name, tenants))
+    return next((word for word in words if word is not None), default)
+
+
+def lendable_quotas(
+    tenants: Mapping[TenantName, TenantConfig], default: Lending
+) -> dict[TenantName, Quota]:
+    """The quotas of GPUs that are looked at, each with all the tenants that share it."""
+    found: dict[TenantName, Quota] = {}
+    for name, tenant in tenants.items():
+        gpus = tenant.quota.bounds["gpus"] if tenant.quota is not None else 0
+        if gpus and unused_quota_mode(name, tenants, default) is not Lending.OFF:
+            sharing = frozenset(each for each in tenants if name in chain_of(each, tenants))
+            found[name] = Quota(name, float(gpus), sharing)
+    return found
+
+
+def chain_of(name: TenantName, tenants: Mapping[TenantName, TenantConfig]) -> list[TenantName]:
+    """A tenant and those above it, nearest first."""
+    chain = [name]
+    while (parent := tenants[chain[-1]].parent) is not None:
+        chain.append(parent)
+    return chain
+
+
 def gpu_quotas(tenants: Mapping[TenantName, TenantConfig]) -> list[Quota]:
     """The highest quotas of GPUs, each with all the tenants that share it."""
     found: dict[str, Quota] = {}
     for name in tenants:
-        chain = [name]
-        while (parent := tenants[chain[-1]].parent) is not None:
-            chain.append(parent)
+        chain = chain_of(name, tenants)
         top = next((at for at in reversed(chain) if tenants[at].quota is not None), None)
         quota = tenants[top].quota if top is not None else None
         if top is None or quota is None or not quota.bounds.get("gpus"):

@@ -13,6 +13,7 @@ from federator.model.license import SiteLicense
 from federator.model.local_record import LocalRecord
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
+from federator.model.site_message import Revocation
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
@@ -125,6 +126,7 @@ class Sweep:
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
     local: tuple[LocalRecord, ...] | None = None  # of the site's own jobs; None: not watched
+    revoked: tuple[Revocation, ...] = ()  # nodes that its provider takes back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

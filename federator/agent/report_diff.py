@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from federator.agent.base import Sweep
 from federator.model.partition import PartitionSummary
 from federator.model.site import AttemptReport, Capacity, SiteJobState
-from federator.model.site_message import Report
+from federator.model.site_message import Report, Revocation
 from federator.model.window import SiteWindow
 from federator.model.workload import AttemptId
 
@@ -24,6 +24,7 @@ class ReportDiff:
         self._problems: tuple[str, ...] = ()
         self._freed = 0
         self._windows: tuple[SiteWindow, ...] = ()
+        self._revoked: tuple[Revocation, ...] = ()
 
     def reset(self) -> None:
         """The next report is complete."""
@@ -51,23 +52,21 @@ class ReportDiff:
         reported = self._attempts
         fresh = [r for a, r in known.items() if reported is None or reported.get(a) != r]
         if reported is None:  # a complete report must not miss what was accepted as it was made
-            fresh += [
-                AttemptReport(attempt=a, user=user, site_job_id=j, state=SiteJobState.PENDING)
-                for a, (user, j) in accepted.items()
-                if a not in known
-            ]
+            fresh += [_pending(a, *of) for a, of in accepted.items() if a not in known]
         gone = [a for a, r in (reported or {}).items() if a not in known and not r.state.ended]
         new_capacity = None
         if sweep.nodes_complete and (capacity != self._capacity or reported is None):
             new_capacity = capacity
         changed = partitions != self._partitions or reported is None
         windows = self._new_windows(sweep, reported is None)
+        revoked = self._new_revoked(sweep, reported is None)
         has_freed = freed != self._freed
         new_problems = sweep.problems != self._problems
         self._problems, self._freed = sweep.problems, freed
         self._attempts, self._capacity, self._partitions = dict(known), capacity, partitions
         something = fresh or gone or new_capacity is not None or changed or new_problems
-        if reported is not None and not (something or windows is not None or has_freed):
+        parts = windows is not None or revoked is not None
+        if reported is not None and not (something or parts or has_freed):
             return None
         return Report(
             attempts=tuple(fresh),
@@ -78,8 +77,17 @@ class ReportDiff:
             problems=tuple(p[:300] for p in sweep.problems[:MOST_PROBLEMS]),
             freed=freed,
             windows=windows,
+            revoked=revoked,
         )
+
+    def _new_revoked(self, sweep: Sweep, first: bool) -> tuple[Revocation, ...] | None:
+        known, self._revoked = self._revoked, sweep.revoked
+        return sweep.revoked if (first and sweep.revoked) or sweep.revoked != known else None
 
     def _new_windows(self, sweep: Sweep, first: bool) -> tuple[SiteWindow, ...] | None:
         known, self._windows = self._windows, sweep.windows
         return sweep.windows if first or sweep.windows != known else None
+
+
+def _pending(attempt: AttemptId, user: str, job_id: int) -> AttemptReport:
+    return AttemptReport(attempt=attempt, user=user, site_job_id=job_id, state=SiteJobState.PENDING)

@@ -16,6 +16,7 @@ from federator.model.event import (
     EpochBegan,
     LogRecord,
     Planned,
+    QuotaLoan,
     SiteDrained,
     SiteResumed,
     SiteReturned,
@@ -61,17 +62,29 @@ def _story(record: LogRecord) -> _Story | None:
             found = record.happening.name.lower(), record.by, str(record.workload), {}, {}
         case Amended() if record.by:
             found = _amended(record)
-        case DataSetKept() if record.by:
-            found = "data-keep", record.by, record.kept.label, {}, _data(record.kept)
-        case DataSetDropped() if record.by:
-            found = "data-rm", record.by, f"{record.name}@{record.version}", {}, {}
+        case DataSetKept() | DataSetDropped() if record.by:
+            found = _of_data(record)
         case Planned():
             found = "plan", "", "", {"source": record.plan.source}, {}
+        case QuotaLoan():
+            found = _of_quota(record)
         case EpochBegan():
             found = "lead", "", "", {}, {"epoch": record.epoch}
         case _:
             pass
     return found
+
+
+def _of_data(record: DataSetKept | DataSetDropped) -> _Story:
+    if isinstance(record, DataSetKept):
+        return "data-keep", record.by, record.kept.label, {}, _data(record.kept)
+    return "data-rm", record.by, f"{record.name}@{record.version}", {}, {}
+
+
+def _of_quota(record: QuotaLoan) -> _Story:
+    why = {"used_frac": record.used_frac, "days": record.days}
+    effect = {"lends_at_s": record.lends_at_s, "until_s": record.until_s}
+    return f"quota-{record.step.value}", record.by, record.tenant, why, effect
 
 
 def _of_site(record: DrainRecord) -> _Story:

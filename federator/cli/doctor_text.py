@@ -146,6 +146,15 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         ),
         lambda _: "ask the tenant; federator doctor --tenant NAME shows which jobs",
     ),
+    "self-hoarding": Wording(
+        "holds GPUs that it hardly uses while its own work waits",
+        lambda e: (
+            f"holds {e['held_gpus']:.1f} GPUs that are {e['busy_frac']:.0%} busy "
+            f"({e['watched_frac']:.0%} of the time was watched) while its own jobs wait for "
+            f"{e['own_wait_gpus']:.1f} ({e['own_long_waits']:.0f} jobs over an hour)"
+        ),
+        lambda _: "end what does nothing; federator doctor --tenant NAME shows which jobs",
+    ),
     "over-commit": Wording(
         "quotas could promise more than there is",
         lambda e: (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from federator.cli.text import counted, reason_text, span
 from federator.model.lending import LendingDecision, LoadForecast
-from federator.wire.status_rows import LendingRow
+from federator.wire.status_rows import LendingRow, LoanRow
 
 
 def decision_text(decision: LendingDecision) -> str:
@@ -27,7 +27,33 @@ def decision_text(decision: LendingDecision) -> str:
 
 
 def lending_lines(row: LendingRow, now_s: float) -> Iterator[str]:
-    """The state of lending in a line, and one for each forecast that is off."""
+    """The state of lending in a line; one for each forecast that is off, and each unused quota."""
+    yield from _plan_lines(row, now_s)
+    for loan in row.loans:
+        yield f"  {loan_text(loan)}"
+
+
+def loan_text(loan: LoanRow) -> str:
+    """E.g. ``vision uses at most 3% of its quota in 3 days: ...``."""
+    days = counted(loan.days, "day")
+    whose = f"{loan.tenant} used at most {loan.used_frac:.0%} of its quota in {days}"
+    match loan.step:
+        case "advised":
+            return f"{whose}: it would get notice (unused_quota: advisory)"
+        case "noticed":
+            return f"{whose}: nothing is held back for its forecast from {_day(loan.lends_at_s)} on"
+        case "lent":
+            since = _day(loan.since_s)
+            return f"{whose}: since {since} nothing is held back for its forecast"
+        case "kept":
+            until = f" until {_day(loan.until_s)}" if loan.until_s else ""
+            by = f" by {loan.by}" if loan.by else ""
+            return f"the quota of {loan.tenant} is held back{until}{by}, used or not"
+        case step:
+            return f"the quota of {loan.tenant}: {step}"
+
+
+def _plan_lines(row: LendingRow, now_s: float) -> Iterator[str]:
     if row.mode == "off":
         yield "off"
         return
@@ -54,6 +80,10 @@ def _off(forecast: LoadForecast, windows_s: tuple[float, ...]) -> Iterator[str]:
                 f"  {whose} lends nothing for {span(window_s)}: "
                 f"{kept} of its last {made} forecasts held"
             )
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
 
 
 def _clock(at_s: float) -> str:

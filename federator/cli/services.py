@@ -287,7 +287,7 @@ def _agent(
     from federator.model.workload import SiteName  # noqa: PLC0415
     from federator.slurm.renaming_driver import open_driver  # noqa: PLC0415
 
-    names = welcome.names
+    names, folder = welcome.names, Path(settings.state_dir)
     slurm = open_driver(
         settings.site,
         welcome.partitions,
@@ -296,12 +296,13 @@ def _agent(
         watches=welcome.watches,
         note_pyslurm=reader_notes(settings.site, welcome.reader),
     )
+    slurm.folder = folder
     settings, driver = as_agreed(settings, slurm, welcome)
     users = Accounts(names=names)
     return Agent(
         settings,
         driver,
-        Journal(Path(settings.state_dir), time.time(), tenure),
+        Journal(folder, time.time(), tenure),
         write,
         knows_user=users.has,
         user_there=users.name_of,

@@ -56,20 +56,16 @@ from federator.wire.client_protocol import (
     Call,
     CancelCall,
     ControlCall,
-    DrainCall,
     ErrorKind,
     ErrorReply,
     NodesCall,
-    PlanCall,
     ReloadCall,
-    ResumeCall,
     SessionCall,
     SignalCall,
     SnapshotCall,
     SpokenCall,
     SubmitCall,
     VerifyCall,
-    WriteOffCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.data_rows import DataCall, DataSetsCall
@@ -205,6 +201,9 @@ class Api:
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
 
     def _dispatch(self, call: Call, caller: Caller, answer: GiveReply) -> None:
+        if isinstance(call, OperatorCall | ReloadCall):
+            self._operate(call, caller, answer)
+            return
         match call:
             case SubmitCall():
                 self._submit(call, caller, answer)
@@ -217,8 +216,6 @@ class Api:
             case SpokenCall():
                 message = f"{caller.user} may not speak for users so: see web.account"
                 answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
-            case DrainCall() | ResumeCall() | WriteOffCall() | PlanCall() | ReloadCall():
-                self._operate(call, caller, answer)
             case DataCall() | DataSetsCall():
                 self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():

@@ -17,6 +17,7 @@ from federator.daemon.submissions import BEYOND_POLICY
 from federator.errors import InvalidRequest
 from federator.model.decision import SeenDecision
 from federator.model.message import (
+    NOBODY,
     Answer,
     AnswerCancelled,
     AnswerControlled,
@@ -25,6 +26,7 @@ from federator.model.message import (
     AnswerDrained,
     AnswerDrainRefused,
     AnswerKeyUsed,
+    AnswerLoan,
     AnswerPlanned,
     AnswerRefused,
     AnswerSubmitted,
@@ -58,6 +60,7 @@ from federator.wire.client_protocol import (
     SubmitReply,
     frame,
 )
+from federator.wire.quota_messages import LoanReply
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
@@ -93,6 +96,13 @@ class Effects:
         self._wake = wake
         self._asked: tuple[Ask, bytes] | None = None  # the last question, as a frame
 
+    def _give(self, client: int, reply: Reply) -> None:
+        """Answer who asked; what a site's file asks for is answered in the log."""
+        if client != NOBODY:
+            self._answer(client, reply)
+        elif isinstance(reply, ErrorReply):
+            log.warning("revocation_refused", detail=reply.message)
+
     def know_folders(self, shared: Mapping[SiteName, Path]) -> None:
         """Name these from now on."""
         self._shared = {site: str(folder) for site, folder in shared.items()}
@@ -119,7 +129,7 @@ class Effects:
                 except InvalidRequest as error:  # too large for a frame: the site stays silent
                     log.error("order_too_large", site=command.site, detail=str(error))
             case _:
-                self._answer(command.client, self._reply(command))
+                self._give(command.client, self._reply(command))
 
     def _tell_site(self, command: SendTo | LaunchAt | PreemptAt) -> None:
         message: Message
@@ -216,13 +226,22 @@ class Effects:
 
 
 def _operated(
-    command: AnswerData | AnswerDataRefused | AnswerDrained | AnswerDrainRefused | AnswerPlanned,
+    command: (
+        AnswerData
+        | AnswerDataRefused
+        | AnswerDrained
+        | AnswerDrainRefused
+        | AnswerPlanned
+        | AnswerLoan
+    ),
 ) -> Reply:
     match command:
         case AnswerData() | AnswerDataRefused():
             return data_reply(command)
         case AnswerPlanned():
             return PlanReply()
+        case AnswerLoan():
+            return LoanReply(tenant=command.tenant, step=command.step.value)
         case AnswerDrained() | AnswerDrainRefused():
             return drain_reply(command)
 

@@ -10,9 +10,11 @@ from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.measuring import Measuring
 from federator.daemon.own_config import OwnConfig, shared_folders
+from federator.daemon.quota_use import QuotaUse
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supply_notes import SupplyNotes
 from federator.history.service import JobHistory
+from federator.model.message import QuotasMeasured
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import LocalJobs, UsageTaken
@@ -44,10 +46,16 @@ class HistoryFeeds:
         self._recorder = LocalRecorder(history, by_site, federation.sites, clock)
         self._notes = SupplyNotes(history, federation, clock)
         self.look: Final = DoctorLook(history, own, clock)
+        self._history, self._own, self._clock = history, own, clock
 
-    def begin(self) -> list[asyncio.Task[None]]:
-        """Start all of them; whoever began them cancels them."""
-        feeds = (self._measuring, self._recorder, self._notes, self.look)
+    def begin(self, observe: Callable[[QuotasMeasured], None]) -> list[asyncio.Task[None]]:
+        """Start all of them; whoever began them cancels them.
+
+        Args:
+            observe: takes what was measured of quotas.
+        """
+        quota_use = QuotaUse(self._history, self._own, self._clock, observe)
+        feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use)
         return [asyncio.create_task(feed.run()) for feed in feeds]
 
     def take(self, site: SiteName, answer: LocalJobs | UsageTaken) -> None:

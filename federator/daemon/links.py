@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -22,6 +23,7 @@ from federator.daemon.greeting import (
 )
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_questions import SiteQuestions
+from federator.daemon.site_revocations import SiteRevocations
 from federator.daemon.site_trouble import SiteTrouble
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
@@ -127,6 +129,7 @@ class SiteLink:
         self._folder_id = ""  # of the state folder that was met first
         self._last_epoch = 0
         self._trouble = SiteTrouble(site)
+        self._revocations = SiteRevocations(site)
         self._reported = False
         self._stopping = False
         self.filter = ShadowFilter(site, welcome.mode)
@@ -347,6 +350,9 @@ class SiteLink:
             if self._trouble.end(message):
                 self._observe(self._up())
         self._observe(SiteSent(site=self.site, message=message))
+        if isinstance(message, Report) and message.revoked is not None:
+            for asked in self._revocations.asked(message.revoked, time.time()):
+                self._observe(asked)
 
 
 def _write(site: SiteName, channel: Channel, frames: Sequence[bytes]) -> None:

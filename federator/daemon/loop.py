@@ -234,7 +234,7 @@ class Term:
             follower.start()
         beside = [asyncio.create_task(each.run()) for each in (self._starts, self._mail)]
         if self._feeds is not None:
-            beside += self._feeds.begin()
+            beside += self._feeds.begin(self.inbox.put)
         try:
             while not self._stopping:
                 await self._turn()

@@ -6,11 +6,19 @@ from collections.abc import Collection
 
 from federator.daemon.drain_calls import drain_asked
 from federator.daemon.plan_calls import plan_asked
-from federator.model.message import DrainAsked, PlanAsked, ResumeAsked, WriteOffAsked
+from federator.daemon.quota_calls import quota_asked
+from federator.model.message import (
+    DrainAsked,
+    PlanAsked,
+    QuotaAsked,
+    ResumeAsked,
+    WriteOffAsked,
+)
 from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import DrainCall, PlanCall, ResumeCall, WriteOffCall
+from federator.wire.quota_messages import QuotaCall
 
-OperatorCall = DrainCall | ResumeCall | WriteOffCall | PlanCall
+OperatorCall = DrainCall | ResumeCall | WriteOffCall | PlanCall | QuotaCall
 
 
 def operator_asked(
@@ -20,8 +28,10 @@ def operator_asked(
     sites: Collection[str],
     ledger: Ledger,
     now_s: float,
-) -> DrainAsked | ResumeAsked | WriteOffAsked | PlanAsked:
-    """As ``drain_asked`` and ``plan_asked``."""
+) -> DrainAsked | ResumeAsked | WriteOffAsked | PlanAsked | QuotaAsked:
+    """As ``drain_asked``, ``plan_asked`` and ``quota_asked``."""
     if isinstance(call, PlanCall):
         return plan_asked(call, client, ledger, now_s)
+    if isinstance(call, QuotaCall):
+        return quota_asked(call, user, client, ledger.tenancy, now_s)
     return drain_asked(call, user, client, sites, now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from federator.daemon.quota_calls import loan_rows
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.round import PassSummary
@@ -91,11 +92,12 @@ def _budget(federation: Federation, now_s: float) -> BudgetRow:
 
 def _lending(federation: Federation, now_s: float) -> LendingRow:
     mode, planned = federation.rules.lending.value, federation.ledger.planned
+    loans = loan_rows(federation.ledger)
     if planned is None:
-        return LendingRow(mode=mode)
+        return LendingRow(mode=mode, loans=loans)
     plan = planned.plan
     if not plan.holds(now_s):
-        return LendingRow(mode=mode, expires_at_s=plan.expires_at_s)
+        return LendingRow(mode=mode, expires_at_s=plan.expires_at_s, loans=loans)
     return LendingRow(
         mode=mode,
         made_at_s=plan.made_at_s,
@@ -104,4 +106,5 @@ def _lending(federation: Federation, now_s: float) -> LendingRow:
         windows_s=plan.windows_s,
         usable_gpus=tuple(int(gpus) for gpus in federation.lendable_gpus(now_s)),
         forecasts=plan.forecasts,
+        loans=loans,
     )

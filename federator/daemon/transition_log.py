@@ -21,6 +21,7 @@ from federator.model.event import (
     DrainRecord,
     Forgotten,
     LogRecord,
+    QuotaLoan,
     SiteDrained,
     SiteResumed,
     SiteReturned,
@@ -103,7 +104,7 @@ class TransitionLog:
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
                 case _:  # the epoch is in "daemon_started"; snapshots are no news
-                    found += _of_data(record)
+                    found += _of_the_rest(record)
         return found
 
     def _is_repeated(self, record: Changed, entry: WorkloadRecord | None) -> bool:
@@ -123,8 +124,10 @@ def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
 
 
-def _of_data(record: LogRecord) -> list[LogLine]:
-    """The line of a change of the catalogue; none of anything else."""
+def _of_the_rest(record: LogRecord) -> list[LogLine]:
+    """The line of a change of the catalogue or of a loan of a quota; none of anything else."""
+    if isinstance(record, QuotaLoan):
+        return [_of_quota(record)]
     if isinstance(record, DataSetKept) and not record.by:
         return []  # a copy goes on
     if isinstance(record, DataSetKept):
@@ -133,6 +136,19 @@ def _of_data(record: LogRecord) -> list[LogLine]:
         data = f"{record.name}@{record.version}"
         return [LogLine("data_dropped", {"data": data, "by": record.by})]
     return []
+
+
+def _of_quota(record: QuotaLoan) -> LogLine:
+    fields: dict[str, Any] = {
+        "tenant": record.tenant,
+        "used_frac": round(record.used_frac, 4) if record.days else None,
+        "days": record.days or None,
+        "lends_at_s": record.lends_at_s or None,
+        "until_s": record.until_s or None,
+        "by": record.by or None,
+    }
+    known = {key: value for key, value in fields.items() if value is not None}
+    return LogLine(f"quota_{record.step.value}", known)
 
 
 def _of_site(record: DrainRecord) -> LogLine:

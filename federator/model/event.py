@@ -22,6 +22,7 @@ from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
 from federator.model.score import Score
 from federator.model.site import Leave
@@ -202,6 +203,18 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     """The planner has made a lending plan, in place of the one before."""
 
     plan: LendingPlan
+
+
+class QuotaLoan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="quota_loan"):
+    """An unused quota takes a step."""
+
+    tenant: TenantName
+    step: LoanStep
+    used_frac: float = 0.0  # of the quota, on the busiest of the days that were looked at
+    days: int = 0  # so many were looked at
+    lends_at_s: float = 0.0  # Unix time, as the next; of ``NOTICED``
+    until_s: float = 0.0  # of ``KEPT``; 0: for ever
+    by: str = ""  # the operator; "": nobody asked for it
 
 
 class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="data_kept"):
@@ -570,6 +583,7 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     drains: tuple[SiteDrained, ...] = ()  # that have not ended
     written_off: tuple[SiteWrittenOff, ...] = ()  # sites that have not returned
     planned: Planned | None = None  # the latest
+    loans: tuple[QuotaLoan, ...] = ()  # the last step of each tenant's
 
 
 SnapshotRecord = (
@@ -594,6 +608,7 @@ LogRecord = (
     | Claimed
     | ClaimEnded
     | Planned
+    | QuotaLoan
     | DataRecord
     | CheckpointCopied
     | OutputNoted

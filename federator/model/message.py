@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from federator.model.data_output import OutputPlace
 from federator.model.data_use import DataPath
@@ -19,6 +20,7 @@ from federator.model.drain import DrainRefusal
 from federator.model.event import Amended, Draft, LogRecord
 from federator.model.lending import LendingPlan
 from federator.model.plan import JobPlan, Shrink
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
 from federator.model.site_message import SiteAnswer, SiteNews, SiteOrder
@@ -75,6 +77,10 @@ class ControlAsked:
     by: str
     is_operator: bool = False
     amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
+
+
+NOBODY: Final = 0
+"""As a client: nobody waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +174,30 @@ class PlanAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasMeasured:
+    """Quotas were measured by the history.
+
+    ``unused``: of those of which too little was used, the part on the busiest of the days.
+    """
+
+    unused: Mapping[TenantName, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAsked:
+    """An operator keeps an unused quota back, or releases it.
+
+    ``until_s``: Unix time; 0: for ever.
+    """
+
+    client: int
+    tenant: TenantName
+    keep: bool
+    until_s: float = 0.0
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
     """A site's agent is connected, and its Slurm answers.
 
@@ -243,6 +273,8 @@ Observation = (
     | ResumeAsked
     | WriteOffAsked
     | PlanAsked
+    | QuotasMeasured
+    | QuotaAsked
     | DataAsked
     | CopySeen
     | OutputSeen
@@ -447,6 +479,15 @@ class AnswerPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLoan:
+    """Tell an operator how a quota stands."""
+
+    client: int
+    tenant: TenantName
+    step: LoanStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
 
@@ -478,6 +519,7 @@ Answer = (
     | AnswerDrained
     | AnswerDrainRefused
     | AnswerPlanned
+    | AnswerLoan
     | AnswerData
     | AnswerDataRefused
 )

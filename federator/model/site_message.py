@@ -129,6 +129,14 @@ class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
     attempt: AttemptId
 
 
+class Revocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Nodes of a site that its provider takes back."""
+
+    deadline_s: float  # Unix time: then they are gone
+    nodes: tuple[str, ...] = ()  # none: all of the site
+    reason: str = ""
+
+
 class Report(Message, frozen=True, kw_only=True, tag="report"):
     """News of a sweep; a complete one has every attempt that the site knows.
 
@@ -146,6 +154,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     problems: tuple[str, ...] = ()  # records of the sweep that could not be read; for the daemon
     freed: int = 0
     windows: tuple[SiteWindow, ...] | None = None  # when they have changed
+    revoked: tuple[Revocation, ...] | None = None  # likewise: all notices that the site has
 
 
 SiteNews = BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report

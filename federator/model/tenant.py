@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.lending import Lending
 from federator.model.resources import Bound, Resources
 from federator.model.workload import SiteName, TenantName, Workload
 
@@ -74,6 +75,8 @@ class Tenant:
     eviction goes beyond the budget; 0: as its parent, or never.
 
     ``jobs``: how many jobs there may be, whatever their size.
+
+    ``unused_quota``: whether its quota is lent fully while it is hardly used.
     """
 
     name: TenantName
@@ -84,6 +87,7 @@ class Tenant:
     home: tuple[SiteName, ...] = ()
     start_within_s: float = 0.0
     jobs: JobLimits = NO_JOB_LIMITS
+    unused_quota: Lending = Lending.OFF
 
     def __post_init__(self) -> None:
         if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from federator.agent.base import (
     NOTHING,
@@ -28,6 +29,7 @@ from federator.slurm.options.file_names import files_of, names_its_dir, working_
 from federator.slurm.recent_qos import RecentQos
 from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
+from federator.slurm.revocations import Revoked, read_revoked
 from federator.wire.agent_protocol import (
     CopyOrder,
     EndedJob,
@@ -46,12 +48,16 @@ class SlurmDriver:
         site: the site's name, for the jobs' environment.
         client: asks and tells its Slurm.
         accounting: says which QOS there are; None: nobody does.
+
+    Attributes:
+        folder: the agent's, in which a file may say that nodes are revoked; None: there is none.
     """
 
     def __init__(
         self, site: str, client: SlurmClient, accounting: AccountingNames | None = None
     ) -> None:
         self._site = site
+        self.folder: Path | None = None
         self._client = client
         self._qos = RecentQos(accounting)
         self._helper = client.helper
@@ -74,6 +80,7 @@ class SlurmDriver:
             for job in found.others
             if job.id not in known
         )
+        revoked = Revoked() if self.folder is None else read_revoked(self.folder)
         return Sweep(
             nodes=found.nodes,
             attempts=attempt_reports(jobs),
@@ -82,7 +89,8 @@ class SlurmDriver:
             windows=found.windows,
             licenses=found.licenses,
             qos=self._qos.names(),
-            problems=found.problems,
+            problems=found.problems + revoked.problems,
+            revoked=revoked.notices,
             nodes_complete=found.nodes_complete,
             local=local_records(jobs, found.nodes, own) if self._client.watches else None,
         )

@@ -12,6 +12,7 @@ OF_QUOTAS: Final = (
     "unused-quota",
     "small-quota",
     "hoarding",
+    "self-hoarding",
     "over-commit",
     "surge",
     "backlog",

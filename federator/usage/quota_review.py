@@ -119,6 +119,7 @@ def review(
     for tenant in sorted({*use.held, *(each.tenant for each in queue)}):
         found += [
             hoarding(use, tenant, queue, bounds),
+            self_hoarding(use, tenant, queue, bounds),
             surge(use, tenant, bounds),
             backlog(use, tenant, queue, bounds),
         ]
@@ -179,6 +180,37 @@ def hoarding(
     use: DailyUse, tenant: str, queue: Iterable[QueuedWorkload], bounds: Thresholds
 ) -> Diagnosis | None:
     """GPUs that a tenant holds and hardly uses while others wait for some."""
+    evidence, n = _held_idle(use, tenant, bounds), bounds.norm_days
+    if evidence is None:
+        return None
+    others = [each for each in queue if each.tenant != tenant and each.gpus]
+    long = _long_waits(use, others, n, bounds)
+    if long < bounds.long_waits:
+        return None
+    waits = {
+        "others_long_waits": float(long),
+        "others_wait_gpus": fmean(_waiting(use, others, n)),
+    }
+    return _finding("hoarding", tenant, _idle_gpu_h(evidence, n), evidence | waits)
+
+
+def self_hoarding(
+    use: DailyUse, tenant: str, queue: Iterable[QueuedWorkload], bounds: Thresholds
+) -> Diagnosis | None:
+    """GPUs that some jobs of a tenant hold and hardly use while others of its jobs wait."""
+    evidence, n = _held_idle(use, tenant, bounds), bounds.norm_days
+    if evidence is None:
+        return None
+    own = [each for each in queue if each.tenant == tenant and each.gpus]
+    long = _long_waits(use, own, n, bounds)
+    if long < bounds.long_waits:
+        return None
+    waits = {"own_long_waits": float(long), "own_wait_gpus": fmean(_waiting(use, own, n))}
+    return _finding("self-hoarding", tenant, _idle_gpu_h(evidence, n), evidence | waits)
+
+
+def _held_idle(use: DailyUse, tenant: str, bounds: Thresholds) -> dict[str, float] | None:
+    """The figures of a tenant that hardly uses what it holds; None: it does, or nobody knows."""
     n = bounds.norm_days
     if len(use.days) < n or tenant not in use.held:
         return None
@@ -187,18 +219,15 @@ def hoarding(
         return None
     if busy >= bounds.unused_frac * watched:
         return None
-    others = [each for each in queue if each.tenant != tenant and each.gpus]
-    long = _long_waits(use, others, n, bounds)
-    if long < bounds.long_waits:
-        return None
-    evidence = {
+    return {
         "held_gpus": held / n,
         "busy_frac": busy / watched,
         "watched_frac": watched / held,
-        "others_long_waits": float(long),
-        "others_wait_gpus": fmean(_waiting(use, others, n)),
     }
-    return _finding("hoarding", tenant, (1 - busy / watched) * held * 24, evidence)
+
+
+def _idle_gpu_h(evidence: dict[str, float], days: int) -> float:
+    return (1 - evidence["busy_frac"]) * evidence["held_gpus"] * days * 24
 
 
 def over_commitment(

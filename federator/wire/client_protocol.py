@@ -25,6 +25,7 @@ from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import JobDetails, OutputRow, PreemptionRow, QueueRank, SetbackRow
+from federator.wire.quota_messages import LoanReply, QuotaCall
 from federator.wire.status_rows import (
     BudgetRow,
     ClaimRow,
@@ -233,6 +234,7 @@ Call = (
     | ResumeCall
     | WriteOffCall
     | PlanCall
+    | QuotaCall
     | ReloadCall
     | PassesCall
     | HoldingsCall
@@ -573,6 +575,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ResumeCall: DrainReply,
     WriteOffCall: DrainReply,
     PlanCall: PlanReply,
+    QuotaCall: LoanReply,
     ReloadCall: ReloadReply,
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,

@@ -32,6 +32,7 @@ from federator.wire.client_protocol import (
     VerifyReply,
 )
 from federator.wire.data_rows import DataReply, DataSetsReply
+from federator.wire.quota_messages import LoanReply
 from federator.wire.usage_messages import DoctorReply, UsageReply
 
 
@@ -69,6 +70,7 @@ Reply = (
     | AccountingReply
     | DrainReply
     | PlanReply
+    | LoanReply
     | ReloadReply
     | StatusReply
     | PassesReply

@@ -49,6 +49,19 @@ class LicenseRow(msgspec.Struct, frozen=True, kw_only=True):
     used: int  # by workloads at sites; above ``total`` after that was lowered
 
 
+class LoanRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A quota that is hardly used; times are Unix times."""
+
+    tenant: str
+    step: str  # a LoanStep's value; one of a later release is shown as it is
+    since_s: float
+    used_frac: float = 0.0  # of the quota, on the busiest of ``days`` whole days
+    days: int = 0
+    lends_at_s: float = 0.0  # once it is "noticed"
+    until_s: float = 0.0  # so long it is "kept"; 0: for ever
+    by: str = ""
+
+
 class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lending as it stands; times are Unix times.
 
@@ -62,6 +75,7 @@ class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     windows_s: tuple[float, ...] = ()
     usable_gpus: tuple[int, ...] = ()  # by window, now; below 0: owners need more than is idle
     forecasts: tuple[LoadForecast, ...] = ()
+    loans: tuple[LoanRow, ...] = ()
 
 
 class StartsRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "small": ("small-quota",),
     "full": (),
     "hoards": ("hoarding",),
+    "hoards from itself": ("self-hoarding",),
     "holds idle, none wait": (),
     "unwatched": (),
     "surges": ("surge",),
@@ -57,7 +58,7 @@ def fleet(sort: str, rng: random.Random) -> tuple[DailyUse, list[Quota], list[Qu
     """A month of a fleet of 200 GPUs with two quotas of 100."""
     held, queue = _held(sort, rng), _queue(sort, rng)
     frac, watched = rng.uniform(0.35, 0.9), 0.9
-    if sort in ("hoards", "holds idle, none wait", "unwatched"):
+    if sort in ("hoards", "hoards from itself", "holds idle, none wait", "unwatched"):
         frac, watched = rng.uniform(0.01, 0.22), 0.1 if sort == "unwatched" else 0.9
     busy = {"a": [x * watched * frac for x in held["a"]], "b": [x * 0.6 for x in held["b"]]}
     seen = {"a": [x * watched for x in held["a"]], "b": [x * 0.9 for x in held["b"]]}
@@ -99,6 +100,8 @@ def _queue(sort: str, rng: random.Random) -> list[QueuedWorkload]:
             queue += waits(rng, "a", day, rng.randint(8, 20), rng.uniform(4, 10))
         elif sort in ("hoards", "unwatched"):
             queue += waits(rng, "b", day, 6, 8)
+        elif sort == "hoards from itself":
+            queue += waits(rng, "a", day, 6, 8)
     last = {"piles up": 3, "one bad day": 1}.get(sort, 0)
     for back in range(1, 1 + last):
         queue += waits(rng, "a", DAYS - back, 40, 1, left=rng.uniform(0.1, 0.7))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from federator.site_installer.templates import STATE_DIR
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, federation_jobs, within
+from tests.slurm.federation import Running, at, federation_jobs, within
 from tests.slurm.guests import preemption, resumed, saver, steps_of
 
 pytestmark = pytest.mark.slurm
@@ -85,3 +86,20 @@ def test_nothing_starts_on_drained_nodes_until_they_are_resumed(running: Running
     operate(running, "resume", "alpine:alpine-g3")
     (row,) = running.await_end(id_)
     assert (row["state"], row["site"], row["node_names"]) == ("COMPLETED", "alpine", ["alpine-g3"])
+
+
+def test_nodes_that_a_site_says_are_revoked_are_left_at_once(running: Running) -> None:
+    (id_,) = started_at(running, "alpine", 1)
+    (node,) = running.row(id_)["node_names"]
+    file = f"{STATE_DIR}/revoked"
+    notice = f"{node} {time.time() + 2 * GRACE_S:.0f} spot notice"
+    at("alpine", "sh", "-c", f"umask 022; echo '{notice}' >{file}")
+    try:
+        within(60, lambda: running.row(id_)["attempt"] == 2)
+        assert running.await_state(id_, "RUNNING")["node_names"] != [node]
+        resumed(id_, "west")
+        (alpine, *_) = json.loads(operate(running, "sites", "--json"))["sites"]
+        (drain,) = alpine["drains"]
+        assert (drain["nodes"], drain["by"], drain["reason"]) == ([node], "the site", "spot notice")
+    finally:
+        at("alpine", "rm", "-f", file)

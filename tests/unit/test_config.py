@@ -14,6 +14,7 @@ import yaml
 from federator.config import FederationConfig, load_config
 from federator.config_policy import CreditConfig
 from federator.errors import ConfigError
+from federator.model.quota_loan import UnusedQuotaRules
 from federator.model.site_reader import SiteReader
 from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
@@ -749,6 +750,25 @@ def test_start_objectives_that_nothing_can_be_done_for_are_warned_of(tmp_path: P
     )
     assert warnings_of(tmp_path, {"vision": {**vision, "start_within_s": 60}}) == (
         "tenant vision: start_within_s 60 is below the grace of 120 s that guests have to leave"
+    )
+
+
+def test_an_unused_quota_is_lent_as_its_tenant_or_the_nearest_above_says(tmp_path: Path) -> None:
+    tenants = {
+        "all": {"quota": {"gpus": 8}, "unused_quota": True},
+        "low": {"parent": "all"},
+        "own": {"parent": "low", "unused_quota": "advisory"},
+        "other": {"quota": {"gpus": 8}},
+    }
+    text = yaml.safe_dump(tenants, default_flow_style=None)
+    policy = "{name: mast, lending: on, unused_quota: {days: 2, notice_h: 1}}"
+    loaded = with_tenants(tmp_path, text, policy=policy)
+    found = {tenant.name: tenant.unused_quota.value for tenant in loaded.tenancy().tenants}
+    assert found == {"all": "on", "low": "on", "own": "advisory", "other": "off"}
+    assert loaded.rules.unused == UnusedQuotaRules(below_frac=0.2, days=2, notice_s=3600.0)
+    assert loaded.warnings == ()
+    assert warnings_of(tmp_path, tenants) == (
+        "unused_quota: on has no effect while policy.lending is not on"
     )
 
 

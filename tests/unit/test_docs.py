@@ -18,6 +18,7 @@ from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent
 from federator.model.message import Command, Observation
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import ReasonCode
 from federator.model.site_message import SiteNews, SiteOrder
 from federator.testbed.layout import REPOSITORY
@@ -206,6 +207,7 @@ def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
     steps = {event_name(h) for h in WorkloadEvent if h is not WorkloadEvent.AWARDED}
     steps -= {event_name(h) for h in _ENDINGS}  # always the last: "ended"
     written = _events_of("audit", "daemon", "history", "sched")
+    steps |= {f"quota_{step.value}" for step in LoanStep}
     assert _explained_events("daemon") == written | steps | {"awarded", ENDED}
 
 

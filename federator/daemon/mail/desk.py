@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import structlog
 
 from federator.config_mail import MailConfig
 from federator.daemon.mail.sending import MailSender
+from federator.daemon.mail.tenant_notices import TenantNotices
 from federator.daemon.mail.writing import LetterWriter
 from federator.daemon.own_config import OwnConfig
 from federator.model.event import LogRecord
@@ -30,6 +32,7 @@ class MailDesk:
         self._own = own
         self._ledger = ledger
         self._sender = MailSender(lambda: own.now.mail, own.now.federation, act)
+        self._notices = TenantNotices(own, self._sender, act)
         self._config = MailConfig()
         self._writer: LetterWriter | None = None
         self.reconfigure()
@@ -50,9 +53,10 @@ class MailDesk:
             return
         try:
             self._sender.post(self._writer.of(records), now_s)
+            self._notices.note(records, now_s)
         except Exception:  # a fault of ours must not end the turn
             log.exception("mail_fault")
 
     async def run(self) -> None:
         """Send, for ever."""
-        await self._sender.run()
+        await asyncio.gather(self._sender.run(), self._notices.run())

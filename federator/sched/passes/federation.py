@@ -31,6 +31,8 @@ from federator.model.message import (
     Observation,
     OutputSeen,
     PlanAsked,
+    QuotaAsked,
+    QuotasMeasured,
     ResumeAsked,
     SiteDown,
     SiteSent,
@@ -46,6 +48,7 @@ from federator.model.site_message import (
 )
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
+from federator.sched.passes import unused_quotas
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
 from federator.sched.passes.control import cancel, control
@@ -259,12 +262,10 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 cancel(turn, observation)
-            case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked():
+            case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked():
-                turn.record(Planned(at_s=turn.now_s, plan=observation.plan))
-                turn.commands.append(AnswerPlanned(client=observation.client))
-                self.rounds.is_due(turn)  # somebody may be lent what was kept before
+            case PlanAsked() | QuotasMeasured():
+                self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
@@ -283,6 +284,14 @@ class Federation:
             self.checkpoints.take(turn, seen)
         else:
             take_copy(turn, seen)
+
+    def _look_ahead(self, turn: Transaction, observed: PlanAsked | QuotasMeasured) -> None:
+        if isinstance(observed, QuotasMeasured):
+            unused_quotas.quotas_measured(turn, observed)
+            return
+        turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
+        turn.commands.append(AnswerPlanned(client=observed.client))
+        self.rounds.is_due(turn)  # somebody may be lent what was kept before
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
         """All pending workloads in the order in which a pass would try them now, for a report.
@@ -366,7 +375,9 @@ class Federation:
     # ---- operators ----
 
     def _asked_for(
-        self, turn: Transaction, asked: ControlAsked | DrainAsked | ResumeAsked | WriteOffAsked
+        self,
+        turn: Transaction,
+        asked: ControlAsked | DrainAsked | ResumeAsked | WriteOffAsked | QuotaAsked,
     ) -> None:
         match asked:
             case ControlAsked() if asked.amended and self.rounds.is_open:
@@ -379,12 +390,16 @@ class Federation:
                 self._drains.resume(turn, asked)
             case WriteOffAsked():
                 self._write_offs.write_off(turn, asked)
+            case QuotaAsked():
+                unused_quotas.quota_asked(turn, asked)
 
     # ---- time ----
 
     def _tick(self, turn: Transaction) -> None:
         self._eligibility.time_passed(turn)
         self._deadlines.passed(turn)
+        if unused_quotas.time_passed(turn):
+            self.rounds.is_due(turn)  # somebody may be lent what was kept before
         self.rounds.conclude(turn)
         self._carry_out_updates(turn)
         self.rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)

@@ -5,6 +5,8 @@ for a workload that may not be, nothing gives it back but its end. Such a worklo
 only on GPUs that no owner is expected to need before it is over: of the GPUs that are idle now,
 those that are left once every owner has room for its waiting work within quota and for the new load
 that the lending plan forecasts in the workload's window, at most for all that its quota has left.
+An owner whose quota is lent since it is hardly used (``QuotaLoan``) has room for its waiting work
+alone.
 
 One value is for one pass. It is exact while the pass lasts: work within quota takes what was kept
 for it, all else takes from what may be lent.
@@ -188,6 +190,7 @@ class _OwnersNeeds:
     def __init__(self, ledger: Ledger, plan: LendingPlan) -> None:
         self._tenancy: Tenancy = ledger.tenancy
         self._holdings = ledger.holdings
+        self._loans = ledger.loans
         self._pending = _waiting_within(ledger)
         self._forecasts = {(f.tenant, f.gpu_type): f for f in plan.forecasts}
         self._children: dict[int, list[int]] = {}
@@ -225,11 +228,19 @@ class _OwnersNeeds:
         bounds = (self._tenancy.quotas[at] or () for at in self._tenancy.quota_rows(row))
         if all(bound[resource] == inf for bound in bounds):
             return 0.0  # a type that no quota of its counts
+        waits = self._pending.get(row)
+        waiting = waits[resource] if waits is not None else 0
+        if self._is_lent(row):
+            return waiting
         forecast = self._forecast(row, resource)
         if forecast is None or forecast.is_off(window):
             return inf
-        waits = self._pending.get(row)
-        return (waits[resource] if waits is not None else 0) + forecast.new_gpus[window]
+        return waiting + forecast.new_gpus[window]
+
+    def _is_lent(self, row: int) -> bool:
+        """Tell whether the nearest quota above a tenant is lent fully, since it is unused."""
+        nearest = self._tenancy.quota_rows(row)[0]
+        return self._loans.is_lent(self._tenancy.tenants[nearest].name)
 
     def _forecast(self, row: int, resource: int) -> LoadForecast | None:
         gpu_type = "" if resource == _GPUS else self._tenancy.resources.names[resource]

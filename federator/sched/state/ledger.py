@@ -27,6 +27,7 @@ from federator.model.event import (
     LogRecord,
     OutputNoted,
     Planned,
+    QuotaLoan,
     SiteDrained,
     SiteWrittenOff,
     SnapshotDone,
@@ -55,6 +56,7 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
+from federator.sched.state.quota_loans import QuotaLoans
 from federator.sched.state.requeue import (
     copy_is_over,
     forgive,
@@ -107,6 +109,7 @@ class Ledger:
         self.elastic: dict[WorkloadId, None] = {}  # workloads of several sizes
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
+        self.loans = QuotaLoans()
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
         self.outputs = Outputs()
@@ -162,15 +165,18 @@ class Ledger:
 
     def _take_in(
         self,
-        event: Claimed
-        | ClaimEnded
-        | Planned
-        | Amended
-        | DrainRecord
-        | DataRecord
-        | CheckpointCopied
-        | OutputNoted
-        | Forgotten,
+        event: (
+            Claimed
+            | ClaimEnded
+            | Planned
+            | QuotaLoan
+            | Amended
+            | DrainRecord
+            | DataRecord
+            | CheckpointCopied
+            | OutputNoted
+            | Forgotten
+        ),
     ) -> None:
         """Those that are no step of one workload's life."""
         if isinstance(event, Claimed | ClaimEnded | Planned):
@@ -188,6 +194,8 @@ class Ledger:
         elif isinstance(event, CheckpointCopied):
             self.entries[event.workload].copied_to = event.site
             self.watches.add(event.workload)
+        elif isinstance(event, QuotaLoan):
+            self.loans.apply(event)
         else:
             self._forget(event)
 

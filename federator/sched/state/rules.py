@@ -8,6 +8,7 @@ from typing import Final
 
 from federator.model.dataset import StorageDomain
 from federator.model.lending import Lending
+from federator.model.quota_loan import UnusedQuotaRules
 from federator.model.workload import SiteName
 
 LEAST_GPUS: Final = 1
@@ -56,6 +57,7 @@ class Rules:
         forecast_ends: whether sites keep room for a blocked workload by predictions of how long
             others run, where time limits promise it no start.
         lending: whether work over quota that cannot be evicted waits for a forecast.
+        unused: when a quota counts as unused.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
         shadow: sites where nothing is ever done; see ``passes.shadow``.
@@ -81,6 +83,7 @@ class Rules:
     min_run_s: float = 0.0
     forecast_ends: bool = False
     lending: Lending = Lending.OFF
+    unused: UnusedQuotaRules = UnusedQuotaRules()
     regions: Mapping[SiteName, str] = field(default_factory=dict)
     shadow: frozenset[SiteName] = frozenset()
     advisory: frozenset[SiteName] = frozenset()

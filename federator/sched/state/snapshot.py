@@ -99,7 +99,11 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         for ids in _chunked(ledger.by_state.ids(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
     yield from _data(ledger, at_s)
-    yield SnapshotDone(
+    yield _done(ledger, at_s)
+
+
+def _done(ledger: Ledger, at_s: float) -> SnapshotDone:
+    return SnapshotDone(
         at_s=at_s,
         workloads=len(ledger.entries),
         shrinking=tuple(ledger.promised.shrinking),
@@ -107,6 +111,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         drains=ledger.drains.saved(),
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
+        loans=tuple(ledger.loans.by_tenant.values()),
     )
 
 
@@ -311,6 +316,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.promised.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
     ledger.planned = done.planned
+    ledger.loans.restore(done.loans)
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):

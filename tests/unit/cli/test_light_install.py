@@ -36,8 +36,8 @@ def test_a_command_that_a_site_lacks_says_where_it_runs(words: tuple[str, ...]) 
     assert line == (
         f"federator: error: 'federator {words[0]}' runs on the daemon's host; elsewhere install "
         "federator[daemon]; here is a site's part, without numpy, "
-        "for agent, completion, data, doctor, explain, man, shims, sites, snapshot, status, "
-        "tenants, top, usage"
+        "for agent, completion, data, doctor, explain, man, quotas, shims, sites, snapshot, "
+        "status, tenants, top, usage"
     )
     assert done.returncode == 69
 

@@ -13,15 +13,18 @@ from federator.model.event import (
     EpochBegan,
     LogRecord,
     Planned,
+    QuotaLoan,
     Submitted,
     decode_event,
     encode_event,
 )
 from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
 from federator.model.lifecycle import WorkloadEvent
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.submission import pack_submission, unpack_submission
+from federator.model.workload import TenantName
 from tests.fakes.build import attempt, draft, gang, plan_on, workload
 
 EVENTS: list[LogRecord] = [
@@ -53,6 +56,14 @@ EVENTS: list[LogRecord] = [
                 LoadForecast(tenant="vision", gpu_type="h100", new_gpus=(0, 4)),
             ),
         ),
+    ),
+    QuotaLoan(
+        at_s=6.5,
+        tenant=TenantName("vision"),
+        step=LoanStep.NOTICED,
+        used_frac=0.04,
+        days=3,
+        lends_at_s=9.0,
     ),
     Awarded(
         at_s=7.0,

@@ -87,6 +87,17 @@ def test_a_tenant_hoards_only_what_others_wait_for_and_nodes_have_watched() -> N
     assert "hoarding" not in found(unwatched, queue=waits)
 
 
+def test_a_tenant_hoards_from_itself_if_its_own_work_waits_beside_idle_gpus() -> None:
+    use = days_of(*[50.0] * 7, busy=0.1)
+    own = [QueuedWorkload("a", 8, use.end_s - 2 * DAY_S, 0.0) for _ in range(10)]
+    made = found(use, queue=own)["self-hoarding"]
+    assert (made.tenant, made.evidence["own_long_waits"]) == ("a", 10)
+    assert "self-hoarding" not in found(use, queue=own[:9])
+    others = [each._replace(tenant="b") for each in own]
+    assert "self-hoarding" not in found(use, queue=others)
+    assert "self-hoarding" not in found(days_of(*[50.0] * 7, busy=0.3), queue=own)
+
+
 def test_how_much_may_be_promised_is_told_with_an_interval() -> None:
     rng = random.Random(1)
     use = days_of(*[rng.gauss(60, 5) for _ in range(28)], supply=100.0)

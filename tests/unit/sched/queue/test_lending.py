@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from federator.model.event import Awarded, Submitted
+from federator.model.event import Awarded, QuotaLoan, Submitted
 from federator.model.lending import LendingDecision, LendingPlan, LoadForecast
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import ReasonCode
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import FIRST_WORKLOAD_ID, TenantName, WorkloadId
@@ -192,3 +193,18 @@ def test_a_lane_is_withheld_only_if_no_window_has_room() -> None:
     reason = found.never_lent((33, 1))
     assert reason is not None
     assert (reason.code, reason.free, reason.more_in_s) == (ReasonCode.KEPT, 32, 300.0)
+
+
+def test_of_a_quota_that_is_lent_waiting_work_alone_is_kept_room_for() -> None:
+    ledger = two_owners()
+    submit(ledger, 0, 4, "nlp")
+    busy = plan({"vision": (0, 0), "nlp": (16, 16)}, off=["nlp"])
+    assert room(ledger, busy, idle=32).usable_gpus() == [16, 16]
+    ledger.apply(QuotaLoan(at_s=3.0, tenant=NLP, step=LoanStep.NOTICED, lends_at_s=4.0))
+    assert room(ledger, busy, idle=32).usable_gpus() == [16, 16]
+    ledger.apply(QuotaLoan(at_s=4.0, tenant=NLP, step=LoanStep.LENT))
+    assert room(ledger, busy, idle=32).usable_gpus() == [28, 28]
+    nobody = plan({})  # forecasts nothing: vision keeps all of its quota
+    assert room(ledger, nobody, idle=32).usable_gpus() == [12, 12]
+    ledger.apply(QuotaLoan(at_s=5.0, tenant=NLP, step=LoanStep.USED))
+    assert room(ledger, busy, idle=32).usable_gpus() == [16, 16]

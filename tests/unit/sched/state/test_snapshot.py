@@ -25,6 +25,7 @@ from federator.model.event import (
     DataSetKept,
     LogRecord,
     Planned,
+    QuotaLoan,
     SnapshotWorkload,
     Submitted,
     decode_event,
@@ -33,6 +34,7 @@ from federator.model.event import (
 from federator.model.lending import LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.plan import Shrink
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import Leave
@@ -91,6 +93,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "elastic",
         "claims",
         "planned",
+        "loans",
         "drains",
         "catalogue",
         "outputs",
@@ -239,6 +242,9 @@ def eventful(ledger: Ledger) -> Ledger:
         ),
         Planned(
             at_s=99.5, plan=LendingPlan(made_at_s=99.0, expires_at_s=999.0, windows_s=(300.0,))
+        ),
+        QuotaLoan(
+            at_s=99.6, tenant=TenantName("vision"), step=LoanStep.LENT, used_frac=0.1, days=3
         ),
     ]
     for event in events:
