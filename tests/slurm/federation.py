@@ -293,9 +293,18 @@ class Running:
 
     @contextmanager
     def first_is(self, site: str) -> Iterator[None]:
-        """What stands before a site in the order that breaks ties is closed."""
+        """What stands before a site in the order that breaks ties is closed, and all of it idle.
+
+        Also for the daemon: what a test before has put right, it may not have seen yet.
+        """
         names = [other.name for other in layout.SITES]
+
+        def idle() -> bool:
+            (row,) = (each for each in self.sites() if each.name == site)
+            return sum(p.nodes_idle for p in row.partitions) == layout.NODES_PER_SITE
+
         with self.closed(*names[: names.index(site)]):
+            within(90, idle, SOON_S)
             yield
 
     @contextmanager
