@@ -280,7 +280,8 @@ def test_what_its_unit_takes_from_it_a_process_does_not_have(machine: Machine, u
 
 def test_an_upgrade_restarts_what_runs_and_removal_ends_and_forgets_it(machine: Machine) -> None:
     before = {unit: machine.pid(unit) for unit in SERVICES}
-    machine.host.install(["federator-server", "federator-site"])
+    for package in ("federator-server", "federator-site"):  # all of dpkg's part: test_debs
+        machine.host.run(f"/var/lib/dpkg/info/{package}.postinst", "configure", "0.0.1")
     for unit in SERVICES:
         machine.host.until(f"systemctl is-active --quiet {unit}")
         assert machine.pid(unit) not in (0, before[unit]), unit
