@@ -50,6 +50,10 @@ APART_PART: Final = 0.5  # of the histories have two regions, which share no sto
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
+TENANTS: Final = {
+    "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
+    "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
+}
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
@@ -396,10 +400,7 @@ def config_of(
                 }
                 for name in sites
             },
-            "tenants": {
-                "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
-                "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
-            },
+            "tenants": TENANTS,
         }
     )
 
