@@ -388,21 +388,24 @@ def config_of(
                     "budget_window_s": 30.0,
                 },
             },
-            "regions": {"west": {"shared": "/shared/west"}, "east": {"shared": "/shared/east"}},
+            "regions": {name: {"shared": f"/shared/{name}"} for name in ("west", "east")},
             "data": {"checkpoints": "auto"},
             "sites": {
-                name: {
-                    "region": "east" if apart and name != sites[0] else "west",
-                    "login": name,
-                    "command": ("agent", name),
-                    "partitions": ("gpu", "cpu"),
-                    "poll_interval_s": 5.0,
-                }
+                name: {"region": "east" if apart and name != sites[0] else "west"} | _site_of(name)
                 for name in sites
             },
             "tenants": TENANTS,
         }
     )
+
+
+def _site_of(name: SiteName) -> dict[str, object]:
+    return {
+        "login": name,
+        "command": ("agent", name),
+        "partitions": ("gpu", "cpu"),
+        "poll_interval_s": 5.0,
+    }
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
