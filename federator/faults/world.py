@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -53,6 +53,10 @@ APART_PART: Final = 0.5  # of the histories have two regions, which share no sto
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
+TENANTS: Final = {
+    "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
+    "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
+}
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
@@ -403,11 +407,6 @@ def config_of(
 
     ``with_standby``: sites with two login nodes. ``apart``: the first site has a region of its own.
     """
-    keys = {"key": "/key", "known_hosts": "/known_hosts"}
-    ways: dict[bool, Callable[[SiteName], dict[str, object]]] = {
-        False: lambda name: {"login": name, "command": ("agent", name)},
-        True: lambda name: {"ssh": {"host": name, "standbys": ("login2",), **keys}},
-    }
     return FederationConfig.model_validate(
         {
             "federation": "faults",
@@ -427,22 +426,15 @@ def config_of(
                     "budget_window_s": 30.0,
                 },
             },
-            "regions": {"west": {"shared": "/shared/west"}, "east": {"shared": "/shared/east"}},
+            "regions": {name: {"shared": f"/shared/{name}"} for name in ("west", "east")},
             "data": {"checkpoints": "auto", "output_grace_h": OUTPUT_GRACE_S / 3600},
             "sites": {
-                name: {
-                    "region": "east" if apart and name != sites[0] else "west",
-                    **ways[name in with_standby](name),
-                    "partitions": ("gpu", "cpu"),
-                    "poll_interval_s": 5.0,
-                }
+                name: {"region": "east" if apart and name != sites[0] else "west"}
+                | _site_of(name, with_standby=name in with_standby)
                 for name in sites
             },
             "storage": _storage(sites),
-            "tenants": {
-                "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
-                "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
-            },
+            "tenants": TENANTS,
         }
     )
 
@@ -451,6 +443,14 @@ def _storage(sites: Sequence[SiteName]) -> dict[str, object]:
     """The first two sites mount one storage domain, the third another."""
     found: dict[str, object] = {"west": {"mounts": dict.fromkeys(sites[:2], "/west")}}
     return found | ({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {})
+
+
+def _site_of(name: SiteName, *, with_standby: bool) -> dict[str, object]:
+    way: dict[str, object] = {"login": name, "command": ("agent", name)}
+    if with_standby:
+        keys = {"key": "/key", "known_hosts": "/known_hosts"}
+        way = {"ssh": {"host": name, "standbys": ("login2",), **keys}}
+    return way | {"partitions": ("gpu", "cpu"), "poll_interval_s": 5.0}
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:

@@ -241,7 +241,7 @@ class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="out
 class CheckpointCopied(
     Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_copied"
 ):
-    """The newest checkpoint of a workload that waits is whole in another region, too.
+    """A waiting workload's checkpoint is in another region, too.
 
     It counts until the next attempt has started: from then on the newest is where that runs.
     """
