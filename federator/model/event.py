@@ -226,7 +226,7 @@ class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dat
 
 
 class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="output_noted"):
-    """News of a job's output, in one domain.
+    """News of an output.
 
     ``state`` as it is from now on; None: as it was. ``dropped``: its folder there is no more.
     """
@@ -569,7 +569,7 @@ class SnapshotData(Event, frozen=True, kw_only=True, tag="snapshot_data"):
 
 
 class SnapshotOutputs(Event, frozen=True, kw_only=True, tag="snapshot_outputs"):
-    """Data sets that jobs write, or have written."""
+    """Outputs of jobs."""
 
     outputs: tuple[KeptOutput, ...]
 

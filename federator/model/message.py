@@ -153,7 +153,7 @@ class CopySeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSeen:
-    """How far a site is with sealing, or removing, what a job wrote in a domain."""
+    """News of a job's output from a site."""
 
     workload: WorkloadId
     attempt: int

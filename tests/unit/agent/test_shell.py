@@ -68,7 +68,10 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
         protocol=PROTOCOL_VERSION,
         site="alpine",
         slurm_version="25.05.3",
-        answers=("copy", "names", "nodes", "shadow", "signal", "tenure", "usage", "users"),
+        answers=(
+            *("checkpoint", "copy", "names", "nodes", "output"),
+            *("shadow", "signal", "tenure", "usage", "users"),
+        ),
     )
     assert isinstance(report, Report)
     assert report.complete
