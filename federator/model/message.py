@@ -74,6 +74,7 @@ class ControlAsked:
     by: str
     is_operator: bool = False
     amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
+    lowered: frozenset[WorkloadId] = frozenset()  # of ``ids``: sites have done so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Looks at a job's data sets, and puts outputs of others aside, before sbatch; part of the helper.
+"""Looks at a job's files and data before sbatch, and puts outputs of others aside; of the helper.
 
 ``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
 stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
-Paths are bytes.
+Paths are bytes, unless they are of a request.
 """
 
 import contextlib
@@ -33,6 +33,33 @@ def put_aside(path: bytes, number: int) -> None:
         os.rename(path, free)
     except OSError:
         os.unlink(free)
+
+
+def why_not(option: str, folder: str, name: str) -> str:
+    """Return why a file of a job cannot be opened, as seen from here; "" where it can."""
+    at = os.path.abspath(folder.encode("utf-8", "surrogateescape"))
+    path = os.path.join(at, name.encode("utf-8", "surrogateescape"))
+    reads, wrong = option == "input", ""
+    with contextlib.suppress(OSError):  # a file system that fails tells nothing of the file
+        above, mode = mode_of(at), mode_of(path) if name else 0
+        if not stat.S_ISDIR(above):
+            wrong = "its folder does not exist"
+        elif stat.S_ISDIR(mode):
+            wrong = "it is a folder"
+        elif mode:
+            wrong = "" if os.access(path, os.R_OK if reads else os.W_OK) else "permission denied"
+        elif reads:
+            wrong = "it does not exist" if name else ""
+        elif not os.access(at, os.W_OK | os.X_OK):
+            wrong = "its folder may not be written to"
+    return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
+
+
+def mode_of(path: bytes) -> int:
+    """A file's type and permissions; 0: there is none that this user can reach."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        return os.stat(path).st_mode
+    return 0
 
 
 def data_mistake(root: bytes, path: bytes, write: bool) -> str:

@@ -24,6 +24,7 @@ from federator.wire.agent_protocol import (
     Admission,
     CallAnswer,
     CopyOrder,
+    LimitAsk,
     NodesAsk,
     SignalAsk,
     TidyOrder,
@@ -107,6 +108,8 @@ class AgentServices:
                 self._start(self._questions.nodes(message))
             case SignalAsk():
                 self._start(self._questions.signal(message))
+            case LimitAsk():
+                self._start(self._questions.limit(message))
             case UsageAsk():
                 self._start(self._measurements.tell(message))
             case CopyOrder():

@@ -68,7 +68,7 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
         protocol=PROTOCOL_VERSION,
         site="alpine",
         slurm_version="25.05.3",
-        answers=("copy", "names", "nodes", "shadow", "signal", "usage", "users"),
+        answers=("copy", "limit", "names", "nodes", "shadow", "signal", "usage", "users"),
     )
     assert isinstance(report, Report)
     assert report.complete
