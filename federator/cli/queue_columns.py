@@ -364,6 +364,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("Comment", "COMMENT", _option("comment", NONE), "k"),
     _C("Container", "CONTAINER", _unset),
     _C("ContainerId", "CONTAINERID", _unset),
+    _C("ContainerType", "CONTAINERTYPE", _unset),
     _C("Contiguous", "CONTIGUOUS", _flag("contiguous"), "O"),
     _C("Cores", "CORES_PER_SOCKET", _option("cores-per-socket", "*"), "I"),
     _C("CoreSpec", "CORE_SPEC", _core_spec, "X"),

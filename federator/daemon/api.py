@@ -23,7 +23,7 @@ from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_he
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
 from federator.daemon.data_privacy import without_hidden_names
-from federator.daemon.ids_asked import own_ids
+from federator.daemon.ids_asked import own_ids, whose_number
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
@@ -309,7 +309,8 @@ class Api:
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
             if not found:
-                errors.append(f"Invalid job id specified: {wanted}")
+                whose = whose_number(self._federation.ledger, wanted, caller.may_end)
+                errors.append(f"Invalid job id specified: {wanted}{whose}")
             for id_ in found:
                 entry = self._federation.ledger.entries[id_]
                 if call.users and entry.workload.user not in call.users:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from federator.cli.reference.commands import every_command
 from federator.cli.site import site
 from federator.errors import ConfigError, InvalidRequest
 from federator.site_installer import write
@@ -68,6 +69,20 @@ def test_each_file_is_for_the_machines_that_need_it(config: Path) -> None:
     assert found["/etc/systemd/system/fed-watch.timer"][:2] == ({COMPUTE}, "watch")
     user = "/opt/federator/user/federator/checkpoint/__init__.py"
     assert found[user][0] == {LOGIN, COMPUTE}
+
+
+def test_a_login_node_gets_a_man_page_and_completion_of_each_command(config: Path) -> None:
+    found = rows(rendered(config))
+    share = "/usr/local/share"
+    for command in every_command(at_sites=True):
+        program, page = command.words[0], "-".join(command.words)
+        for path in (
+            f"man/man1/{page}.1",
+            f"bash-completion/completions/{program}",
+            f"zsh/site-functions/_{program}",
+            f"fish/vendor_completions.d/{program}.fish",
+        ):
+            assert found[f"{share}/{path}"][0] == {LOGIN}, path
 
 
 def test_every_file_that_is_listed_is_there_and_no_other(config: Path) -> None:
