@@ -15,6 +15,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.cli.columns import Column
+from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 DEFAULT: Final = "jobid,jobname,partition,account,alloccpus,state,exitcode"
@@ -80,14 +81,6 @@ def table_lines(
 
 
 # ---- how sacct writes values ----
-
-
-def clock_text(seconds: int) -> str:
-    """``00:01:05``, ``2-01:00:00``."""
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
 
 
 def moment_text(at_s: float, missing: str = "Unknown") -> str:
