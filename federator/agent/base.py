@@ -349,6 +349,14 @@ class SiteDriver(Protocol):
         """
         ...
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:
+        """Set the time limit of a job.
+
+        Raises:
+            SiteRefused: the job is not there; or its limit would be higher than it is.
+        """
+        ...
+
     async def kill_wait_s(self) -> float:
         """Return how long after TERM Slurm kills a job that it ends."""
         ...

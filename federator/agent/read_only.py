@@ -92,6 +92,9 @@ class _RefusedActs:
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
         _refuse()
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:
+        _refuse()
+
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
         _refuse()
 

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.cli.columns import Column
+from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 DEFAULT: Final = "jobid,jobname,partition,account,alloccpus,state,exitcode"
@@ -80,14 +81,6 @@ def table_lines(
 
 
 # ---- how sacct writes values ----
-
-
-def clock_text(seconds: int) -> str:
-    """``00:01:05``, ``2-01:00:00``."""
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
 
 
 def moment_text(at_s: float, missing: str = "Unknown") -> str:
@@ -330,6 +323,7 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("ElapsedRaw", 10, lambda line: str(line.elapsed_s)),
     _column("Eligible", 19, lambda line: moment_text(line.row.eligible_at_s)),
     _column("End", 19, _end),
+    _column("Exclusive", 14),
     _column("ExitCode", 8, lambda line: "{}:{}".format(*exit_of(line))),
     _column("Extra", 19),
     _column("FailedNode", 20),
@@ -364,6 +358,8 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("NNodes", 8, _nodes),
     _column("NodeList", 15, _node_list),
     _column("NTasks", 8),
+    _column("OriginalSLUID", 14),
+    _column("OverSubscribe", 14),
     _column("Partition", 10, _partition),
     _column("Planned", 10, lambda line: clock_text(_planned_s(line))),
     _column("PlannedCPU", 10, lambda line: clock_text(_planned_s(line) * line.row.asked_cpus)),
@@ -380,10 +376,12 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("ReqCPUS", 8, lambda line: str(line.row.asked_cpus)),
     _column("ReqMem", 10, _job(lambda row: memory_text(row.asked_mem_mib))),
     _column("ReqNodes", 8, lambda line: str(line.row.asked_nodes or 1)),
+    _column("ReqReservation", 20),
     _column("ReqTRES", 10, lambda line: "" if line.is_step else _asked_tres(line)),
     _column("Reservation", 20),
     _column("ReservationId", 15),
     _column("Restarts", 8, lambda line: str(max(0, line.attempt.attempt - 1))),
+    _column("SegmentSize", 11),
     _column("SLUID", 14),
     _column("Start", 19, _start),
     _column("State", 10, state_text),

@@ -30,15 +30,13 @@ from federator.cli.queue_columns import (
     elapsed_s,
     eligible_s,
     end_s,
-    limit_text,
     mebibytes_text,
     own_id,
     reason_word,
-    seconds_text,
     time_text,
 )
 from federator.cli.slurm_json import jobs_of
-from federator.cli.text import printable, unexpected
+from federator.cli.text import clock_text, printable, unexpected
 from federator.errors import InvalidRequest
 from federator.slurm.options.quantities import MAX_ARRAY_INDEX
 from federator.wire.client_protocol import (
@@ -203,8 +201,8 @@ def _job(shown: Shown) -> Record:
             ("ExitCode", f"{row.exit_code or 0}:{row.signal}"),
         ),
         (
-            ("RunTime", seconds_text(elapsed_s(shown))),
-            ("TimeLimit", limit_text(shown)),
+            ("RunTime", clock_text(elapsed_s(shown))),
+            ("TimeLimit", _limit_text(shown.row.time_limit_s)),
             ("TimeMin", shown.option("time-min", "N/A")),
         ),
         *_times(shown),
@@ -324,16 +322,19 @@ def _partitions(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     return [_partition(*each) for each in found], missing
 
 
+def _limit_text(limit_s: float) -> str:
+    return "UNLIMITED" if limit_s == inf else clock_text(limit_s)
+
+
 def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
     nodes = [node for node in known.nodes if partition.name in node.partitions]
     default_s = partition.default_time_s
-    limit = "UNLIMITED" if partition.max_time_s == inf else seconds_text(partition.max_time_s)
     return (
         (("PartitionName", partition.name), ("Site", site)),
         (("State", "UP" if partition.up else "DOWN"), ("Default", _yes(partition.is_default))),
         (
-            ("DefaultTime", "NONE" if default_s is None else seconds_text(default_s)),
-            ("MaxTime", limit),
+            ("DefaultTime", "NONE" if default_s is None else clock_text(default_s)),
+            ("MaxTime", _limit_text(partition.max_time_s)),
         ),
         (
             ("MinNodes", str(partition.min_nodes)),

@@ -11,8 +11,8 @@ from typing import Final
 
 from federator.cli.client import ask
 from federator.cli.node_lists import folded
-from federator.cli.queue_columns import seconds_text, time_text
-from federator.cli.text import printable, unexpected
+from federator.cli.queue_columns import time_text
+from federator.cli.text import clock_text, printable, unexpected
 from federator.errors import InvalidRequest
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
@@ -75,7 +75,7 @@ def _reservation(site: str, window: SiteWindow, now_s: float) -> Record:
             ("Site", site),
             ("StartTime", time_text(window.starts_at_s)),
             ("EndTime", time_text(window.ends_at_s)),
-            ("Duration", seconds_text(window.ends_at_s - window.starts_at_s)),
+            ("Duration", clock_text(window.ends_at_s - window.starts_at_s)),
         ),
         (
             ("Nodes", folded(window.nodes)),

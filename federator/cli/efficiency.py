@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from federator.cli.accounting_columns import clock_text
+from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, MeasuredUse
 
 LITTLE_FRAC: Final = 0.5  # of what it was given: less would have done

@@ -10,11 +10,10 @@ from typing import Final
 import msgspec
 
 from federator.cli import flags
-from federator.cli.accounting_columns import clock_text
 from federator.cli.client import call
 from federator.cli.efficiency import Efficiency, advice, efficiency_of
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, printable, unexpected
+from federator.cli.text import clock_text, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply

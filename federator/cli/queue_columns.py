@@ -205,7 +205,7 @@ def eligible_s(shown: Shown) -> float:
     return shown.details.eligible_at_s or shown.row.submitted_at_s
 
 
-def limit_text(shown: Shown) -> str:
+def _limit_text(shown: Shown) -> str:
     """The time limit, as squeue writes it."""
     limit_s = shown.row.time_limit_s
     return "UNLIMITED" if limit_s == inf else seconds_text(limit_s)
@@ -364,6 +364,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("Comment", "COMMENT", _option("comment", NONE), "k"),
     _C("Container", "CONTAINER", _unset),
     _C("ContainerId", "CONTAINERID", _unset),
+    _C("ContainerType", "CONTAINERTYPE", _unset),
     _C("Contiguous", "CONTIGUOUS", _flag("contiguous"), "O"),
     _C("Cores", "CORES_PER_SOCKET", _option("cores-per-socket", "*"), "I"),
     _C("CoreSpec", "CORE_SPEC", _core_spec, "X"),
@@ -465,7 +466,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("system_comment", "SYSTEM_COMMENT", _unset),
     _C("Threads", "THREADS_PER_CORE", _option("threads-per-core", "*"), "J"),
     _C("TimeLeft", "TIME_LEFT", _left_text, "L", whole=True),
-    _C("TimeLimit", "TIME_LIMIT", limit_text, "l", whole=True),
+    _C("TimeLimit", "TIME_LIMIT", _limit_text, "l", whole=True),
     _C("TimeUsed", "TIME", lambda s: seconds_text(elapsed_s(s)), "M", whole=True),
     _C("Tres", "TRES_ALLOC", _tres_alloc),
     _C("tres-alloc", "TRES_ALLOC", _tres_alloc),
@@ -501,7 +502,7 @@ STEP_COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("StepId", "STEPID", lambda s: f"{job_id(s)}.{s.step}", "i"),
     _C("StepName", "NAME", lambda s: s.step, "j"),
     _C("StepState", "STATE", lambda s: state_name(s.row)),
-    _C("TimeLimit", "TIME_LIMIT", limit_text, "l"),
+    _C("TimeLimit", "TIME_LIMIT", _limit_text, "l"),
     _C("TimeUsed", "TIME", lambda s: seconds_text(elapsed_s(s)), "M"),
     _C("tres-per-node", "TRES_PER_NODE", _tres_per_node, "b"),
     _C("UserId", "UID", lambda s: _account(s.row.user)[0], "U"),

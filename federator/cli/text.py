@@ -398,3 +398,11 @@ def slurm_span(time_s: float) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"{f'{days}-' * bool(days)}{hours:02}:{minutes:02}:{seconds:02}"
+
+
+def clock_text(seconds: float) -> str:
+    """A time as scontrol and sacct write it: ``00:01:05``, ``2-01:00:00``."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"

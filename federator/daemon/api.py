@@ -9,7 +9,7 @@ drain sites. ``roles`` says who is what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,10 +23,11 @@ from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_he
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
 from federator.daemon.data_privacy import without_hidden_names
-from federator.daemon.ids_asked import own_ids
+from federator.daemon.ids_asked import own_ids, whose_number
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
+from federator.daemon.lower_limits import limits_to_lower
 from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
@@ -305,7 +306,8 @@ class Api:
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
             if not found:
-                errors.append(f"Invalid job id specified: {wanted}")
+                whose = whose_number(self._federation.ledger, wanted, caller.may_end)
+                errors.append(f"Invalid job id specified: {wanted}{whose}")
             for id_ in found:
                 entry = self._federation.ledger.entries[id_]
                 if call.users and entry.workload.user not in call.users:
@@ -330,17 +332,27 @@ class Api:
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
         amended = self._amended(verb, ids, call, caller)
-        client = self._clients.add(answer, errors)
-        self._observe(
-            ControlAsked(
-                client=client,
-                verb=verb,
-                ids=ids,
-                by=caller.user,
-                is_operator=caller.operator,
-                amended=amended,
+        fields = call.fields if verb is ControlVerb.UPDATE else ("",)
+        limits = limits_to_lower(self._federation.ledger, ids, fields, amended)
+
+        def observe(failed: Mapping[WorkloadId, str]) -> None:
+            wrong = {**limits.refused, **failed}
+            self._observe(
+                ControlAsked(
+                    client=self._clients.add(answer, (*errors, *wrong.values())),
+                    verb=verb,
+                    ids=tuple(id_ for id_ in ids if id_ not in wrong),
+                    by=caller.user,
+                    is_operator=caller.operator,
+                    amended=amended,
+                    lowered=frozenset(limits.minutes.keys() - failed.keys()),
+                )
             )
-        )
+
+        if limits.minutes:
+            self.site_calls.lower_limits(limits.minutes, observe)
+        else:
+            observe({})
 
     def _amended(
         self, verb: ControlVerb, ids: tuple[WorkloadId, ...], call: ControlCall, caller: Caller

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from federator.daemon.ids_asked import whose_number
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL
@@ -45,7 +46,8 @@ def jobs_meant(
     for name in dict.fromkeys(call.ids):
         found = _live(ledger, find(ledger, name))
         if not found:
-            errors.append(f"Invalid job id specified for job {name}")
+            whose = whose_number(ledger, name, may)
+            errors.append(f"Invalid job id specified for job {name}{whose}")
         elif not all(may(ledger.entries[id_].workload) for id_ in found):
             errors.append(f"{ControlRefusal.DENIED.value} for job {name}")
         else:

@@ -45,6 +45,7 @@ from federator.wire.agent_protocol import (
     CopyStatus,
     FromAgent,
     Hello,
+    LimitDone,
     LocalJobs,
     NodesTaken,
     OutputStatus,
@@ -302,7 +303,7 @@ class SiteLink:
             case ClientCall():
                 answer = partial(self._answer, self._channel, message.call_id)
                 self._desk.take(message, self.site, answer)
-            case SnapshotTaken() | VerifyDone() | NodesTaken() | SignalDone():
+            case SnapshotTaken() | VerifyDone() | NodesTaken() | SignalDone() | LimitDone():
                 self.questions.take(message)
             case RecoverDone():
                 self.recall.take(message)

@@ -1,4 +1,5 @@
-"""Takes the calls that sites' agents answer: nodes, signals to jobs, snapshots, verifications.
+"""Takes the calls that sites' agents answer: nodes, signals to jobs and lower limits, snapshots,
+verifications.
 
 One answer for the user is put together from one for each site, or for each job.
 """
@@ -15,12 +16,12 @@ from msgspec.structs import replace
 
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply
-from federator.daemon.ids_asked import own_ids
+from federator.daemon.ids_asked import own_ids, whose_number
 from federator.daemon.links import SiteLink
+from federator.daemon.lower_limits import RUNS
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
-from federator.model.lifecycle import WorkloadState
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.agent_protocol import SignalTo
@@ -37,13 +38,12 @@ from federator.wire.client_protocol import (
 from federator.wire.replies import Reply
 
 MAX_LISTED_BYTES: Final = 32 * 2**20  # of one answer: half a frame
-MAX_SIGNALS: Final = 200  # of one request: each is a command at a site
+MAX_SIGNALS: Final = 200  # or limits, of one request: each is a command at a site
 SIGNALS: Final = frozenset(
     {"HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP"}
 )
 """Those that the site's helper sends; KILL is a cancel."""
 _TO: Final = {to.value: to for to in (SignalTo.STEPS, SignalTo.BATCH, SignalTo.ALL)}
-_RUNS: Final = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING})
 
 log = structlog.get_logger()
 
@@ -99,6 +99,38 @@ class SiteCalls:
             answer(caller.refusal())
         else:
             self._ask_site(call, answer)
+
+    def lower_limits(
+        self, minutes: Mapping[WorkloadId, int], done: Callable[[dict[WorkloadId, str]], None]
+    ) -> None:
+        """Have sites lower the limits of jobs that run.
+
+        Args:
+            minutes: the new limits.
+            done: called once, with why not for each that has no new limit.
+
+        Raises:
+            InvalidRequest: they are too many.
+        """
+        if len(minutes) > MAX_SIGNALS:
+            raise InvalidRequest(
+                f"limits of {len(minutes)} running jobs at once, at most {MAX_SIGNALS}"
+            )
+        jobs = [self._federation.ledger.entries[id_] for id_ in minutes]
+
+        def finish(replies: list[Reply]) -> None:
+            wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]
+            done({e.workload.id: why for e, why in zip(jobs, wrong, strict=True) if why})
+
+        gathered = _Gathered(len(jobs), finish)
+        for number, entry in enumerate(jobs):
+            taken = partial(gathered.take, number)
+            link = self.links.get(entry.site)
+            if link is None:
+                taken(ErrorReply(message=f"site {entry.site} is not connected"))
+            else:
+                job = (entry.workload.user, entry.site_job_id)
+                link.questions.ask_limit(job, minutes[entry.workload.id], taken)
 
     def _ask_site(self, call: SnapshotCall | VerifyCall, answer: GiveReply) -> None:
         link = self.links.get(SiteName(call.site))
@@ -216,8 +248,10 @@ def send_signals(
     for id_ in dict.fromkeys(call.ids):
         found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
         refusal = _why_not(id_, found, caller)
+        if not found:
+            refusal += whose_number(federation.ledger, id_, caller.may_change)
         errors += [refusal] if refusal else []
-        jobs += [] if refusal else [entry for entry in found if entry.state in _RUNS]
+        jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
 
@@ -247,7 +281,7 @@ def _why_not(id_: str, found: list[WorkloadRecord], caller: Caller) -> str:
         return f"Invalid job id specified: {id_}"
     if not all(caller.may_change(entry.workload) for entry in found):
         return f"Access/permission denied: {id_} belongs to another user"
-    if not any(entry.state in _RUNS for entry in found):
+    if not any(entry.state in RUNS for entry in found):
         return f"Job is pending execution, or has ended: {id_}"
     return ""
 

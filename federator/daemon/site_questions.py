@@ -10,6 +10,8 @@ from typing import Final
 from federator.model.tagged import Message
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
+    LimitAsk,
+    LimitDone,
     NodesAsk,
     NodesTaken,
     SignalAsk,
@@ -35,9 +37,9 @@ from federator.wire.replies import Reply
 
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
 NODES_S: Final = 10.0  # the same of nodes, for which a user waits
-SIGNAL_S: Final = 20.0
-_IN_SHADOW: Final = "no job is tried or signalled there (site verify: leave out --user)"
-Answered = SnapshotTaken | VerifyDone | NodesTaken | SignalDone
+SIGNAL_S: Final = 20.0  # the same of a job's time limit
+_IN_SHADOW: Final = "no job is tried, signalled or changed there (site verify: leave out --user)"
+Answered = SnapshotTaken | VerifyDone | NodesTaken | SignalDone | LimitDone
 
 
 class SiteQuestions:
@@ -97,6 +99,21 @@ class SiteQuestions:
         ask = partial(SignalAsk, user=user, site_job_id=job_id, signal=signal, to=to)
         self._ask(answer, lambda id_: ask(ask_id=id_), "sent no signal", SIGNAL_S)
 
+    def ask_limit(
+        self, job: tuple[str, int], minutes: int, answer: Callable[[Reply], None]
+    ) -> None:
+        """Have the site lower the time limit of a job; the answer is as of ``ask_signal``."""
+        if self.connected and "limit" not in self.answers:
+            answer(
+                _unavailable(
+                    f"site {self._site} changes no limits: its agent is of an earlier build"
+                )
+            )
+            return
+        user, job_id = job
+        ask = partial(LimitAsk, user=user, site_job_id=job_id, minutes=minutes)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "changed no limit", SIGNAL_S)
+
     def _ask(
         self,
         answer: Callable[[Reply], None],
@@ -135,7 +152,7 @@ class SiteQuestions:
                     site=self._site, nodes=message.nodes, detail=message.detail[:300]
                 )
                 self._answer(message.ask_id, NodesReply(sites=(row,)))
-            case SignalDone():
+            case SignalDone() | LimitDone():
                 errors = (message.detail[:300],) if message.detail else ()
                 self._answer(message.ask_id, SignalReply(ids=(), errors=errors))
 

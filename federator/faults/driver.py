@@ -129,6 +129,9 @@ class FaultyDriver:
         else:
             self._cluster.code.notify(job)
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:  # noqa: ARG002
+        raise SiteRefused("simulated users lower no limits")
+
     async def kill_wait_s(self) -> float:
         await self._slurmctld.ask()
         return 3.0

@@ -77,6 +77,7 @@ class ControlAsked:
     by: str
     is_operator: bool = False
     amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
+    lowered: frozenset[WorkloadId] = frozenset()  # of ``ids``: sites have done so
 
 
 NOBODY: Final = 0

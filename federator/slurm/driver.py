@@ -115,6 +115,9 @@ class SlurmDriver:
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
         await self._helper.signal(user, job_id, name, to)
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:
+        await self._helper.limit(user, job_id, minutes)
+
     async def kill_wait_s(self) -> float:
         return (await self._client.config()).kill_wait_s
 

@@ -162,6 +162,16 @@ class HelperClient:
         """
         await self._help(user, op="signal", job_id=job_id, signal=name, to=to.value)
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:
+        """Set the time limit of a job.
+
+        Raises:
+            SiteRefused: as ``cancel``; or it is not there any more, or would have a higher limit.
+        """
+        answer = await self._help(user, op="limit", job_id=job_id, minutes=minutes)
+        if answer.get("absent", False):
+            raise SiteRefused(f"job {job_id} is not there any more")
+
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         """Publish a job's deadline in its checkpoint folder, and send its signal.
 

@@ -123,6 +123,9 @@ class RenamingDriver(SlurmDriver):
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
         await super().signal(self._user(user), job_id, name, to)
 
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:
+        await super().limit(self._user(user), job_id, minutes)
+
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await super().cancel(self._user(user), job_id, pending_only=pending_only)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -I
-"""Acts in a user's name: submits, cancels and signals jobs of the federation, sees that their files
-can be opened, keeps their checkpoint folders, copies data sets, and seals those that jobs write;
-no more.
+"""Acts in a user's name: submits, cancels and signals jobs of the federation, sets their limits,
+sees that their files can be opened, keeps their checkpoint folders, copies data sets, and seals
+those that jobs write; no more.
 
 Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
 federation's account run it as a mapped user, without arguments. It reads one JSON request from
@@ -17,6 +17,7 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch|steps|program|all"}
                                                                                   -> {"job_id": 7}
+    {"op": "limit", "job_id": 7, "minutes": 90}                                   -> {"job_id": 7}
     {"op": "tell", "job_id": 7, "signal": "USR1", "to": "...", "folder": "/... or nothing",
      "attempt": 1, "deadline_s": 1795213807.5}                                    -> {"job_id": 7}
     {"op": "look", "folders": [["/...", 1], ...]}
@@ -59,6 +60,7 @@ from federator.slurm.site_output import make_output, output_in_words, output_mis
 from federator.slurm.site_tidy import progress_in, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
+SCONTROL = "/usr/bin/scontrol"
 TIMEOUT_S, FOLDER_TIMEOUT_S, LOOK_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 10, 60
 MAX_REQUEST_BYTES, MAX_SCRIPT_BYTES = 24 * 2**20, 4 * 2**20  # the script's: Slurm's own default
 MAX_ITEMS, MAX_IDS = 4096, 1000000
@@ -318,7 +320,8 @@ def state_of(job_id: int, user: "dict[str, str]") -> str:
 
 def scancel(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     job_id, pending_only = take(request, job_id=int, pending_only=bool)
-    return alter(job_id, ["--state=PENDING"] if pending_only else [], user)
+    options = ["--state=PENDING"] if pending_only else []
+    return alter(job_id, [SCANCEL, *options, str(job_id)], user)
 
 
 def send_signal(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
@@ -334,12 +337,14 @@ def signal_job(job_id: int, name: str, to: str, user: "dict[str, str]") -> "dict
         to = "steps" if steps_of(job_id, user) else "all"
     check(to in RECIPIENTS, f"{to[:20]!r} is nothing that a signal can be sent to")
     # scancel would try for a minute to signal one that is pending
-    return alter(job_id, [f"--signal={name}", *RECIPIENTS[to]], user, but_not="PENDING")
+    argv = [SCANCEL, f"--signal={name}", *RECIPIENTS[to], str(job_id)]
+    return alter(job_id, argv, user, but_not="PENDING")
 
 
 def kill_now(job_id: int, user: "dict[str, str]") -> "dict[str, object]":
     """Kill a job's steps and its script. KILL to a whole job would be a cancel, with KillWait."""
-    answer = alter(job_id, ["--signal=KILL", "--batch"], user, but_not="PENDING")
+    argv = [SCANCEL, "--signal=KILL", "--batch", str(job_id)]
+    answer = alter(job_id, argv, user, but_not="PENDING")
     for step in steps_of(job_id, user):
         slurm([SCANCEL, "--signal=KILL", step], user)
     return answer
@@ -349,6 +354,13 @@ def steps_of(job_id: int, user: "dict[str, str]") -> "list[str]":
     """The steps that srun started in the job and that still run, as ``job.step``."""
     out = squeue(user, "-s", "-j", str(job_id), "-O", "StepID:64").decode("ascii", "replace")
     return [step for step in out.split() if step.rpartition(".")[2].isdigit()]
+
+
+def limit(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
+    """Set a job's time limit; Slurm lets its user only lower that of one that runs."""
+    job_id, minutes = take(request, job_id=int, minutes=int)
+    check(0 < minutes < 2**31, "minutes is out of range")
+    return alter(job_id, [SCONTROL, "update", f"JobId={job_id}", f"TimeLimit={minutes}"], user)
 
 
 # ---- checkpoint folders ----
@@ -560,22 +572,21 @@ def own_of(order: "dict[str, Any]", *, make: bool = False) -> "Callable[[], int]
 
 
 def alter(
-    job_id: int, options: "list[str]", user: "dict[str, str]", but_not: str = ""
+    job_id: int, argv: "list[str]", user: "dict[str, str]", but_not: str = ""
 ) -> "dict[str, object]":
-    """Run scancel on a job that is there and not in state ``but_not``."""
+    """Run a command on a job that is there and not in state ``but_not``."""
     check(0 < job_id < 2**32, "job_id is out of range")
     state = state_of(job_id, user)
     if not state:
         return {"job_id": job_id, "absent": True}
     check(state != but_not, f"job {job_id} is {state}")
-    status, _, err = slurm([SCANCEL, *options, str(job_id)], user)
-    check(status == 0, err or "scancel failed without a word", status)
+    status, _, err = slurm(argv, user)
+    check(status == 0, err or argv[0] + " failed without a word", status)
     return {"job_id": job_id}
 
 
-OPERATIONS = {
-    act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy, copy, output)
-}
+ACTS = (sbatch, scancel, limit, tell, look, inspect, tidy, copy, output)
+OPERATIONS = {act.__name__: act for act in ACTS}
 OPERATIONS["signal"] = send_signal
 
 

@@ -2,7 +2,7 @@
 
 ``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
 stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
-Paths are bytes.
+Paths are bytes, unless they are of a request.
 """
 
 import contextlib

@@ -190,6 +190,15 @@ class SignalAsk(Message, frozen=True, kw_only=True, tag="signal"):
     to: SignalTo
 
 
+class LimitAsk(Message, frozen=True, kw_only=True, tag="limit"):
+    """Lower the time limit of a job that runs; only for agents whose ``Hello`` says "limit"."""
+
+    ask_id: int
+    user: str
+    site_job_id: int
+    minutes: int
+
+
 class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that is over, as its site knows it."""
 
@@ -293,6 +302,7 @@ ToAgent = (
     | VerifyAsk
     | NodesAsk
     | SignalAsk
+    | LimitAsk
     | UsageAsk
     | Admission
     | LaunchOrder
@@ -318,9 +328,9 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
     ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
-    first release that the agent knows, "nodes", "signal" and "usage"; "names": it knows the
-    ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it does.
-    ``host``: where it runs; ``folder_id``: the name of its state folder.
+    first release that the agent knows, "nodes", "signal", "limit" and "usage"; "names": it knows
+    the ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it
+    does. ``host``: where it runs; ``folder_id``: the name of its state folder.
     """
 
     protocol: int
@@ -363,6 +373,13 @@ class SignalDone(Message, frozen=True, kw_only=True, tag="signal_done"):
 
     ask_id: int
     detail: str = ""  # why it was not sent; "": it was
+
+
+class LimitDone(Message, frozen=True, kw_only=True, tag="limit_done"):
+    """Answer to a ``LimitAsk``."""
+
+    ask_id: int
+    detail: str = ""  # why it was not lowered; "": it was
 
 
 class UsageTaken(Message, frozen=True, kw_only=True, tag="usage_taken"):
@@ -483,6 +500,7 @@ FromAgent = (
     | VerifyDone
     | NodesTaken
     | SignalDone
+    | LimitDone
     | UsageTaken
     | RecoverDone
     | LaunchAccepted

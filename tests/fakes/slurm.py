@@ -59,6 +59,7 @@ class SimulatedSite:
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
+        self.limits: dict[AttemptId, int] = {}  # minutes, as users have lowered them
         self.seen: dict[AttemptId, CheckpointStatus] = {}  # what jobs have left in their folders
         self.unopened: dict[AttemptId, str] = {}  # what could not be opened for them
         self.copied: list[CopyOrder] = []
@@ -157,6 +158,13 @@ class SimulatedSite:
         self.on_signal(job, name)
         if name == "KILL" and job.live:
             self.slurm.end(job.attempt, SiteJobState.FAILED, signal=9)
+
+    async def limit(self, user: str, job_id: int, minutes: int) -> None:  # noqa: ARG002
+        self._answer()
+        job = self.slurm.jobs.get(job_id)
+        if job is None or not job.live:
+            raise SiteRefused(f"job {job_id} is not there any more")
+        self.limits[job.attempt] = minutes
 
     async def kill_wait_s(self) -> float:
         self._answer()

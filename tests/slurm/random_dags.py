@@ -140,19 +140,28 @@ def _with_late_acts(chance: random.Random, dag: Dag) -> Dag:
 # ---- what must become of it ----
 
 
-def outcome(dag: Dag, *, late: bool) -> dict[Unit, str]:
-    """How each job stands once nothing more happens: before, or after the late acts."""
+def outcome(dag: Dag, *, late: bool, plain: bool = False) -> dict[Unit, str]:
+    """How each job stands once nothing more happens: before, or after the late acts.
+
+    ``plain``: under slurmctld, to which an array that was cancelled as one record has not started,
+    nor has it ended, as far as ``after`` goes (22.05, 24.11 and 26.05; sbatch(1) says otherwise).
+    """
     found: dict[Unit, str] = {}
     for job in dag:
         for unit in job.units:
-            found[unit] = _outcome_of(job, unit, dag, found, late=late)
+            found[unit] = _outcome_of(job, unit, dag, found, late=late, plain=plain)
     return found
 
 
-def _outcome_of(job: Job, unit: Unit, dag: Dag, found: Mapping[Unit, str], *, late: bool) -> str:
+def _outcome_of(
+    job: Job, unit: Unit, dag: Dag, found: Mapping[Unit, str], *, late: bool, plain: bool
+) -> str:
     if unit[1] in job.cancelled or (late and unit[1] in job.late):
         return CANCELLED
-    verdicts = [_verdict(edge, unit, dag, found) for edge in job.edges]
+    verdicts = [
+        None if plain and _is_of_one_record(edge, dag, found) else _verdict(edge, unit, dag, found)
+        for edge in job.edges
+    ]
     is_met = any(v is True for v in verdicts) if job.any_of else all(v is True for v in verdicts)
     failed = [v is False for v in verdicts]
     if verdicts and not is_met:
@@ -162,6 +171,18 @@ def _outcome_of(job: Job, unit: Unit, dag: Dag, found: Mapping[Unit, str], *, la
     if job.held and not (late and job.held == "late"):
         return HELD
     return FAILED if unit[1] in job.fails else COMPLETED
+
+
+def _is_of_one_record(edge: Edge, dag: Dag, found: Mapping[Unit, str]) -> bool:
+    """Whether it is ``after`` an array that was cancelled while it waited as one record."""
+    if edge.kind != "after" or edge.task is not None:
+        return False
+    (on,) = [job for job in dag if job.name == edge.on]
+    kinds = [each.kind for each in on.edges]
+    starts = any if on.any_of else all
+    waited = bool(on.held) or not starts(kind == "after" for kind in kinds)
+    is_one = bool(on.tasks) and "aftercorr" not in kinds  # which has slurmctld take it apart
+    return is_one and waited and all(found[unit] == CANCELLED for unit in on.units)
 
 
 def _verdict(edge: Edge, unit: Unit, dag: Dag, found: Mapping[Unit, str]) -> bool | None:

@@ -202,6 +202,27 @@ def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
     assert ended["exit_code"] == 7
 
 
+def test_a_user_lowers_the_limit_of_jobs_that_run_and_does_not_raise_it(
+    federation: Running,
+) -> None:
+    ids = {
+        site: federation.submit("#!/bin/sh\nsleep 900\n", f"-w{site}:{site}-c1", "-n1", "-t30")
+        for site in SITES
+    }
+    jobs = {site: federation.await_state(id_, "RUNNING") for site, id_ in ids.items()}
+    where, named = SITES[0], f"JobId={','.join(map(str, ids.values()))}"
+    done = shell(where, f"fscontrol update {named} TimeLimit=9")
+    assert (done.exit_status, done.stderr) == (0, "")
+    for site, id_ in ids.items():
+        assert slurm_job(site, jobs[site]["site_job_id"])["TimeLimit"] == "00:09:00"
+        assert shell(where, f"fsqueue -h -o %l -j {id_}").stdout == "9:00\n"
+    done = shell(where, f"fscontrol update {named} TimeLimit=10")
+    assert done.exit_status == 1
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
+        f"Access/permission denied for job {id_}" for id_ in ids.values()
+    ]
+
+
 def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) -> None:
     """Slurm's start and end of each job, ± 1 s; sacct's are in test_accounting.py."""
     where = "--nodelist={0}:{0}-g[1-2]"

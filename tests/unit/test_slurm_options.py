@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
+from federator.cli.accounting_columns import COLUMNS as ACCOUNTING_COLUMNS
+from federator.cli.columns import by_names, by_sacct_names
 from federator.cli.control_words import COMMANDS, SHOWN
 from federator.cli.flags import all_flags, help_text
 from federator.cli.fscontrol import CARRIED_OUT
+from federator.cli.node_columns import COLUMNS as NODE_COLUMNS
+from federator.cli.queue_columns import COLUMNS as QUEUE_COLUMNS
 from federator.slurm.options.update_fields import FIELDS, about
 from tests.options_page import (
     PAGE,
     PROGRAMS,
+    RECORDED,
     flag_of,
     known_options,
     known_words,
@@ -57,6 +65,23 @@ def test_every_field_of_update_is_set_or_refused_with_what_to_do() -> None:
     assert len(names) == len(set(names))
     for field in FIELDS:
         assert field.refusal or (field.about or field.option) in about(field), field.name
+
+
+@pytest.mark.parametrize(
+    ("command", "accepts"),
+    [
+        ("squeue", lambda name: by_names(name, QUEUE_COLUMNS)),
+        ("sinfo", lambda name: by_names(name, NODE_COLUMNS)),
+        ("sacct", lambda name: by_sacct_names(name, ACCOUNTING_COLUMNS)),
+    ],
+)
+def test_every_field_of_a_format_is_known(command: str, accepts: Callable[[str], object]) -> None:
+    recorded = json.loads(RECORDED.with_name("fields.json").read_text(encoding="utf-8"))
+    assert tuple(recorded) == RELEASES
+    names = {name for told in recorded.values() for name in told[command]}
+    assert len(names) > 40
+    for name in sorted(names - {"all"}):  # sinfo's, which is no field
+        accepts(name)
 
 
 @pytest.mark.parametrize("command", PROGRAMS)

@@ -25,6 +25,7 @@ from federator.wire.agent_protocol import (
     Admission,
     CallAnswer,
     CopyOrder,
+    LimitAsk,
     NodesAsk,
     OutputOrder,
     SignalAsk,
@@ -105,10 +106,8 @@ class AgentServices:
                 self._relay.pass_on(message)
             case VerifyAsk():
                 self._start(self._verify(message))
-            case NodesAsk():
-                self._start(self._questions.nodes(message))
-            case SignalAsk():
-                self._start(self._questions.signal(message))
+            case NodesAsk() | SignalAsk() | LimitAsk():
+                self._start(self._answer(message))
             case UsageAsk():
                 self._start(self._measurements.tell(message))
             case CopyOrder():
@@ -123,6 +122,16 @@ class AgentServices:
             case _:
                 return False
         return True
+
+    async def _answer(self, ask: NodesAsk | SignalAsk | LimitAsk) -> None:
+        """A user's question, or what a user has done to a job of their own."""
+        match ask:
+            case NodesAsk():
+                await self._questions.nodes(ask)
+            case SignalAsk():
+                await self._questions.signal(ask)
+            case LimitAsk():
+                await self._questions.limit(ask)
 
     async def _admit(self, message: Admission) -> None:
         assert self._welcome is not None

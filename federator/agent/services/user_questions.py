@@ -1,29 +1,38 @@
-"""Answers what users ask of a site: its nodes, and a signal to a job of theirs."""
+"""Answers what users ask of a site: its nodes; a signal to a job of theirs, or a lower limit."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from federator.agent.base import AgentDriver, Partition
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import Node
 from federator.model.tagged import Message
-from federator.wire.agent_protocol import NodesAsk, NodesTaken, SignalAsk, SignalDone
+from federator.wire.agent_protocol import (
+    LimitAsk,
+    LimitDone,
+    NodesAsk,
+    NodesTaken,
+    SignalAsk,
+    SignalDone,
+)
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 
-ANSWERS: Final = (  # as in ``Hello``
-    *("checkpoint", "copy", "names", "nodes", "output"),
+ANSWERS: Final = (
+    *("checkpoint", "copy", "limit", "names", "nodes", "output"),
     *("shadow", "signal", "tenure", "usage", "users"),
 )
+"""As in ``Hello``."""
 NODES_FRESH_S: Final = 5.0  # so long one look at the nodes is the answer for everybody
-SIGNALS_AT_ONCE: Final = 8
+AT_ONCE: Final = 8  # signals and limits
 MAX_BYTES: Final = 16 * 2**20  # of an answer
 
 
 class UserQuestions:
-    """The answers to ``NodesAsk`` and ``SignalAsk``.
+    """The answers to ``NodesAsk``, ``SignalAsk`` and ``LimitAsk``.
 
     Args:
         driver: this site's Slurm.
@@ -39,7 +48,7 @@ class UserQuestions:
         self._send = send
         self._kept: tuple[tuple[str, ...], SiteNodes] = ((), SiteNodes(at_s=0.0))
         self._looking = asyncio.Lock()
-        self._signalling = asyncio.Semaphore(SIGNALS_AT_ONCE)
+        self._acting = asyncio.Semaphore(AT_ONCE)
 
     async def nodes(self, ask: NodesAsk) -> None:
         """List the nodes of the federation's partitions."""
@@ -55,13 +64,22 @@ class UserQuestions:
 
     async def signal(self, ask: SignalAsk) -> None:
         """Send a job a signal, as its user."""
-        detail = ""
+        sent = partial(self._driver.signal, ask.user, ask.site_job_id, ask.signal, ask.to)
+        self._send(SignalDone(ask_id=ask.ask_id, detail=await self._why_not(sent)))
+
+    async def limit(self, ask: LimitAsk) -> None:
+        """Lower the time limit of a job, as its user."""
+        lowered = partial(self._driver.limit, ask.user, ask.site_job_id, ask.minutes)
+        self._send(LimitDone(ask_id=ask.ask_id, detail=await self._why_not(lowered)))
+
+    async def _why_not(self, act: Callable[[], Awaitable[None]]) -> str:
+        """Act; return why that was not possible."""
         try:
-            async with self._signalling:
-                await self._driver.signal(ask.user, ask.site_job_id, ask.signal, ask.to)
+            async with self._acting:
+                await act()
         except (SiteRefused, SiteUnavailable) as error:
-            detail = str(error) or type(error).__name__
-        self._send(SignalDone(ask_id=ask.ask_id, detail=detail[:300]))
+            return (str(error) or type(error).__name__)[:300]
+        return ""
 
     async def _listed(self, partitions: tuple[str, ...]) -> SiteNodes:
         async with self._looking:  # who asks meanwhile gets the same answer

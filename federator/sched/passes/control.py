@@ -130,7 +130,8 @@ def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | Non
 def _refusal_of_update(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
     if asked.verb is ControlVerb.TOP and entry.hold is not Hold.NONE:
         return ControlRefusal.HELD
-    may = entry.state in _WAITS or all(map(_is_of_running, asked.amended))
+    is_done = entry.workload.id in asked.lowered
+    may = is_done or entry.state in _WAITS or all(map(_is_of_running, asked.amended))
     return None if may else ControlRefusal.STARTED
 
 
@@ -152,6 +153,8 @@ def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId])
         for entry in map(turn.ledger.entries.__getitem__, found):
             if entry.state is WorkloadState.HELD and asks_sites_for_other(change):
                 turn.change(entry, WorkloadEvent.RELEASED)
+            if entry.workload.id in asked.lowered and entry.state is WorkloadState.RUNNING:
+                turn.watch_limit(entry)
     turn.pass_is_due(turn)
 
 

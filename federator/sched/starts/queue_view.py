@@ -24,6 +24,7 @@ from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.starts.calibration import COVERAGE
 from federator.sched.starts.playout import Closure, Hold, PlayShape, Pool
 from federator.sched.state.durations import Lasting
+from federator.sched.state.fleet_licenses import beyond_pools
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import WorkloadRecord
 from federator.sched.state.recent_runs import size_class
@@ -62,6 +63,8 @@ class _Places:
 
     def __init__(self, federation: Federation) -> None:
         self._sites = federation.sites
+        self._licenses = federation.rules.licenses
+        self._licenses_held = dict(federation.ledger.counts.licenses)
         self.names: list[tuple[SiteName, str]] = []
         self._node_at: dict[tuple[SiteName, str], tuple[int, int]] = {}
         self.free: list[list[int]] = []
@@ -133,6 +136,8 @@ class _Places:
         jobs = workload.jobs
         if not workload.total_gpus:
             return NoEstimate.NO_GPUS
+        if beyond_pools(jobs, self._licenses, self._licenses_held) is not None:
+            return NoEstimate.LICENSES
         if jobs not in self._known:
             self._known[jobs] = tuple(self._pools_for(jobs))
         pools = tuple(

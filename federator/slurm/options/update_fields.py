@@ -33,7 +33,7 @@ class UpdateField(NamedTuple):
 _F = UpdateField
 _NO_TRES: Final = "set Gres"
 _OF_ITS_OPTION: Final = "as --{}"
-
+_RELATIVE: Final = "TimeLimit+= and -= add and take away. Lower: also while it runs"
 FIELDS: Final = (
     _F("JobId", 3, "the jobs to change: ID, ID_TASK, ID_[1-3]"),
     _F("AdminComment", 6, instead="set Comment; the daemon's log says who changed what"),
@@ -44,7 +44,7 @@ FIELDS: Final = (
     _F("ClusterFeatures", 8, instead="set Features: the federation looks at every site"),
     _F("DelayBoot", 5, option="delay-boot"),
     _F("Extra", 3, option="extra"),
-    _F("TimeLimit", 5, "as --time; TimeLimit+= and -= add and take away", "time"),
+    _F("TimeLimit", 5, f"as --time; {_RELATIVE}", "time"),
     _F("TimeMin", 5, option="time-min"),
     _F("Priority", 2, "1 to 7, as --fed-priority: users only lower it; 0 holds"),
     _F("Nice", 2, "as --nice; 100 without a value", "nice"),

@@ -1,4 +1,4 @@
-"""Record what Slurm's own commands know: writes options.json and scontrol.json anew.
+"""Record what Slurm's own commands know: writes options.json, scontrol.json, fields.json anew.
 
     python tests/data/slurm_options/record.py
 
@@ -8,6 +8,10 @@ letter, and from ``--autocomplete`` where there is one. Options of the SPANK plu
 
 scontrol.json has scontrol's commands and what it can show, from its ``--help``, and the fields of
 ``update JobId=…``: those words of the program itself that it accepts as one.
+
+fields.json has the names of fields: of ``squeue -O`` and ``sinfo -O`` those words of the programs
+that they accept as one, in lower case; of sacct what ``--helpformat`` prints, which without a
+slurmdbd only that of 26.05 does.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from federator.testbed import inside, layout
 
 FILE: Final = Path(__file__).with_name("options.json")
 SCONTROL: Final = FILE.with_name("scontrol.json")
+FIELDS: Final = FILE.with_name("fields.json")
 COMMANDS: Final = ("sbatch", "squeue", "scancel", "sinfo", "sacct", "scontrol")
 _COMMAND: Final = re.compile(r"^ {5}(\w+|!!)\s", re.MULTILINE)
 _ENTITIES: Final = re.compile(r"<ENTITY> may be ([^.<]*?)\n\s*\n")
@@ -33,6 +38,12 @@ printf '%s\n' $words $ends | tr A-Z a-z | sort -u | while read -r word; do
   scontrol update jobid=1 "$word=1" no-such=1 2>&1 |
     grep -q "not supported: $word=1" || echo "$word"
 done
+"""
+_NAMED: Final = r"""
+grep -aoE '[A-Za-z][A-Za-z_-]{2,30}' "$(command -v PROGRAM)" | tr A-Z a-z | sort -u |
+  while read -r word; do
+    [ -n "$(PROGRAM -h -O "$word" 2>&1 >/dev/null)" ] || echo "$word"
+  done
 """
 _HELP: Final = re.compile(r"^\s+(?:-(\w)(?:, ?| |$))?\s*(?:--([A-Za-z][\w-]*))?", re.MULTILINE)
 _POSSIBLE: Final = re.compile(r"'--([\w-]+)'")
@@ -76,6 +87,16 @@ def scontrol_at(site: str) -> dict[str, list[str]]:
     }
 
 
+def fields_at(site: str) -> dict[str, list[str]]:
+    """The names of fields that each of three programs knows."""
+    found = {
+        program: said(site, "sh", "-c", _NAMED.replace("PROGRAM", program)).split()
+        for program in ("squeue", "sinfo")
+    }
+    told = inside.execute(layout.site(site), ("sacct", "--helpformat")).stdout
+    return {**found, "sacct": sorted(told.split())}
+
+
 def _whole(words: set[str]) -> list[str]:
     """Without those that abbreviate another."""
     return [
@@ -94,6 +115,8 @@ def main() -> None:
     FILE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     words = {site.slurm: scontrol_at(site.name) for site in layout.SITES}
     SCONTROL.write_text(json.dumps(words, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    fields = {site.slurm: fields_at(site.name) for site in layout.SITES}
+    FIELDS.write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

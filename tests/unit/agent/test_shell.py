@@ -69,7 +69,7 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
         site="alpine",
         slurm_version="25.05.3",
         answers=(
-            *("checkpoint", "copy", "names", "nodes", "output"),
+            *("checkpoint", "copy", "limit", "names", "nodes", "output"),
             *("shadow", "signal", "tenure", "usage", "users"),
         ),
     )

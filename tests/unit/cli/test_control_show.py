@@ -117,7 +117,7 @@ def test_a_job_is_shown_with_scontrols_fields(run: Run) -> None:
     assert "ReqTRES=cpu=4,billing=4" in out
     assert "JobState=PENDING Reason=Dependency Dependency=afterok:7(unfulfilled)" in out
     assert "\n   SubmitTime=" in out
-    assert "TimeLimit=1:00:00" in out
+    assert "TimeLimit=01:00:00" in out
     assert out.endswith("StdOut=/o\n\n")
     one = run("-o", "show", f"jobid={2**32}")[1]
     assert one.count("\n") == 1
@@ -141,7 +141,7 @@ def test_nodes_are_shown_with_their_site(run: Run) -> None:
 def test_partitions_and_sites_are_shown(run: Run) -> None:
     out = run("-o", "show", "partition=gpu")[1]
     assert out == (
-        "PartitionName=gpu Site=alpine State=UP Default=NO DefaultTime=NONE MaxTime=1:00:00 "
+        "PartitionName=gpu Site=alpine State=UP Default=NO DefaultTime=NONE MaxTime=01:00:00 "
         "MinNodes=1 MaxNodes=UNLIMITED PriorityTier=1 PreemptMode=OFF TotalCPUs=16 TotalNodes=2 "
         "Nodes=n[1-2]\n"
     )

@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from federator.cli import accounting_columns, fsacct
-from federator.cli.accounting_columns import COLUMNS, clock_text, memory_text
+from federator.cli.accounting_columns import COLUMNS, memory_text
+from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply

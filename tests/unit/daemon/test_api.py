@@ -27,6 +27,8 @@ from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
+    AccountingCall,
+    AccountingReply,
     Call,
     CancelCall,
     CancelReply,
@@ -403,9 +405,26 @@ def test_another_users_workload_is_not(desk: Desk) -> None:
 
 def test_an_id_that_does_not_exist_spoils_nothing_else(desk: Desk) -> None:
     id_ = desk.submit()
-    reply = desk.cancel(CancelCall(ids=("7", str(id_), "x")))
+    unknown = str(id_ + 99)
+    reply = desk.cancel(CancelCall(ids=(unknown, str(id_), "x")))
     assert reply.ids == (id_,)
-    assert reply.errors == ("Invalid job id specified: 7", "Invalid job id specified: x")
+    assert reply.errors == (f"Invalid job id specified: {unknown}", "Invalid job id specified: x")
+
+
+def test_a_number_that_a_job_has_at_its_site_is_told_to_whom_it_belongs(desk: Desk) -> None:
+    id_ = desk.submit()
+    number = desk.federation.entry(id_).site_job_id
+    site = desk.federation.entry(id_).site
+    reply = desk.cancel(CancelCall(ids=(str(number), str(number + 500))))
+    assert reply.ids == ()
+    assert reply.errors == (
+        f"Invalid job id specified: {number}; job {id_} has this number at {site}",
+        f"Invalid job id specified: {number + 500}; a job that was submitted to a site itself is "
+        "known there alone: use that site's Slurm",
+    )
+    others = desk.cancel(CancelCall(ids=(str(number),)), user="bob")
+    assert str(id_) not in others.errors[0]
+    assert desk.federation.state(id_) is WorkloadState.RUNNING
 
 
 def test_one_task_of_an_array_is_cancelled_by_its_index(desk: Desk) -> None:
@@ -591,6 +610,42 @@ def test_strangers_jobs_are_shown_as_far_as_privacy_lets(
     assert isinstance(reply, QueueReply)
     assert reply.outcome is not None
     assert reply.outcome.unsettled == len(seen)
+
+
+CALLS: dict[str, QueueCall | AccountingCall] = {
+    "fsqueue": QueueCall(brief=True, collapsed=True),
+    "fsqueue -l": QueueCall(brief=True, collapsed=True, details=True),
+    "fsqueue --json": QueueCall(files=True),
+    "fsqueue --start": QueueCall(starts=True),
+    "fsqueue --why": QueueCall(why=True),
+    "fsprio": QueueCall(states=("PENDING",), why=True, collapsed=True, details=True),
+    "fscontrol show job": QueueCall(collapsed=True, files=True, details=True),
+    "federator explain": QueueCall(why=True, details=True, helps=True),
+    "fsacct": AccountingCall(),
+    "fsacct -a": AccountingCall(attempts=True, use=True),
+    "fseff": AccountingCall(attempts=True, use=True),
+}
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["all", "by id"])
+@pytest.mark.parametrize("command", CALLS)
+@pytest.mark.parametrize(("privacy", "sees"), [("open", True), ("tenant", False), ("own", False)])
+def test_no_command_shows_a_strangers_job_unless_all_may_see_it(
+    privacy: str, sees: bool, command: str, named: bool
+) -> None:
+    desk = Desk(config=private(privacy))
+    ids = {desk.submit("bob", f"key-0000{k}", nodes="2") for k in range(3)}
+    call = CALLS[command]
+    if named:
+        call = structs.replace(call, ids=tuple(map(str, ids)))
+
+    def seen(user: str) -> set[int]:
+        reply = desk.ask(call, user)
+        assert isinstance(reply, QueueReply | AccountingReply), reply
+        return {row.id for row in reply.rows}
+
+    assert seen("bob")
+    assert seen("cat") == (seen("bob") if sees else set())
 
 
 @pytest.mark.asyncio

@@ -45,7 +45,7 @@ def test_nobody_changes_anothers_jobs(desk: Desk) -> None:
     reply = control(desk, ControlCall(verb="hold", ids=(str(id_), "77")), user="bob")
     denied, unknown = reply.errors
     assert denied == f"Access/permission denied for job {id_}"
-    assert unknown == "Invalid job id specified for job 77"
+    assert unknown.startswith("Invalid job id specified for job 77; ")
     assert not reply.ids
 
 

@@ -139,7 +139,7 @@ def test_begin_and_dependency_can_be_set_and_cleared(desk: Desk) -> None:
 
 def test_a_running_job_of_the_queue_is_left_alone(desk: Desk) -> None:
     id_ = desk.submit()
-    reply = update(desk, id_, timelimit="5")
+    reply = update(desk, id_, nice="5")
     assert (reply.ids, reply.errors) == (
         (),
         (f"Job is no longer pending execution for job {id_}",),

@@ -19,6 +19,7 @@ from federator.wire.agent_protocol import (
     Admission,
     CallAnswer,
     CopyOrder,
+    LimitAsk,
     NodesAsk,
     Ping,
     PreemptOrder,
@@ -59,6 +60,7 @@ ORDERS: tuple[Message, ...] = (
     Admission(tenants=()),
     VerifyAsk(ask_id=1, user="ada"),
     SignalAsk(ask_id=1, user="ada", site_job_id=7, signal="USR1", to=SignalTo.ALL),
+    LimitAsk(ask_id=1, user="ada", site_job_id=7, minutes=90),
     COPY,
 )
 QUESTIONS: tuple[Message, ...] = (

@@ -50,6 +50,9 @@ CONFIG = FederationConfig.model_validate(
     }
 )
 Answer = Callable[[Message], Message | None]
+ELSEWHERE = (
+    "; a job that was submitted to a site itself is known there alone: use that site's Slurm"
+)
 
 
 class Link:
@@ -206,7 +209,7 @@ def test_what_cannot_be_signalled_is_said_of_each_job() -> None:
     assert reply == SignalReply(
         ids=(runs,),
         errors=(
-            "Invalid job id specified: 7",
+            f"Invalid job id specified: 7{ELSEWHERE}",
             f"Job is pending execution, or has ended: {waits}",
         ),
     )

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from federator.cli.reference.commands import every_command
 from federator.cli.site import site
 from federator.errors import ConfigError, InvalidRequest
 from federator.site_installer import write
@@ -79,6 +80,20 @@ def test_only_a_site_that_dials_is_given_the_diallers_unit(config: Path) -> None
     }
     config.write_text(yaml.safe_dump(settings))
     assert rows(rendered(config))[unit] == ({LOGIN}, "base", "code", "0644")
+
+
+def test_a_login_node_gets_a_man_page_and_completion_of_each_command(config: Path) -> None:
+    found = rows(rendered(config))
+    share = "/usr/local/share"
+    for command in every_command(at_sites=True):
+        program, page = command.words[0], "-".join(command.words)
+        for path in (
+            f"man/man1/{page}.1",
+            f"bash-completion/completions/{program}",
+            f"zsh/site-functions/_{program}",
+            f"fish/vendor_completions.d/{program}.fish",
+        ):
+            assert found[f"{share}/{path}"][0] == {LOGIN}, path
 
 
 def test_every_file_that_is_listed_is_there_and_no_other(config: Path) -> None:

@@ -258,6 +258,7 @@ def test_whatever_is_done_is_done_in_the_name_that_the_site_has_for_its_user() -
     acts: list[Coroutine[None, None, Any]] = [
         made.cancel("ada", 7, pending_only=False),
         made.signal("ada", 7, "TERM", SignalTo.ALL),
+        made.limit("ada", 7, 90),
         made.read_checkpoint_status("ada", [leave]),
         made.inspect("ada", []),
         made.notify(leave, 1.0),
@@ -266,7 +267,7 @@ def test_whatever_is_done_is_done_in_the_name_that_the_site_has_for_its_user() -
     ]
     for act in acts:
         asyncio.run(act)
-    assert helper.users == [*["a.one"] * 6, "bob"]
+    assert helper.users == [*["a.one"] * 7, "bob"]
 
 
 def test_nothing_is_done_in_the_name_of_an_account_that_is_anothers() -> None:

@@ -186,6 +186,10 @@ def test_too_long_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         {"op": "scancel", "job_id": 7, "pending_only": 1},
         {"op": "signal", "job_id": 7, "signal": "9", "to": "all"},
         {"op": "signal", "job_id": 7, "signal": "USR1 --full", "to": "all"},
+        {"op": "limit", "job_id": 7, "minutes": "90 Nice=-1000"},
+        {"op": "limit", "job_id": 7, "minutes": 0},
+        {"op": "limit", "job_id": 7, "minutes": 2**31},
+        {"op": "limit", "job_id": 2**32, "minutes": 90},
     ],
 )
 def test_a_job_or_signal_of_the_wrong_form_is_refused(value: Json) -> None:
@@ -308,6 +312,31 @@ def test_an_own_federated_job_is_signalled(program: Callable[[str, str], Path]) 
     assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--batch", "7"]
     answer({**value, "to": "all"})
     assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--full", "7"]
+
+
+def test_an_own_federated_job_gets_a_new_limit_or_slurms_refusal(
+    program: Callable[[str, str], Path],
+) -> None:
+    program("SQUEUE", f"printf '{USER.pw_uid}|RUNNING|fed:7:1   \\n'\n")
+    where = program("SCONTROL", 'printf "%s\\n" "$@" > changed\n')
+    assert answer({"op": "limit", "job_id": 7, "minutes": 90}) == {"job_id": 7}
+    assert (where / "changed").read_text().split() == ["update", "JobId=7", "TimeLimit=90"]
+    program("SCONTROL", "echo 'Access/permission denied for job 7' >&2; exit 1\n")
+    refused = answer({"op": "limit", "job_id": 7, "minutes": 90})
+    assert refused == {"error": "Access/permission denied for job 7", "exit_status": 1}
+    program("SQUEUE", "true\n")
+    gone = answer({"op": "limit", "job_id": 7, "minutes": 90})
+    assert gone == {"job_id": 7, "absent": True}
+
+
+@pytest.mark.parametrize(("uid", "comment"), [(USER.pw_uid + 1, "fed:7:1"), (USER.pw_uid, "mine")])
+def test_any_other_job_keeps_its_limit(
+    program: Callable[[str, str], Path], uid: int, comment: str
+) -> None:
+    program("SQUEUE", f"printf '{uid}|RUNNING|{comment}   \\n'\n")
+    where = program("SCONTROL", "touch changed\n")
+    assert "error" in answer({"op": "limit", "job_id": 7, "minutes": 90})
+    assert not (where / "changed").exists()
 
 
 def test_a_pending_job_is_not_signalled(program: Callable[[str, str], Path]) -> None:

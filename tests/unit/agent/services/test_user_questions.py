@@ -6,7 +6,15 @@ import asyncio
 
 from federator.agent.services.user_questions import NODES_FRESH_S, node_rows
 from federator.model.site import Node, NodeState
-from federator.wire.agent_protocol import NodesAsk, NodesTaken, SignalAsk, SignalDone, SignalTo
+from federator.wire.agent_protocol import (
+    LimitAsk,
+    LimitDone,
+    NodesAsk,
+    NodesTaken,
+    SignalAsk,
+    SignalDone,
+    SignalTo,
+)
 from federator.wire.node_rows import unpacked_nodes
 from tests.fakes.agent import Daemon, daemon
 from tests.fakes.build import attempt, plan_on
@@ -71,6 +79,23 @@ def test_a_job_gets_its_signal_and_what_does_not_run_gets_none(daemon: Daemon) -
         SignalDone(ask_id=2, detail="job 9 does not run"),
     ]
     assert daemon.site.signals == [(attempt(), "USR1", SignalTo.BATCH)]
+
+
+def test_a_job_gets_its_lower_limit_and_what_is_not_there_gets_none(daemon: Daemon) -> None:
+    job = daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+
+    async def script() -> None:
+        daemon.tell(LimitAsk(ask_id=1, user="ada", site_job_id=job, minutes=90))
+        await daemon.wait_for(LimitDone)
+        daemon.tell(LimitAsk(ask_id=2, user="ada", site_job_id=9, minutes=90))
+        await daemon.wait_for(LimitDone, 2)
+
+    daemon.serve(script)
+    assert daemon.heard(LimitDone) == [
+        LimitDone(ask_id=1),
+        LimitDone(ask_id=2, detail="job 9 is not there any more"),
+    ]
+    assert daemon.site.limits == {attempt(): 90}
 
 
 def test_a_node_shows_only_partitions_that_are_the_federations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -165,6 +166,19 @@ def test_what_asks_for_no_gpus_has_no_estimate(practised: Watched) -> None:
     f.watch(60.0)
     assert f.federation.ledger.entries[waits].state is WorkloadState.PENDING
     assert f.none(waits) == NoEstimate.NO_GPUS.value
+    f.run_until_all_end()
+
+
+def test_what_waits_for_licences_that_others_hold_has_no_estimate() -> None:
+    f = Watched()
+    f.reload(replace(f.federation.rules, licenses={"matlab": 2}))
+    asks = replace(gang(1), gpus_per_node=4, fleet_licenses=(("matlab", 2),))
+    f.submit(draft(asks))
+    f.watch(60.0)
+    waits, behind = f.submit(draft(asks)), f.submit(draft(gang(1)))
+    f.watch(60.0)
+    assert f.none(waits) == NoEstimate.LICENSES.value
+    assert f.none(behind) == NoEstimate.UNTRIED.value  # it is played
     f.run_until_all_end()
 
 
