@@ -24,6 +24,9 @@ from federator.wire.agent_protocol import OutputOrder, OutputStatus
 STEP_S: Final = 3.0  # between two orders for one folder
 AT_ONCE: Final = 2  # folders of one domain
 LOOKS_S: Final = 60.0  # for folders whose grace is over
+LEAST_GRACE_S: Final = 90.0
+"""An sbatch that is under way when its job ends makes the folder yet, whatever grace is configured:
+twice as long as one can be under way."""
 FIRST_RETRY_S: Final = 10.0  # after a failure; twice as long after each further one
 LAST_RETRY_S: Final = 600.0
 _Key = tuple[WorkloadId, str]  # of a folder: its job, and the domain
@@ -125,7 +128,8 @@ class OutputMover:
         begins_s = last_s + STEP_S if last_drop == drop else 0.0
         begins_s = max(begins_s, self._failed.get(key, (0, 0.0))[1])
         if drop and kept.state in (OutputState.LEFT, OutputState.SEALING):
-            begins_s = max(begins_s, kept.over_at_s + self.config.data.output_grace_h * 3600)
+            grace_s = max(LEAST_GRACE_S, self.config.data.output_grace_h * 3600)
+            begins_s = max(begins_s, kept.over_at_s + grace_s)
         return begins_s
 
     @staticmethod

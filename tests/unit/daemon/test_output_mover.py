@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from federator.config import FederationConfig
-from federator.daemon.output_mover import AT_ONCE, FIRST_RETRY_S, STEP_S, OutputMover
+from federator.daemon.output_mover import AT_ONCE, FIRST_RETRY_S, LEAST_GRACE_S, STEP_S, OutputMover
 from federator.model.data_output import KeptOutput, OutputState
 from federator.model.dataset import CopyPhase
 from federator.model.message import OutputSeen
@@ -84,6 +84,16 @@ def test_what_is_registered_loses_its_working_folder_at_once() -> None:
     ((_, order),) = rig.due()
     assert order.drop
     assert rig.answer(order, CopyPhase.DROPPED) is not None
+
+
+def test_without_a_grace_it_still_stays_until_no_sbatch_can_make_it_anew() -> None:
+    """One that is under way when its job is cancelled makes the folder yet (history 79003)."""
+    rig = Rig(output(state=LEFT))
+    data = rig.mover.config.data.model_copy(update={"output_grace_h": 0.0})
+    rig.mover.config = rig.mover.config.model_copy(update={"data": data})
+    assert rig.due(LEAST_GRACE_S - 1.0) == []
+    ((_, order),) = rig.due(2.0)
+    assert order.drop
 
 
 def test_what_a_job_left_that_failed_goes_after_its_grace() -> None:

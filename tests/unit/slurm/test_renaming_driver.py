@@ -213,8 +213,9 @@ def test_pyslurm_is_asked_only_where_the_site_says_so(monkeypatch: pytest.Monkey
         return SlurmClient(runner)
 
     monkeypatch.setattr(renaming_driver, "SlurmClient", client)
-    open_driver("boreal", ("gpu",), SiteNames())
-    open_driver("boreal", ("gpu",), SiteNames(), note_pyslurm=lambda _event, _detail: None)
+    open_driver("boreal", ("gpu",), SiteNames(), may_submit=lambda: None)
+    note = lambda _event, _detail: None  # noqa: E731
+    open_driver("boreal", ("gpu",), SiteNames(), may_submit=lambda: None, note_pyslurm=note)
     assert asked == [False, True]
 
 
