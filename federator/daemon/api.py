@@ -37,8 +37,9 @@ from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
 from federator.errors import FederatorError, InvalidRequest, NotAllowed
 from federator.history.service import JobHistory
+from federator.model.draft import Draft
 from federator.model.eligibility import Hold
-from federator.model.event import Amended, Draft
+from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import (
     CancelAsked,

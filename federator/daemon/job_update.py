@@ -17,8 +17,9 @@ from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
 from federator.daemon.submissions import BEYOND_POLICY, account_of, check_interactive
 from federator.errors import InvalidRequest
+from federator.model.draft import Draft
 from federator.model.eligibility import Dependency, DependencyKind, Hold
-from federator.model.event import Amended, Draft
+from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import ControlRefusal
 from federator.model.submission import Option, Submission, unpack_submission, with_options

@@ -10,7 +10,7 @@ from federator.daemon.dependency import known_dependency
 from federator.daemon.output_calls import output_draft
 from federator.errors import InvalidRequest
 from federator.model.data_output import DataOutput
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
 from federator.model.workload import TenantName

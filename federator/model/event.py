@@ -8,15 +8,14 @@ gets a new field with a default, or a new tag.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
 
-from federator.model.data_output import DataOutput, KeptOutput, OutputPlace, OutputState
-from federator.model.data_use import DataPath, DataUse
+from federator.model.data_output import KeptOutput, OutputPlace, OutputState
+from federator.model.data_use import DataPath
 from federator.model.dataset import DataSet
+from federator.model.draft import Draft
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
@@ -26,10 +25,9 @@ from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
 from federator.model.score import Score
 from federator.model.site import Leave
-from federator.model.submission import NodeRange, Option
+from federator.model.submission import Option
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
-    ArrayTask,
     AttemptId,
     Job,
     SiteName,
@@ -37,91 +35,6 @@ from federator.model.workload import (
     Workload,
     WorkloadId,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A submission that was read and found sound, before it has ids."""
-
-    name: str
-    user: str
-    tenant: TenantName
-    priority: int
-    jobs: tuple[Job, ...]
-    submission: msgspec.Raw  # a packed ``Submission``
-    time_limit_s: float
-    requeue: bool
-    array_indices: tuple[int, ...] = ()
-    array_max_running: int = 0
-    asked_priority: int = 1  # the user's own demotion, see ``Workload``
-    nice: int = 0
-    optional: tuple[int, ...] = ()  # indices of array tasks, or numbers of jobs, to lose first
-    no_preempt: bool = False
-    continues: bool = False
-    signal_lead_s: float = 0.0
-    project: str = ""
-    datasets: tuple[str, ...] = ()
-    data: tuple[DataUse, ...] = ()
-    output: DataOutput | None = None
-    elastic: NodeRange | None = None
-    hold: Hold = Hold.NONE
-    begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
-    waits_for: Dependency = NO_DEPENDENCY  # --dependency
-    deadline_at_s: float = inf  # as ``Workload``, and the next
-    starts_by_s: float = inf
-    interactive: bool = False  # this and the next as of ``Workload``
-    watched: bool = False
-
-    @property
-    def preemptible(self) -> bool:
-        """As ``Workload.preemptible``."""
-        return self.requeue and not self.no_preempt
-
-    def workloads(
-        self, first: WorkloadId, now_s: float, array_id: WorkloadId | None = None
-    ) -> tuple[Workload, ...]:
-        """The workloads that it becomes: one, or one for each task of its array, with ids in order.
-
-        ``array_id``: of its array, where that has more tasks than these.
-
-        All share one packed submission and one tuple of jobs, however many they are.
-        """
-        return tuple(
-            Workload(
-                id=WorkloadId(first + k),
-                name=self.name,
-                user=self.user,
-                tenant=self.tenant,
-                priority=self.priority,
-                jobs=self.jobs,
-                submission=self.submission,
-                submitted_at_s=now_s,
-                asked_priority=self.asked_priority,
-                nice=self.nice,
-                time_limit_s=self.time_limit_s,
-                requeue=self.requeue,
-                optional=index in self.optional,
-                optional_jobs=() if self.array_indices else self.optional,
-                no_preempt=self.no_preempt,
-                interactive=self.interactive,
-                watched=self.watched,
-                continues=self.continues,
-                signal_lead_s=self.signal_lead_s,
-                project=self.project,
-                datasets=self.datasets,
-                data=self.data,
-                output=self.output,
-                elastic=self.elastic,
-                deadline_at_s=self.deadline_at_s,
-                starts_by_s=self.starts_by_s,
-                array=None
-                if index is None
-                else ArrayTask(
-                    array_id=array_id or first, index=index, max_running=self.array_max_running
-                ),
-            )
-            for k, index in enumerate(self.array_indices or (None,))
-        )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -238,9 +151,7 @@ class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="out
     detail: str = ""  # why it could not be registered, or removed
 
 
-class CheckpointCopied(
-    Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_copied"
-):
+class CheckpointCopied(Event, frozen=True, kw_only=True, tag="checkpoint_copied"):
     """A waiting workload's checkpoint is in another region, too.
 
     It counts until the next attempt has started: from then on the newest is where that runs.

@@ -16,8 +16,9 @@ from federator.model.data_output import OutputPlace
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
+from federator.model.draft import Draft
 from federator.model.drain import DrainRefusal
-from federator.model.event import Amended, Draft, LogRecord
+from federator.model.event import Amended, LogRecord
 from federator.model.lending import LendingPlan
 from federator.model.plan import JobPlan, Shrink
 from federator.model.quota_loan import LoanStep

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from federator.config import FederationConfig
-from federator.model.event import Draft, SiteDrained
+from federator.model.draft import Draft
+from federator.model.event import SiteDrained
 from federator.model.lending import Lending
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.site import Node, NodeShare, Snapshot

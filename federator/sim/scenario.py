@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import NamedTuple
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.site import Node
 from federator.model.tenant import Tenant
 from federator.model.window import SiteWindow

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.site import Node
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant

@@ -13,7 +13,7 @@ from typing import Final
 
 from federator.config import FederationConfig
 from federator.errors import InvalidRequest
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.site import Node
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenancy, Tenant

@@ -23,6 +23,7 @@ CHECKPOINT = re.compile(r"ckpt-([0-9]{8,18})-step-([0-9]{1,18})\Z")
 SEAL = re.compile(r"state-([0-9]{1,7})\.seal\.json\Z")
 OF_NO_JOB = (".part-", ".fed-copy-")  # a checkpoint that is being written; one that is copied
 MOST_SEAL_BYTES = 1 << 26
+NO_SEAL = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -102,9 +103,9 @@ def seal_digest(path: bytes, *, with_crc: bool) -> "tuple[str, int]":
             ranks.add(int(match.group(1)))
             wanted = int(seal["ranks"]) if match.group(1) == "0" else wanted
             whole.update(b"%s %d\0%s" % (os.fsencode(name), len(raw), raw))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, *NO_SEAL):
         return "", 0
-    if ranks != set(range(wanted)) or len(names) != 2 * wanted:
+    if len(ranks) != wanted or max(ranks) >= wanted or len(names) != 2 * wanted:
         return "", 0
     return SEALED + whole.hexdigest(), size
 

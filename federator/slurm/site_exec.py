@@ -57,7 +57,7 @@ from federator.slurm.site_checkpoint import folder_in_words, prove_sealed, settl
 from federator.slurm.site_copy import NO_STEP, PROOFS, READY, step_in_words
 from federator.slurm.site_files import data_mistake, put_aside, why_not
 from federator.slurm.site_output import make_output, output_in_words, output_mistake, said_of_output
-from federator.slurm.site_tidy import progress_in, remove_folders
+from federator.slurm.site_tidy import notes_seen, put_deadline, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
 SCONTROL = "/usr/bin/scontrol"
@@ -74,7 +74,6 @@ OPTION = re.compile(r"\A--([a-z][a-z0-9-]*)(?:=(.*))?\Z", re.S)
 REFUSED = "uid gid clusters wrap wait test-only parsable help usage version comment".split()  # noqa: SIM905
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # whatever others may have put in the way
 NOTES = ".fed"  # in a checkpoint folder: what job and federation tell each other
 RECIPIENTS = {"batch": ("--batch",), "steps": (), "all": ("--full",)}
 SIGNALS = ("HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP")
@@ -474,18 +473,8 @@ def tell(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object
 
 
 def publish(folder: str, attempt: int, deadline_s: float) -> None:
-    """Put the deadline in place in one step.
-
-    An answer that was there before it is of an earlier run of the same attempt.
-    """
-    name, fresh = f"deadline.{attempt}", f".deadline.{os.urandom(8).hex()}"
-    notes = open_notes(folder, contextlib.ExitStack())  # the child process's end closes all
-    with contextlib.suppress(FileNotFoundError):
-        if name not in os.listdir(notes):
-            os.unlink(f"saved.{attempt}", dir_fd=notes)
-    with os.fdopen(os.open(fresh, NEW, 0o644, dir_fd=notes), "w") as file:
-        file.write(f"{deadline_s:.3f}\n")
-    os.rename(fresh, name, src_dir_fd=notes, dst_dir_fd=notes)
+    """Put the deadline in place."""
+    put_deadline(open_notes(folder, contextlib.ExitStack()), attempt, deadline_s)
 
 
 def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
@@ -501,15 +490,9 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 def seen_in(folder: str, attempt: int) -> "dict[str, object]":
     """The times of a job's notes; 0 where there is none, or the folder is not the user's own."""
-    names = {"acked_at_s": f"saved.{attempt}", "checkpointed_at_s": "checkpointed"}
-    seen = dict.fromkeys(names, 0.0)  # type: dict[str, object]
     with contextlib.suppress(OSError, ValueError, Refused), contextlib.ExitStack() as opened:
-        notes = open_notes(folder, opened)
-        for key, name in names.items():
-            with contextlib.suppress(OSError):
-                seen[key] = os.stat(name, dir_fd=notes).st_mtime
-        seen.update(progress_in(notes, attempt))
-    return seen
+        return notes_seen(open_notes(folder, opened), attempt)
+    return notes_seen(-1, attempt)
 
 
 def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":

@@ -1,10 +1,11 @@
-"""Removes checkpoint folders of workloads that have ended; a part of the helper.
+"""Looks after checkpoint folders: their notes, and the end of those that go; a part of the helper.
 
 ``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
 stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
 Paths are bytes.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Callable
 WORKLOAD = re.compile(rb"(\.removed-)?[1-9][0-9]{0,18}")  # its folder; what is left of it
 NOTES_FOLDER = b".fed"
 MOST_SAID = 8  # of ranks that stall
+NEW_NOTE = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # whatever others may have put in the way
 NOTE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OF_A_RUN = re.compile(rb"\.?(?:deadline\.|saved\.|progress\.|checkpointed).*")
 COPIED = b"copied."  # notes what a copy has put there, by its name
@@ -103,6 +105,33 @@ def remove_rest(folder: bytes) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # follows no link
         if os.path.lexists(folder):
             raise OSError("some of it cannot be removed")
+
+
+def put_deadline(notes: int, attempt: int, deadline_s: float) -> None:
+    """Put a job's deadline among its notes in one step.
+
+    An answer that was there before it is of an earlier run of the same attempt.
+    """
+    name, fresh = f"deadline.{attempt}", f".deadline.{os.urandom(8).hex()}"
+    with contextlib.suppress(FileNotFoundError):
+        if name not in os.listdir(notes):
+            os.unlink(f"saved.{attempt}", dir_fd=notes)
+    with os.fdopen(os.open(fresh, NEW_NOTE, 0o644, dir_fd=notes), "w") as file:
+        file.write(f"{deadline_s:.3f}\n")
+    os.rename(fresh, name, src_dir_fd=notes, dst_dir_fd=notes)
+
+
+def notes_seen(notes: int, attempt: int) -> "dict[str, object]":
+    """The times of a job's notes, and how far it is; 0 where there is none, or no folder (-1)."""
+    names = {"acked_at_s": f"saved.{attempt}", "checkpointed_at_s": "checkpointed"}
+    seen = dict.fromkeys(names, 0.0)  # type: dict[str, object]
+    if notes >= 0:
+        for key, name in names.items():
+            with contextlib.suppress(OSError):
+                seen[key] = os.stat(name, dir_fd=notes).st_mtime
+        with contextlib.suppress(OSError, ValueError):
+            seen.update(progress_in(notes, attempt))
+    return seen
 
 
 def progress_in(notes: int, attempt: int) -> "dict[str, object]":

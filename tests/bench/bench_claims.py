@@ -28,7 +28,7 @@ from random import Random
 from time import process_time
 from typing import Final
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast

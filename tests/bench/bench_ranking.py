@@ -24,7 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from federator.model.event import Draft, decode_event, encode_event
+from federator.model.draft import Draft
+from federator.model.event import decode_event, encode_event
 from federator.model.message import Record, SubmitAsked, Tick
 from federator.model.resources import Amounts
 from federator.model.submission import pack_submission

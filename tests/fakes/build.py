@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+from federator.model.draft import Draft
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
-from federator.model.event import Draft
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.submission import Submission, pack_submission

@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from federator.model.event import (
-    Awarded,
-    Changed,
-    Draft,
-    EpochBegan,
-    LogRecord,
-    Submitted,
-)
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode

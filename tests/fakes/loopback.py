@@ -21,7 +21,8 @@ from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.decision import SeenDecision
-from federator.model.event import Draft, LogRecord, decode_event, encode_event
+from federator.model.draft import Draft
+from federator.model.event import LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     Answer,

@@ -42,7 +42,7 @@ from federator.model.site import Snapshot
 from federator.model.submission import unpack_submission
 from federator.model.unreadable import UNREADABLE
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName
-from federator.slurm import site_copy
+from federator.slurm import site_checkpoint, site_copy, site_output
 from federator.slurm.helper_client import _answer
 from federator.slurm.options.options import parse_command_line, parse_script
 from federator.slurm.parse_accounts import accounted
@@ -219,6 +219,20 @@ def news_of(path: Path) -> Any:
         os.chdir(here)
 
 
+def seal_of(path: Path) -> Any:
+    (path.parent / "state-0").write_bytes(b"123")
+    return site_checkpoint.prove_sealed(os.fsencode(path.parent))
+
+
+def output_of(path: Path) -> Any:
+    here = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        return site_output.sealed_output()
+    finally:
+        os.chdir(here)
+
+
 def journal_of(path: Path) -> Any:
     journal = Journal(path.parent, 1e9)
     os.close(journal._file)
@@ -310,6 +324,15 @@ CORPORA: dict[str, Corpus] = {
     ),
     "news of a copy": Corpus(
         a_file(news_of, "news"), lambda: [b'{"phase": "copying", "bytes": 7, "detail": ""}']
+    ),
+    "seals of a checkpoint": Corpus(
+        a_file(seal_of, "state-0.seal.json"),
+        lambda: [b'{"rank": 0, "ranks": 1, "files": {".": [3, 2286445522]}}'],
+    ),
+    "notes of an output": Corpus(
+        a_file(output_of, "sealed"),
+        lambda: [b'{"bytes": 7, "files": 1, "digest": "tree-sha256:00"}'],
+        (site_copy.CopyFailed,),
     ),
     # users
     "sbatch scripts": Corpus(text(parse_script), lambda: [SCRIPT], (InvalidRequest,)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import Command, DrainAsked, LaunchAt, PreemptAt, SendTo
 from federator.model.site_message import Ask

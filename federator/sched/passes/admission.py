@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.mappings import NOTHING
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.node_names import jobs_at

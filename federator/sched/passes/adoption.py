@@ -12,8 +12,9 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import Final
 
+from federator.model.draft import Draft
 from federator.model.eligibility import NO_DEPENDENCY, Hold
-from federator.model.event import Amended, Awarded, Draft, Submitted
+from federator.model.event import Amended, Awarded, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import Note, Remembered, SendTo
 from federator.model.node_names import jobs_at

@@ -24,7 +24,7 @@ from math import floor
 from time import process_time
 from typing import Any, Final
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.message import Command, Observation, SendTo, SiteSent, Tick
 from federator.model.site_message import Ask, BidsMade
 from federator.model.submission import NodeRange

@@ -21,7 +21,8 @@ from random import Random
 from time import process_time
 from typing import Final
 
-from federator.model.event import Awarded, Changed, Draft, EpochBegan, LogRecord, Submitted
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerSubmitted,

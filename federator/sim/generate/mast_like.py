@@ -41,7 +41,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.site import Node
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenant

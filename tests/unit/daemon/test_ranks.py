@@ -9,7 +9,7 @@ import pytest
 from federator.config import FederationConfig
 from federator.daemon.api import Api
 from federator.daemon.views import RANKS_KEPT_S, RankView
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import SiteSent
 from federator.model.site_message import Report

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from federator.model.draft import Draft
 from federator.model.eligibility import Hold
 from federator.model.event import (
     Awarded,
     Changed,
-    Draft,
     Forgotten,
     LogRecord,
     Submitted,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.errors import FederatorError, InvalidRequest
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.message import LaunchAt
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName

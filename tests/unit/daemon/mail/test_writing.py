@@ -10,7 +10,7 @@ import pytest
 from federator.config_mail import MailConfig
 from federator.daemon.mail.letters import Letter
 from federator.daemon.mail.writing import _RETURNS, LetterWriter
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.lifecycle import TRANSITIONS, WorkloadState
 from federator.model.message import Command, DrainAsked, Observation, Record
 from federator.model.submission import Option, Submission, pack_submission

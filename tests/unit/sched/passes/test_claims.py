@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.event import Awarded, Changed, Claimed, ClaimEnded, Draft
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed, Claimed, ClaimEnded
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.tenant import Allowance, Tenant

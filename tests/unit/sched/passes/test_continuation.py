@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.event import Changed, Draft
+from federator.model.draft import Draft
+from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import PreemptAt
 from federator.model.reason import ReasonCode

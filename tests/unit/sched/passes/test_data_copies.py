@@ -18,7 +18,8 @@ from federator.model.dataset import (
     ReplicaState,
     StorageDomain,
 )
-from federator.model.event import DataSetKept, Draft
+from federator.model.draft import Draft
+from federator.model.event import DataSetKept
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerData, AnswerDataRefused, CopySeen, DataAsked
 from federator.model.workload import WorkloadId

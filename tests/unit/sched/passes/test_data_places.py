@@ -9,7 +9,8 @@ import pytest
 
 from federator.model.data_use import DataUse
 from federator.model.dataset import DataGiven, DataPlace, DataVerb, StorageDomain
-from federator.model.event import Awarded, Claimed, ClaimEnded, Draft
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Claimed, ClaimEnded
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
     AnswerData,

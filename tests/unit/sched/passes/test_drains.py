@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from federator.model.draft import Draft
 from federator.model.drain import DrainRefusalCode
-from federator.model.event import Awarded, Draft, SiteDrained, SiteResumed
+from federator.model.event import Awarded, SiteDrained, SiteResumed
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerDrained,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import DrainAsked
 from federator.model.plan import Bid

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from federator.model.draft import Draft
 from federator.model.eligibility import Hold
-from federator.model.event import Amended, Changed, Draft
+from federator.model.event import Amended, Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerRefused,

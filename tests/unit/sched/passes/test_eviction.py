@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.event import Awarded, Changed, Draft
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import LaunchAt, PreemptAt
 from federator.model.reason import ReasonCode

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from federator.model.event import Awarded, Draft
+from federator.model.draft import Draft
+from federator.model.event import Awarded
 from federator.model.lending import Lending, LendingDecision, LendingPlan, LoadForecast
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerPlanned, AnswerRefused, AnswerTested, PlanAsked

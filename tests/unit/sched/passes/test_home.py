@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from federator.model.event import Awarded, Changed, Draft
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId

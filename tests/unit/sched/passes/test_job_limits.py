@@ -9,7 +9,8 @@ from itertools import count
 
 import pytest
 
-from federator.model.event import Amended, Draft
+from federator.model.draft import Draft
+from federator.model.event import Amended
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AnswerRefused, SubmitAsked
 from federator.model.reason import ReasonCode

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerRefused, AnswerTested
 from federator.model.reason import ReasonCode, RefusalKind

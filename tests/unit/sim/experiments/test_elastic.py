@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.model.event import Draft
+from federator.model.draft import Draft
 from federator.model.submission import NodeRange
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
