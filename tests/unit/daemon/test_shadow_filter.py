@@ -12,15 +12,18 @@ from structlog.testing import capture_logs
 from federator.daemon.links import SiteLink
 from federator.daemon.shadow_filter import is_order
 from federator.daemon.site_links import SiteLinks
+from federator.model.data_output import OutputPlace
 from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
 from federator.model.site_mode import SiteMode
 from federator.model.tagged import Message
+from federator.model.workload import WorkloadId
 from federator.wire.agent_protocol import (
     Admission,
     CallAnswer,
     CopyOrder,
     LimitAsk,
     NodesAsk,
+    OutputOrder,
     Ping,
     PreemptOrder,
     RecoverAsk,
@@ -39,6 +42,9 @@ from tests.fakes.agent import order
 from tests.fakes.build import attempt
 from tests.unit.daemon.test_links import HELLO, SITE, WELCOME, FakeChannel, FakeTransport, play
 
+PLACE = OutputPlace(
+    id=WorkloadId(1), name="maps", version="1", domain="west", root="/data", path="ada/maps/1"
+)
 COPY = CopyOrder(
     name="web",
     version="1",
@@ -61,6 +67,7 @@ ORDERS: tuple[Message, ...] = (
     VerifyAsk(ask_id=1, user="ada"),
     SignalAsk(ask_id=1, user="ada", site_job_id=7, signal="USR1", to=SignalTo.ALL),
     LimitAsk(ask_id=1, user="ada", site_job_id=7, minutes=90),
+    OutputOrder(place=PLACE, attempt=1, user="ada"),
     COPY,
 )
 QUESTIONS: tuple[Message, ...] = (
