@@ -123,7 +123,7 @@ class SiteActs:
             OpenLease: self._open_lease,
             Sbatch: self._sbatch,
             FindBoundJob: lambda e, _: spool.bound_job(e.attempt, e.user),
-            Release: lambda e, _: spool.release(e.attempt),
+            Release: self._release,
             AskAccounts: self._ask_accounts,
             Scancel: self._scancel,
             Terminate: self._terminate,
@@ -196,7 +196,12 @@ class SiteActs:
         return await self._driver.sweep(own)
 
     async def _settle_leases(self, _: SettleLeases, core: AgentCore) -> str:
-        """By how attempts stand while it is done: some are launched meanwhile."""
+        """By how attempts stand while it is done: some are launched meanwhile.
+
+        An agent that stood still does not know the launches of the one that acts now, and would
+        take their leases for left over.
+        """
+        self._journal.tenure.check()
         memory = core.memory
 
         def is_over(attempt: AttemptId) -> bool:
@@ -204,6 +209,10 @@ class SiteActs:
 
         await self._spool.settle(memory.live(), is_over, self._starter_again)
         return self._spool.trouble
+
+    async def _release(self, effect: Release, _: AgentCore) -> bool:
+        self._journal.tenure.check()
+        return await self._spool.release(effect.attempt)
 
     async def _ask_accounts(self, effect: AskAccounts, _: AgentCore) -> tuple[AttemptReport, ...]:
         return tuple((await self._driver.accounts.ends_of(effect.missing)).values())

@@ -23,7 +23,7 @@ from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_he
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
 from federator.daemon.data_privacy import without_hidden_names
-from federator.daemon.ids_asked import own_ids, whose_number
+from federator.daemon.ids_asked import SiteNumbers, own_ids
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
@@ -302,13 +302,13 @@ class Api:
     def _cancel(self, call: CancelCall, caller: Caller, answer: GiveReply) -> None:
         ids: list[WorkloadId] = []
         errors: list[str] = []
+        numbers = SiteNumbers(self._federation.ledger, caller.may_end)
         for wanted in dict.fromkeys(own_ids(call.ids, self._config.federation)):
             found = find(self._federation.ledger, wanted)
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
             if not found:
-                whose = whose_number(self._federation.ledger, wanted, caller.may_end)
-                errors.append(f"Invalid job id specified: {wanted}{whose}")
+                errors.append(f"Invalid job id specified: {wanted}{numbers.whose(wanted)}")
             for id_ in found:
                 entry = self._federation.ledger.entries[id_]
                 if call.users and entry.workload.user not in call.users:

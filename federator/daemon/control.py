@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from federator.daemon.ids_asked import whose_number
+from federator.daemon.ids_asked import SiteNumbers
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL
@@ -43,11 +43,11 @@ def jobs_meant(
     """
     ids: dict[WorkloadId, None] = {}
     errors: list[str] = []
+    numbers = SiteNumbers(ledger, may)
     for name in dict.fromkeys(call.ids):
         found = _live(ledger, find(ledger, name))
         if not found:
-            whose = whose_number(ledger, name, may)
-            errors.append(f"Invalid job id specified for job {name}{whose}")
+            errors.append(f"Invalid job id specified for job {name}{numbers.whose(name)}")
         elif not all(may(ledger.entries[id_].workload) for id_ in found):
             errors.append(f"{ControlRefusal.DENIED.value} for job {name}")
         else:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.lifecycle import AT_SITE
 from federator.model.workload import FIRST_WORKLOAD_ID, Workload
-from federator.sched.state.expiry import LIVE
 from federator.sched.state.ledger import Ledger
 
 MAX_IDS: Final = 1_000
@@ -33,27 +33,40 @@ def own_ids(ids: tuple[str, ...], federation: str) -> tuple[str, ...]:
     return tuple(bare)
 
 
-def whose_number(ledger: Ledger, name: str, may: Callable[[Workload], bool]) -> str:
-    """What helps with an id that there is not: it may be the number of a job at a site.
+class SiteNumbers:
+    """Tells what helps with an id that there is not: it may be the number of a job at a site.
+
+    Of one call: jobs are looked through once, when the first such id comes, however many come.
 
     Args:
-        ledger: knows the sites' numbers of jobs that live.
-        name: the id.
+        ledger: knows the sites' numbers of jobs that are there.
         may: whether who asks may change a workload; others are not told of.
-
-    Returns:
-        Words to be put behind Slurm's; "": nothing is known.
     """
-    number = name.partition("_")[0]
-    if not (number.isascii() and number.isdecimal() and len(number) < 11):
-        return ""
-    if int(number) >= FIRST_WORKLOAD_ID:
-        return ""
-    ours = [
-        f"job {entry.workload.id} has this number at {entry.site}"
-        for entry in ledger.in_state(*LIVE)
-        if entry.site_job_id == int(number) and may(entry.workload)
-    ]
-    if ours:
-        return "; " + ", ".join(ours[:3])
-    return "; a job that was submitted to a site itself is known there alone: use that site's Slurm"
+
+    def __init__(self, ledger: Ledger, may: Callable[[Workload], bool]) -> None:
+        self._ledger, self._may = ledger, may
+        self._known: dict[int, list[str]] | None = None
+
+    def whose(self, name: str) -> str:
+        """Words to be put behind Slurm's; "": nothing is known of this id."""
+        number = name.partition("_")[0]
+        if not (number.isascii() and number.isdecimal() and len(number) < 11):
+            return ""
+        if int(number) >= FIRST_WORKLOAD_ID:
+            return ""
+        if self._known is None:
+            self._known = self._at_sites()
+        if own := self._known.get(int(number)):
+            return "; " + ", ".join(own[:3])
+        return (
+            "; a job that was submitted to a site itself is known there alone: use that site's "
+            "Slurm"
+        )
+
+    def _at_sites(self) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for entry in self._ledger.in_state(*AT_SITE):
+            if entry.site_job_id and self._may(entry.workload):
+                words = f"job {entry.workload.id} has this number at {entry.site}"
+                found.setdefault(entry.site_job_id, []).append(words)
+        return found

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply
-from federator.daemon.ids_asked import own_ids, whose_number
+from federator.daemon.ids_asked import SiteNumbers, own_ids
 from federator.daemon.links import SiteLink
 from federator.daemon.lower_limits import RUNS
 from federator.daemon.views import find
@@ -245,11 +245,12 @@ def send_signals(
         )
     errors: list[str] = []
     jobs: list[WorkloadRecord] = []
+    numbers = SiteNumbers(federation.ledger, caller.may_change)
     for id_ in dict.fromkeys(call.ids):
         found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
         refusal = _why_not(id_, found, caller)
         if not found:
-            refusal += whose_number(federation.ledger, id_, caller.may_change)
+            refusal += numbers.whose(id_)
         errors += [refusal] if refusal else []
         jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]
     if len(jobs) > MAX_SIGNALS:

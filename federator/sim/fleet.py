@@ -15,6 +15,7 @@ from math import inf, isfinite
 
 from federator.errors import FederatorError
 from federator.model.lending import Lending
+from federator.model.lifecycle import AT_SITE
 from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
@@ -115,6 +116,8 @@ class Fleet:
             else start_state.ledger
         )
         partitions = {site.name: site.partitions for site in scenario.sites}
+        for entry in ledger.in_state(*AT_SITE):
+            partitions.setdefault(entry.site, ())  # not simulated: it is down all the time
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)
         self._planner: SimulatedPlanner | None = None
@@ -240,7 +243,7 @@ class Fleet:
         return self.sites[site].answer(ask, self.now_s)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        for command in commands:
+        for command in filter(self._concerns_somebody, commands):
             match command:
                 case Wake():
                     self._agenda.add_tick(command.at_s)
@@ -259,6 +262,10 @@ class Fleet:
                     if self._planner is not None:
                         self._planner.take(command.event)
                     self._records.take(command.event, self.now_s)
+
+    def _concerns_somebody(self, command: Command) -> bool:
+        """Whether it is for no site, or for one that is simulated."""
+        return not isinstance(command, SendTo | LaunchAt | PreemptAt) or command.site in self.sites
 
 
 def _next_news(inbox: deque[Observation]) -> list[Observation]:

@@ -22,6 +22,7 @@ from federator.model.site import Node, NodeShare, Snapshot
 from federator.model.submission import Submission, pack_submission
 from federator.model.workload import SiteName, Workload, WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Staging
 from federator.sim.fleet import Fleet
 from federator.sim.scenario import Arrival, Scenario, SimulatedSite, StartState
 from federator.sim.site_state import shares_of
@@ -77,7 +78,8 @@ def future(
         id_ for id_ in start_state.known if ledger.entries[id_].state is WorkloadState.PENDING
     ]
     tenant_of = {id_: str(ledger.entries[id_].workload.tenant) for id_ in waiting}
-    rules = replace(config.rules, lending=Lending.OFF)  # there is no planner to tell what to lend
+    # There is no planner to tell what to lend, and nobody copies checkpoints.
+    rules = replace(config.rules, lending=Lending.OFF, staging=Staging())
     fleet = Fleet(scenario, config.policy.order, rules, options=ReplayOptions(seed=seed))
     lives = dict(zip(start_state.known, fleet.run(), strict=True))
     started = {id_: lives[id_].first_start_s for id_ in waiting}

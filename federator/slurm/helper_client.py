@@ -84,6 +84,14 @@ class _OutputSaid(msgspec.Struct):
     detail: str
 
 
+_MOST_SENT: Final = 300
+
+
+def _sent(text: str) -> str:
+    """A user's words as a message can hold them: JSON has halves of characters, and any length."""
+    return text[:_MOST_SENT].encode("utf-8", "replace").decode()
+
+
 class HelperClient:
     """Acts at one site in the names of its users.
 
@@ -249,7 +257,7 @@ class HelperClient:
             said = msgspec.convert(answer, _CopySaid)
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
-        return said.phase, said.bytes, said.detail
+        return said.phase, said.bytes, _sent(said.detail)
 
     async def output(self, order: OutputOrder) -> OutputStatus:
         """Have what a job wrote be sealed, or removed; see ``SiteDriver.output``.
@@ -270,8 +278,8 @@ class HelperClient:
             phase=said.phase,
             size_bytes=said.bytes,
             files=said.files,
-            digest=said.digest,
-            detail=said.detail,
+            digest=_sent(said.digest),
+            detail=_sent(said.detail),
         )
 
     async def is_loose(self, user: str) -> bool:

@@ -383,7 +383,7 @@ def digest_of_tree(path: bytes) -> "tuple[str, int]":
     for below in files_of_tree(path):
         name = os.path.join(path, below) if below else path
         one, read = hashlib.sha256(), 0
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would block
         with open(fd, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise CopyFailed("it holds what is neither a file nor a folder")

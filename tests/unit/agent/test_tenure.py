@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from federator.agent.acts import SiteActs
+from federator.agent.base import SiteDriver
+from federator.agent.core import AgentCore
+from federator.agent.effects import Release, SettleLeases
 from federator.agent.journal import Journal, JournalMark, JournalStep, Served
 from federator.agent.order_archive import OrderArchive
+from federator.agent.spool import Spool
 from federator.agent.tenure import AgentTenure
 from federator.errors import StaleState
 from tests.fakes.build import attempt
@@ -120,3 +127,22 @@ def test_a_folder_keeps_its_name_and_another_has_another_one(tmp_path: Path) -> 
         for where, channel in (("a", 1), ("a", 2), ("b", 3))
     ]
     assert names[0] == names[1] != names[2]
+
+
+def test_an_agent_that_woke_up_leaves_the_next_one_s_leases_alone(tmp_path: Path) -> None:
+    """It knows nothing of these launches, and would take their leases for left over."""
+    journal = Journal(tmp_path, 0.0, begun(tmp_path, 1))
+    untouched = cast(Spool, None)  # anything done to it would fail otherwise
+    acts = SiteActs(
+        cast(SiteDriver, None),
+        journal,
+        cast(OrderArchive, None),
+        untouched,
+        lambda _: None,
+        probing=lambda _: False,
+        scripts_consume=False,
+    )
+    begun(tmp_path, 2)
+    for effect in (SettleLeases(), Release(attempt=attempt(0))):
+        with pytest.raises(StaleState):
+            asyncio.run(acts.do(effect, cast(AgentCore, None)))

@@ -82,7 +82,11 @@ NOT_SET = {
     "max_data_sets",
     "max_data_sets_per_user",
     "interactive.silence_s",
-}  # an option of its own; what users may do, who here do nothing
+    "unused_quota.mode",
+    "unused_quota.below_frac",
+    "unused_quota.days",
+    "unused_quota.notice_h",
+}  # an option of its own; what users may do, who here do nothing; what the history tells
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 
 

@@ -12,7 +12,14 @@ import pytest
 from federator.config import FederationConfig, load_config
 from federator.daemon.own_config import new_federation
 from federator.model.eligibility import Hold
-from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
+from federator.model.event import (
+    Awarded,
+    Changed,
+    EpochBegan,
+    LogRecord,
+    SiteDrained,
+    Submitted,
+)
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.site import Node, Snapshot
 from federator.model.window import SiteWindow
@@ -165,10 +172,38 @@ def test_one_on_its_way_out_is_gone_soon_and_may_come_back(
     assert found.preemptions == comes_back
 
 
-def test_one_at_a_site_that_is_not_there_stays_where_it_is(config: FederationConfig) -> None:
-    events = [*running(0, "b1", site=BOREAL), submitted(1)]
-    found = look(config, events, snapshot(ALPINE, rack("a", 1)))
+AWARDED, LAUNCHING, RUNNING = 2, 3, 4  # so many records of its story
+GOES = SiteDrained(at_s=NOW_S - 300, site=BOREAL, migrate=True, deadline_s=NOW_S + 60)
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+@pytest.mark.parametrize(
+    ("so_far", "events"),
+    [
+        (AWARDED, []),
+        (AWARDED, [GOES]),
+        (LAUNCHING, []),
+        (LAUNCHING, [GOES]),
+        (RUNNING, []),
+        (RUNNING, [GOES]),
+        (RUNNING, [changed(0, WorkloadEvent.CANCEL_ASKED)]),
+        (RUNNING, [changed(0, WorkloadEvent.REQUEUE_ASKED)]),
+    ],
+)
+def test_one_at_a_site_that_is_not_there_stays_where_it_is(
+    tmp_path: Path, so_far: int, events: list[LogRecord], is_configured: bool
+) -> None:
+    text = CONFIG if is_configured else CONFIG.replace("  boreal:", "  other:")
+    story = [*[*running(0, "b1", site=BOREAL)][:so_far], *events, submitted(1)]
+    found = look(made(tmp_path, text), story, snapshot(ALPINE, rack("a", 1)))
     assert found.start_s == {id_of(1): 0.0}
+
+
+def test_no_time_goes_into_copies_of_checkpoints_that_nobody_makes(tmp_path: Path) -> None:
+    text = CONFIG + "data: {checkpoints: auto}\n"
+    assert made(tmp_path, text).rules.staging.checkpoints
+    found = look(made(tmp_path, text), FULL, snapshot(ALPINE, BUSY))
+    assert found.start_s[id_of(2)] <= 3240
 
 
 SEED = 7  # each runs for some minutes

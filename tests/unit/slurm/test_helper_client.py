@@ -12,12 +12,17 @@ import pytest
 from federator.agent.base import SbatchRefused
 from federator.errors import SiteRefused, SiteUnavailable, StaleState
 from federator.faults.clock import VirtualClock
+from federator.model.data_output import OutputPlace
+from federator.model.dataset import CopyPhase
 from federator.model.reason import ReasonCode
+from federator.model.workload import WorkloadId
 from federator.slurm.client import ENVIRONMENT
 from federator.slurm.helper_client import HELPER_PATH, START_WITHIN_S, HelperClient
 from federator.slurm.options.file_names import no_files
 from federator.slurm.render import SbatchCall
 from federator.slurm.runner import Completed
+from federator.wire.agent_protocol import CopyOrder, OutputOrder
+from federator.wire.client_protocol import frame
 from tests.fakes.runner import Answer, FakeRunner, printed
 
 
@@ -140,3 +145,36 @@ def test_an_inspection_that_does_not_answer_for_each_job_is_not_believed(wrong: 
     helper, _ = helper_of(lambda _: printed(json.dumps({"wrong": wrong})))
     with pytest.raises(SiteUnavailable, match="helper answered"):
         asyncio.run(helper.inspect("ada", [({}, "/"), ({}, "/")]))
+
+
+COPY = CopyOrder(
+    name="a",
+    version="1",
+    domain="east",
+    user="ada",
+    host="gate",
+    source="/w/a",
+    root="/e",
+    path="a",
+    digest="sha256tree:00",
+)
+PLACE = OutputPlace(
+    id=WorkloadId(1), name="maps", version="1", domain="west", root="/data", path="ada/maps/1"
+)
+
+
+def test_a_user_s_words_go_home_whatever_is_in_them() -> None:
+    """Half a character in JSON, as of a file's name that is no UTF-8; and more than a frame."""
+    said = {
+        "phase": "failed",
+        "bytes": 1,
+        "files": 1,
+        "digest": "\udcff" * 400,
+        "detail": "a\udcff",
+    }
+    helper, _ = helper_of(lambda _argv: printed(json.dumps(said).encode()))
+    order = OutputOrder(place=PLACE, attempt=1, user="ada")
+    status = asyncio.run(helper.output(order))
+    assert (status.detail, len(status.digest)) == ("a?", 300)
+    assert frame(status)
+    assert asyncio.run(helper.copy(COPY)) == (CopyPhase.FAILED, 1, "a?")

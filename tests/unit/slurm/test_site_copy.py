@@ -273,6 +273,12 @@ def test_the_digest_is_that_of_verify(site: Site) -> None:
     assert (found, size) == (expected.digest, expected.size_bytes)
 
 
+def test_a_pipe_that_a_job_left_is_refused_and_not_waited_for(site: Site) -> None:
+    os.mkfifo(site.here / "pipe")
+    with pytest.raises(site_copy.CopyFailed, match="neither a file nor a folder"):
+        site_copy.digest_of_tree(bytes(site.here))
+
+
 def test_what_leaves_this_host_is_bounded_and_comes_as_the_user(site: Site, tmp_path: Path) -> None:
     said = tmp_path / "argv"
     site.runs(f'#!/bin/sh\nprintf "%s\\n" "$@" >{said}; exit 1\n')
