@@ -40,11 +40,17 @@ class OutputChecks:
         return OutputDisk(completed, runs, self._evidence.break_)
 
     def _completed(self, id_: WorkloadId, sites: frozenset[str]) -> list[AttemptId]:
-        """Those whose end counts: Slurm may have lost that of an earlier one."""
+        """Those whose end counts: Slurm may have lost that of an earlier one.
+
+        One that was told to leave has not completed, whatever its status.
+        """
         well = [
             run.attempt
             for run in self._evidence.truth(id_).counted
-            if run.site in sites and run.ended is SiteJobState.COMPLETED and not run.exit_code
+            if run.site in sites
+            and run.ended is SiteJobState.COMPLETED
+            and not run.exit_code
+            and not run.notified
         ]
         return list(dict.fromkeys(well))[-1:] if self._evidence.truth(id_).unrecorded else well
 
