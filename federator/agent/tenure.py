@@ -139,6 +139,20 @@ def _read(path: Path) -> _Said:
         return _Said()
 
 
+def has_seen(folder: Path, epoch: int, channel: int) -> bool:
+    """Whether the tenure of a channel, or of a later one, began in this folder.
+
+    A line that was torn tells nothing: then it may have.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    path = folder / "tenure"
+    now = _read(path)
+    is_torn = now == _Said() and path.exists()
+    return is_torn or (now.epoch, now.channel) >= (epoch, channel)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -241,7 +241,9 @@ async def _serve(settings: AgentConfig) -> None:
     from federator.agent.agent_log import note_dropped_spans  # noqa: PLC0415
     from federator.agent.services.handshake import (  # noqa: PLC0415
         await_welcome,
+        host_name,
         refuse_foreign_daemon,
+        refuse_other_folder,
         take_over,
         tenure_here,
     )
@@ -256,6 +258,7 @@ async def _serve(settings: AgentConfig) -> None:
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
     refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
+    refuse_other_folder(folder, settings.site, host_name(), welcome, pipe.write)
     sink = open_sink(settings.traces, welcome.federation, "federator-agent", note_dropped_spans)
     lock = await take_over(folder, welcome.epoch)
     try:

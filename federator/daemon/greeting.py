@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from federator.errors import SiteUnavailable
 from federator.model.site_mode import SiteMode
 from federator.wire.agent_protocol import (
@@ -56,12 +58,14 @@ async def next_message(frames: FrameReader, patience_s: float) -> FromAgent | No
 
 
 def check_hello(hello: Hello, welcome: Welcome) -> None:
-    """Raises: SiteUnavailable: the agent is of another release, or serves another daemon."""
+    """Raises: SiteUnavailable: the agent, or its folder, is not one for this daemon."""
     if hello.protocol != PROTOCOL_VERSION:
         raise SiteUnavailable(
             f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
             "install the same release"
         )
+    if hello.other_folder:
+        raise SiteUnavailable(_not_shared(hello, "is a copy of the folder that"))
     if welcome.names and "names" not in hello.answers:
         raise SiteUnavailable(
             "agent is of an earlier release, which does not know sites.NAME.names; install the "
@@ -92,26 +96,49 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
         )
 
 
-def check_shares(hello: Hello, folder_id: str) -> None:
-    """Whether a site's agents, on whichever login node, have one memory.
+class MetFolder:
+    """The state folder by which a site was last served in this term, from whichever login node."""
 
-    Args:
-        hello: of an agent.
-        folder_id: of the state folder that was met before; "": none was.
+    def __init__(self) -> None:
+        self._folder_id = ""  # "": none was met
+        self._host = ""
+        self._channel = 0
 
-    Raises:
-        SiteUnavailable: they have not; two of them could submit a job twice.
-    """
-    if "tenure" not in hello.answers:
-        raise SiteUnavailable(
-            "agent is of an earlier release, which does not know of several login nodes; install "
-            "the same release"
+    def told_to(self, welcome: Welcome) -> Welcome:
+        """A first word by which an agent elsewhere finds out whether its folder is that one."""
+        return msgspec.structs.replace(
+            welcome, served_channel=self._channel, served_host=self._host
         )
-    if folder_id and hello.folder_id != folder_id:
-        raise SiteUnavailable(
-            f"state_dir at {checked_host(hello.host)} is not the folder that the site's other "
-            "login node has: it must be one folder, on storage that they share"
-        )
+
+    def is_elsewhere(self, hello: Hello) -> bool:
+        """Whether the site was served from another login node."""
+        return self._host not in ("", hello.host)
+
+    def check_shares(self, hello: Hello) -> None:
+        """Whether a site's agents, on whichever login node, have one memory.
+
+        Raises:
+            SiteUnavailable: they have not; two of them could submit a job twice.
+        """
+        if "tenure" not in hello.answers:
+            raise SiteUnavailable(
+                "agent is of an earlier release, which does not know of several login nodes; "
+                "install the same release"
+            )
+        if self._folder_id and hello.folder_id != self._folder_id:
+            raise SiteUnavailable(_not_shared(hello, "is not the folder that"))
+
+    def served(self, hello: Hello, channel: int) -> None:
+        """Remember the folder of an agent that is served now; an earlier release names none."""
+        if "tenure" in hello.answers:
+            self._folder_id, self._host, self._channel = hello.folder_id, hello.host, channel
+
+
+def _not_shared(hello: Hello, what: str) -> str:
+    return (
+        f"state_dir at {checked_host(hello.host)} {what} the site's other login node has: it must "
+        "be one folder, on storage that they share"
+    )
 
 
 def checked_host(host: str) -> str:

@@ -15,7 +15,7 @@ import structlog
 from federator.daemon.attempt_recall import AttemptRecall
 from federator.daemon.greeting import (
     GREETING_S,
-    check_shares,
+    MetFolder,
     checked_host,
     greet,
     last_of_ours,
@@ -127,7 +127,10 @@ class SiteLink:
         self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
         self.login_node = ""  # where the agent says that it runs
-        self._folder_id = ""  # of the state folder that was met first
+        self.dials = False
+        """Whether the site opens its channel itself, from whichever login node."""
+        self.met = MetFolder()
+        """Of this site; the link that takes the place of this one goes on with it."""
         self._last_epoch = 0
         self._trouble = SiteTrouble(site)
         self._revocations = SiteRevocations(site)
@@ -254,12 +257,15 @@ class SiteLink:
         number = int(asyncio.get_running_loop().time() * 1000)
         welcome = msgspec.structs.replace(self._welcome, channel=number)
         standby = self.has_standby()
+        if standby or self.dials:
+            welcome = self.met.told_to(welcome)
         within_s = STANDBY_GREETING_S if standby else GREETING_S
         # To start takes an agent longer than to answer.
         frames, hello = await greet(channel, welcome, SILENCE_S, within_s)
-        if standby:
-            check_shares(hello, self._folder_id)
-            self._folder_id = hello.folder_id
+        # Of a site that dials, the one that stood by is the only one when it is served.
+        if standby or (self.dials and self.met.is_elsewhere(hello)):
+            self.met.check_shares(hello)
+        self.met.served(hello, number)
         return frames, hello
 
     @property

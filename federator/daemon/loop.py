@@ -279,6 +279,7 @@ class Term:
             lambda answer: self._answered(name, answer),
         )
         link.filter.mode = site.mode
+        link.dials = site.dials
         link.has_standby = partial(self._door.has_standby, name) if site.dials else site.has_standby
         return link
 

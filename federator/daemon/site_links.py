@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from federator.daemon.greeting import MetFolder
 from federator.daemon.links import SiteLink
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import Admission
@@ -26,6 +27,7 @@ class SiteLinks:
         self._tasks: dict[SiteName, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._admission: Admission | None = None  # the last that was sent
+        self._met: dict[SiteName, MetFolder] = {}
 
     def copies(self, site: SiteName, what: str = "copy") -> bool:
         """Whether a site is connected whose agent copies data sets; none in shadow mode does.
@@ -52,6 +54,7 @@ class SiteLinks:
     def _begin(self, name: SiteName, after: asyncio.Task[None] | None) -> None:
         link = self.by_site[name] = self._make(name)
         link.admission = self._admission
+        link.met = self._met.setdefault(name, MetFolder())
 
         async def run() -> None:
             if after is not None:

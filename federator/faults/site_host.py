@@ -25,6 +25,7 @@ from federator.agent.services.handshake import (
     TAKEOVER_S,
     await_welcome,
     refuse_foreign_daemon,
+    refuse_other_folder,
 )
 from federator.agent.shell import Agent
 from federator.agent.tenure import AgentTenure
@@ -223,9 +224,11 @@ class SiteHost:
 
     async def _serve(self, process: Process, end: AgentEnd) -> None:
         journal: MortalJournal | None = None
+        node = self._nodes[id(process)]
         try:
             welcome = await await_welcome(end.reader, end.write)
             refuse_foreign_daemon(self.folder, self.name, welcome, end.write)
+            refuse_other_folder(self.folder, self.name, node, welcome, end.write)
             await self._take_over(process, end, welcome.epoch)
             journal = self._journal(process, welcome)
             process.when_dead(journal.close)

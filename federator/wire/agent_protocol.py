@@ -53,6 +53,9 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
 
     ``log_began``: the epoch by which the daemon's log is told from others; 0: of a daemon that does
     not say. A site that has served another log serves this one only if it ``displaces`` that.
+    ``served_channel``: by which the site was last served in this term, from ``served_host``; 0 and
+    "": it was not, or has one login node. An agent on another host has found in its state folder
+    that this channel's tenure began, or its folder is another one.
     """
 
     protocol: int
@@ -70,6 +73,8 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     watches: bool = False  # the site's own jobs are to be told: ``LocalJobs``
     channel: int = 0  # a later channel of this daemon to the site has a greater number
     reader: SiteReader = SiteReader.CLI  # an agent that does not know it reads by commands
+    served_channel: int = 0
+    served_host: str = ""
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -330,7 +335,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
     first release that the agent knows, "nodes", "signal", "limit" and "usage"; "names": it knows
     the ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it
-    does. ``host``: where it runs; ``folder_id``: the name of its state folder.
+    does. ``host``: where it runs; ``folder_id``: the name of its state folder. ``other_folder``:
+    the daemon is not served, for the tenure of its ``served_channel`` did not begin there.
     """
 
     protocol: int
@@ -343,6 +349,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     answers: tuple[str, ...] = ()
     host: str = ""
     folder_id: str = ""
+    other_folder: bool = False
 
 
 class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):

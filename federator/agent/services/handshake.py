@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.agent.journal import OtherLog, Served, check_epoch, check_term, last_served
-from federator.agent.tenure import AgentTenure
+from federator.agent.tenure import AgentTenure, has_seen
 from federator.errors import SiteUnavailable, StaleState
 from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Welcome, to_agent_decoder
 from federator.wire.client_protocol import BANNER, frame
@@ -89,6 +89,40 @@ def refuse_foreign_daemon(
         raise
 
 
+def refuse_other_folder(
+    folder: Path, site: str, host: str, welcome: Welcome, write: Callable[[bytes], None]
+) -> None:
+    """Tell a daemon that was served elsewhere if that was not in this folder; nothing is written.
+
+    A copy of the folder has its name, too, but not what was written since.
+
+    Args:
+        host: this one, by its name.
+
+    Raises:
+        StaleState: this folder is not the one that the site's other login node has.
+    """
+    if welcome.served_host in ("", host):
+        return
+    if has_seen(folder, welcome.epoch, welcome.served_channel):
+        return
+    write(
+        frame(
+            Hello(
+                protocol=PROTOCOL_VERSION,
+                site=site,
+                slurm_version="",
+                host=host,
+                other_folder=True,
+            )
+        )
+    )
+    raise StaleState(
+        f"{folder} is not the folder that the agent at {welcome.served_host} has: it must be one, "
+        "on storage that the login nodes share"
+    )
+
+
 async def take_over(folder: Path, epoch: int) -> int:
     """Let the running agent of this site end; return the lock's file descriptor, to be kept open.
 
@@ -126,8 +160,13 @@ async def take_over(folder: Path, epoch: int) -> int:
 def tenure_here(folder: Path, welcome: Welcome) -> AgentTenure:
     """The tenure of the agent that this process is; it has yet to begin."""
     process = f"{os.getpid()}:{time.time_ns()}"
-    host = socket.gethostname()[:64]
+    host = host_name()
     return AgentTenure(folder, welcome.epoch, welcome.channel, host=host, process=process)
+
+
+def host_name() -> str:
+    """The name of this login node."""
+    return socket.gethostname()[:64]
 
 
 def this_host() -> str:
@@ -136,7 +175,7 @@ def this_host() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
         boot = ""
-    return f"{socket.gethostname()[:64]}/{boot}"
+    return f"{host_name()}/{boot}"
 
 
 def patience_s(host: str) -> float:

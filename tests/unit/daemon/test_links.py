@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from federator.daemon import links
 from federator.daemon.links import SiteLink
+from federator.daemon.site_links import SiteLinks
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import (
@@ -212,8 +213,9 @@ def test_channels_of_a_site_are_numbered_so_that_the_later_has_the_greater() -> 
     [
         (msgspec.structs.replace(SHARES, folder_id="b", host="login2"), "state_dir at login2"),
         (msgspec.structs.replace(SHARES, answers=()), "does not know of several login nodes"),
+        (msgspec.structs.replace(SHARES, other_folder=True), "state_dir at login1 is a copy"),
     ],
-    ids=["another folder", "an earlier release"],
+    ids=["another folder", "an earlier release", "a copy"],
 )
 def test_a_login_node_that_does_not_share_the_site_s_memory_serves_nobody(
     other: Hello, says: str
@@ -228,6 +230,48 @@ def test_a_login_node_that_does_not_share_the_site_s_memory_serves_nobody(
             await played.running(asyncio.sleep(5.0))
         assert kinds(played.seen) == ["SiteUp", "SiteSent", "SiteDown"]
         assert any(says in str(line.get("detail")) for line in logs)
+
+    play(script)
+
+
+def test_the_agent_of_another_login_node_is_told_which_channel_served_last() -> None:
+    async def script() -> None:
+        channels = [FakeChannel() for _ in range(3)]
+        for each, hello in zip(channels, (SHARES, HELLO, SHARES), strict=True):
+            each.say(hello)  # the second is refused, and served nobody
+            each.stream.feed_eof()
+        await with_standby(*channels).running(asyncio.sleep(5.0))
+        first, *later = (to_agent_decoder.decode(each.written[0][4:]) for each in channels)
+        assert isinstance(first, Welcome)
+        assert (first.served_channel, first.served_host) == (0, "")
+        for each in later:
+            assert isinstance(each, Welcome)
+            assert (each.served_channel, each.served_host) == (first.channel, "login1")
+
+    play(script)
+
+
+def test_a_link_that_is_made_anew_knows_the_folder_that_its_site_had() -> None:
+    async def script() -> None:
+        one, two = FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        two.say(msgspec.structs.replace(SHARES, folder_id="b", host="login2"))
+        waiting, seen = [Played(one), with_standby(two)], []
+
+        def make(_site: SiteName) -> SiteLink:
+            played = waiting.pop(0)
+            seen.append(played.seen)
+            return played.link
+
+        kept = SiteLinks(make)
+        kept.begin([SITE])
+        await asyncio.sleep(1.0)
+        kept.renew([SITE], [SITE])  # a reload has given it a standby
+        with capture_logs() as logs:
+            await asyncio.sleep(1.0)
+        kept.stop()
+        assert [kinds(each) for each in seen] == [["SiteUp", "SiteSent"], ["SiteDown"]]
+        assert any("state_dir at login2" in str(line.get("detail")) for line in logs)
 
     play(script)
 

@@ -8,15 +8,22 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from federator.daemon import site_door
+from federator.daemon import links, site_door
+from federator.daemon.links import SiteLink
 from federator.daemon.site_door import SiteDoor
 from federator.errors import ConfigError, SiteUnavailable
+from federator.model.message import Observation, SiteUp
 from federator.model.workload import SiteName
+from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Hello, Welcome
 from federator.wire.attaching import ATTACHED, STANDING_BY, door_beside
+from federator.wire.client_protocol import BANNER, frame
+from federator.wire.replies import Reply
 
 ALPINE = SiteName("alpine")
 Story = Callable[[SiteDoor, Path], Awaitable[None]]
@@ -39,6 +46,13 @@ def live(folder: Path, story: Story) -> None:
     asyncio.run(play())
 
 
+class Nobody:
+    """Is asked nothing."""
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None:
+        raise AssertionError(call, origin, answer)
+
+
 class Caller:
     """What ``federator site attach`` does."""
 
@@ -53,6 +67,10 @@ class Caller:
         caller = cls(*await asyncio.open_unix_connection(path))
         caller.writer.write(f"{name}\n".encode())
         return caller
+
+    def introduce(self, hello: Hello) -> None:
+        """What an agent says first."""
+        self.writer.write(BANNER + frame(hello))
 
     @classmethod
     def hang_up(cls) -> None:
@@ -133,6 +151,55 @@ def test_another_login_node_stands_by_until_the_present_one_is_lost(tmp_path: Pa
         assert await back.reader.readline() == STANDING_BY
 
     live(tmp_path, story)
+
+
+HELLO = Hello(
+    protocol=PROTOCOL_VERSION,
+    site=ALPINE,
+    slurm_version="24.11.5",
+    answers=("tenure",),
+    host="login1",
+    folder_id="a",
+)
+
+
+def test_a_login_node_that_dials_and_shares_no_folder_is_refused_though_it_is_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "RETRY_S", (0.0,))
+    ups: asyncio.Queue[str] = asyncio.Queue()
+
+    def observe(seen: Observation) -> None:
+        if isinstance(seen, SiteUp):
+            ups.put_nowait(seen.login_node)
+
+    async def story(door: SiteDoor, path: Path) -> None:
+        welcome = Welcome(
+            protocol=PROTOCOL_VERSION, epoch=1, site=ALPINE, partitions=(), poll_interval_s=1.0
+        )
+        link = SiteLink(ALPINE, door.way_to(ALPINE), welcome, observe, Nobody())
+        link.dials, link.has_standby = True, lambda: door.has_standby(ALPINE)
+        running = asyncio.create_task(link.run())
+        first = await (await Caller.dial(path, "alpine login1")).attached()
+        first.introduce(HELLO)
+        assert await ups.get() == "login1"
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        first.writer.transport.abort()  # nobody stands by any more when the second is served
+        second.introduce(msgspec.structs.replace(HELLO, host="login2", folder_id="b"))
+        await second.attached()
+        await second.reader.read()  # to its end: it was refused
+        again = await (await Caller.dial(path, "alpine login2")).attached()
+        again.introduce(msgspec.structs.replace(HELLO, host="login2"))
+        assert await ups.get() == "login2"
+        running.cancel()
+        await link.hang_up()
+
+    with capture_logs() as logs:
+        live(tmp_path, story)
+    downs = [str(each["detail"]) for each in logs if each["event"] == "site_down"]
+    assert ["state_dir at login2 is not the folder" in each for each in downs] == [False, True]
+    assert ups.empty()
 
 
 def test_a_login_node_that_dials_again_has_lost_its_channel_be_it_attached_or_standing_by(

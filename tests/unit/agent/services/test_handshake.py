@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from federator.agent.journal import Journal, OtherLog, Served
-from federator.agent.services.handshake import refuse_foreign_daemon, term_of
+from federator.agent.services.handshake import (
+    refuse_foreign_daemon,
+    refuse_other_folder,
+    term_of,
+)
+from federator.agent.tenure import AgentTenure
 from federator.errors import StaleState
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -87,3 +94,56 @@ def test_another_log_is_refused_also_if_it_was_served_meanwhile(folder: Path) ->
     """Both waited for an older agent to end."""
     with pytest.raises(OtherLog):
         Journal(folder, 0.0).accept(term_of(WELCOME))
+
+
+SERVED = msgspec.structs.replace(WELCOME, channel=8, served_channel=7, served_host="login1")
+
+
+def begin(folder: Path, host: str, channel: int, epoch: int = 60) -> None:
+    AgentTenure(folder, epoch, channel, host=host, process="1").begin()
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["a copy", "a new one"])
+def test_a_folder_in_which_the_last_channel_of_another_host_did_not_begin_serves_nobody(
+    tmp_path: Path, is_new: bool
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    there.mkdir()
+    begin(there, "login1", 9, epoch=59)
+    if is_new:
+        here.mkdir()
+    else:
+        shutil.copytree(there, here)
+    begin(there, "login1", 7)
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    for channel in (8, 9):  # nor when it is tried again
+        said: list[bytes] = []
+        welcome = msgspec.structs.replace(SERVED, channel=channel)
+        with pytest.raises(StaleState, match="not the folder that the agent at login1 has"):
+            refuse_other_folder(here, "alpine", "login2", welcome, said.append)
+        hello = from_agent_decoder.decode(said[0][4:])
+        assert isinstance(hello, Hello)
+        assert (hello.other_folder, hello.host) == (True, "login2")
+    assert {path: path.read_bytes() for path in here.iterdir()} == before
+
+
+def torn(folder: Path) -> None:
+    (folder / "tenure").write_bytes(b"60 7 log")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "host", "welcome"),
+    [
+        (lambda folder: begin(folder, "login1", 7), "login2", SERVED),
+        (lambda folder: begin(folder, "login3", 8), "login2", SERVED),  # its Hello was lost
+        (torn, "login2", SERVED),
+        (lambda _: None, "login1", SERVED),
+        (lambda _: None, "login2", WELCOME),
+    ],
+    ids=["it began", "a later one did", "a torn line", "the same host", "nobody served"],
+)
+def test_a_folder_that_may_be_the_other_login_node_s_serves(
+    tmp_path: Path, prepare: Callable[[Path], None], host: str, welcome: Welcome
+) -> None:
+    prepare(tmp_path)
+    refuse_other_folder(tmp_path, "alpine", host, welcome, lambda _: pytest.fail("it is served"))
