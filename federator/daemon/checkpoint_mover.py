@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from federator.config import FederationConfig
-from federator.daemon.data_mover import STEP_S, DataMover
+from federator.daemon.data_mover import STEP_S, DataMover, seen_of
 from federator.model.dataset import DataReplica, DataSet, StorageDomain
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName, WorkloadId
@@ -109,21 +109,28 @@ class CheckpointMover:
         looks_s = self._next_s if self._asked else 0.0
         return min((at_s for at_s in (looks_s, self._mover.next_s()) if at_s), default=0.0)
 
-    def taken(self, answer: CopyStatus) -> CopySeen | None:
-        """Take an answer in; return what the core is to know of it."""
+    def taken(self, site: SiteName, answer: CopyStatus, now_s: float) -> CopySeen | None:
+        """Take a site's answer in; return what the core is to know of it.
+
+        What is in a folder counts from sites of its region alone, and only if they were asked.
+        """
         if answer.domain:
-            return self._mover.taken(answer)
-        if answer.version.isdecimal():
-            self._asked.pop(WorkloadId(int(answer.version)), None)
-        return CopySeen(
-            name=answer.name,
-            version=answer.version,
-            domain="",
-            digest=answer.digest,
-            phase=answer.phase,
-            copied_bytes=answer.copied_bytes,
-            detail=answer.detail,
-        )
+            return self._mover.taken(site, answer, now_s)
+        looks = (move for move in self._moves.looks(now_s) if str(move.workload) == answer.version)
+        move = next(looks, None)
+        region = None if move is None else self._region_of(move)
+        if move is None or region is None or site not in region.mounts:
+            return None
+        _, times = self._asked.get(move.workload, (0.0, 0))
+        if not times:
+            return None
+        del self._asked[move.workload]
+        return seen_of(answer)
+
+    def _region_of(self, move: CheckpointMove) -> StorageDomain | None:
+        """That where a workload last saved; None: it was taken out."""
+        site = self._config.sites.get(move.saved_at)
+        return self._regional.domains.get(site.region) if site is not None else None
 
     def _looks(self, now_s: float) -> Iterator[tuple[SiteName, CopyOrder]]:
         wanted = {move.workload: move for move in self._moves.looks(now_s)}
@@ -138,8 +145,7 @@ class CheckpointMover:
 
     def _look(self, move: CheckpointMove, times: int) -> tuple[SiteName, CopyOrder] | None:
         """An order to a site of the region where a workload last saved; each has its turn."""
-        site = self._config.sites.get(move.saved_at)
-        region = self._regional.domains.get(site.region) if site is not None else None
+        region = self._region_of(move)
         able = [] if region is None else [name for name in region.mounts if self._is_able(name)]
         if region is None or not able:
             return None

@@ -24,6 +24,8 @@ STEP_S: Final = 3.0  # between two orders of one copy
 AT_ONCE: Final = 2  # copies to one domain
 FIRST_RETRY_S: Final = 10.0  # after a failure; twice as long after each further one
 LAST_RETRY_S: Final = 600.0
+SAID_ANEW_S: Final = 60.0  # between failures of one order that count: each in other words
+MOST_DETAIL: Final = 300  # characters; a site may write anything
 _Key = tuple[str, str, str]  # name, version, domain
 
 log = structlog.get_logger()
@@ -67,6 +69,7 @@ class DataMover:
         self._able = able
         self._next_s = 0.0
         self._ordered: dict[_Key, tuple[SiteName, CopyOrder]] = {}  # the last of each
+        self._failed: dict[_Key, tuple[str, float]] = {}  # since it was ordered; and when
 
     def due(self, now_s: float) -> Iterator[tuple[SiteName, CopyOrder]]:
         """Yield the orders of now, each with the site that is to carry it out."""
@@ -84,36 +87,48 @@ class DataMover:
             if found is not None:
                 busy[replica.domain] += 1
                 self._ordered[key] = found
+                self._failed.pop(key, None)
                 yield found
         yield from self._drops(wanted)
+        self._failed = {key: said for key, said in self._failed.items() if key in self._ordered}
 
     def next_s(self) -> float:
         """Unix time at which ``due`` is to be asked again; 0: there is nothing to be done."""
         has_work = bool(self._ordered) or next(self._catalogue.copies(), None) is not None
         return self._next_s if has_work else 0.0
 
-    def taken(self, answer: CopyStatus) -> CopySeen | None:
-        """Take an answer in; return what the core is to know of it."""
+    def taken(self, site: SiteName, answer: CopyStatus, now_s: float) -> CopySeen | None:
+        """Take a site's answer in; return what the core is to know of it.
+
+        That is nothing if the site was not given this order, or does not mount the domain any more,
+        nor if it says again that the order failed.
+        """
         key = answer.name, answer.version, answer.domain
+        last = self._ordered.get(key)
+        if last is None or last[0] != site or last[1].digest != answer.digest:
+            return None
         wanted = {(of.name, of.version, replica.domain) for of, replica in self._catalogue.copies()}
         gives_up = answer.phase is CopyPhase.FAILED and key not in wanted  # it cannot be dropped
         if gives_up or answer.phase in (CopyPhase.DONE, CopyPhase.DROPPED):
             self._ordered.pop(key, None)
-        if answer.phase in (CopyPhase.DONE, CopyPhase.FAILED):
-            event = "data_copied" if answer.phase is CopyPhase.DONE else "data_not_copied"
-            label = f"{answer.name}@{answer.version}"
-            log.info(event, data=label, domain=answer.domain, detail=answer.detail)
-        if answer.phase in (CopyPhase.NONE, CopyPhase.DROPPED):
+        seen, there = seen_of(answer), self._catalogue.domains.get(answer.domain)
+        if there is None or site not in there.mounts:
             return None
-        return CopySeen(
-            name=answer.name,
-            version=answer.version,
-            domain=answer.domain,
-            digest=answer.digest,
-            phase=answer.phase,
-            copied_bytes=answer.copied_bytes,
-            detail=answer.detail,
-        )
+        if seen.phase is CopyPhase.FAILED and not self._is_news(key, seen.detail, now_s):
+            return None
+        if seen.phase in (CopyPhase.DONE, CopyPhase.FAILED):
+            event = "data_copied" if seen.phase is CopyPhase.DONE else "data_not_copied"
+            label = f"{seen.name}@{seen.version}"
+            log.info(event, data=label, domain=seen.domain, detail=seen.detail)
+        return None if seen.phase in (CopyPhase.NONE, CopyPhase.DROPPED) else seen
+
+    def _is_news(self, key: _Key, detail: str, now_s: float) -> bool:
+        """Whether an order has failed for the first time, or fails for another cause by now."""
+        said = self._failed.get(key)
+        if said is not None and (said[0] == detail or now_s < said[1] + SAID_ANEW_S):
+            return False
+        self._failed[key] = detail, now_s
+        return True
 
     def _drops(self, wanted: set[_Key]) -> Iterator[tuple[SiteName, CopyOrder]]:
         """What was begun and is not wanted any more: it is to go, until its site says it has."""
@@ -181,6 +196,19 @@ class DataMover:
     def _account(self, there: SiteName, here: SiteName, owner: str) -> str:
         name = self.config.name_at(there, owner)
         return f"{name}@" if name != self.config.name_at(here, owner) else ""
+
+
+def seen_of(answer: CopyStatus) -> CopySeen:
+    """What the core is to know of an answer."""
+    return CopySeen(
+        name=answer.name,
+        version=answer.version,
+        domain=answer.domain,
+        digest=answer.digest,
+        phase=answer.phase,
+        copied_bytes=answer.copied_bytes,
+        detail=answer.detail[:MOST_DETAIL],
+    )
 
 
 def _not_before_s(replica: DataReplica) -> float:

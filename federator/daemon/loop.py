@@ -288,10 +288,10 @@ class Term:
             self._tidying.taken(name, answer, self.clock())
         elif isinstance(answer, CopyStatus):
             mover = self._moves if answer.name == CHECKPOINT else self._mover
-            if (seen := mover.taken(answer)) is not None:
+            if (seen := mover.taken(name, answer, self.clock())) is not None:
                 self.inbox.put(seen)
         elif isinstance(answer, OutputStatus):
-            if (known := self._outputs.taken(answer, self.clock())) is not None:
+            if (known := self._outputs.taken(name, answer, self.clock())) is not None:
                 self.inbox.put(known)
         elif self._feeds is not None:
             self._feeds.take(name, answer)

@@ -90,7 +90,7 @@ class OutputMover:
         """Unix time at which ``due`` is to be asked again; 0: there is nothing to be done."""
         return self._next_s if next(self._ledger.outputs.due(), None) is not None else 0.0
 
-    def taken(self, answer: OutputStatus, now_s: float) -> OutputSeen | None:
+    def taken(self, site: SiteName, answer: OutputStatus, now_s: float) -> OutputSeen | None:  # noqa: ARG002
         """Take an answer in; return what the core is to know of it."""
         key = WorkloadId(answer.workload), answer.domain
         if answer.phase is CopyPhase.FAILED:

@@ -48,6 +48,7 @@ LOOK_EVERY_S: Final = 60.0  # into a folder that had nothing to copy, or had non
 PLAN_EVERY_S: Final = 2.0
 MOST_TRIES: Final = 3  # of a copy, before another place is thought of
 MOST: Final = 100  # workloads that are thought of at a time
+GIVES_WAY_S: Final = 30.0  # after which one that has nothing to copy leaves its place to others
 _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
 _GPUS: Final = PLAIN.index("gpus")
 
@@ -63,6 +64,7 @@ class CheckpointMove:
     saved_at: SiteName
     since_s: float
     look_s: float  # Unix time of the next look
+    placed_s: float = 0.0  # since when it is one of ``MOST``
     found: DataSet | None = None
     why_not: str = ""
     target: SiteName = SiteName("")  # to whose region it is copied; "": it is not
@@ -82,7 +84,8 @@ class CheckpointMoves:
         self._ledger = ledger
         self.rules = rules
         self._moves: dict[WorkloadId, CheckpointMove] = {}
-        self._plan_s = 0.0
+        self._later: dict[WorkloadId, CheckpointMove] = {}  # without a place
+        self._plan_s = self._take_in_s = 0.0
 
     @property
     def _on(self) -> bool:
@@ -117,7 +120,7 @@ class CheckpointMoves:
     def take(self, turn: Transaction, seen: CopySeen) -> None:
         """Learn what there is to copy, or how far a copy is; a pass is due once it is whole."""
         move = self._move_of(seen.name, seen.version)
-        if move is None:
+        if move is None or not self._holds(move):
             return
         if not seen.domain:
             if move.found is None or not move.target:
@@ -183,29 +186,58 @@ class CheckpointMoves:
         """Forget who waits no more, think of who does, and choose where to copy to."""
         if not self._on:
             self._moves.clear()
+            self._later.clear()
             return
         for id_ in [id_ for id_, move in self._moves.items() if not self._holds(move)]:
             del self._moves[id_]
-        for id_ in self._ledger.saved:
-            if id_ not in self._moves and len(self._moves) < MOST:
-                entry = self._ledger.entries[id_]
-                if not entry.copied_to and entry.saved_at in self.rules.regions:
-                    self._moves[id_] = _move(entry, entry.saved_at, turn.now_s)
-        if not self._moves:
+        if turn.now_s >= self._take_in_s:
+            self._take_in(turn.now_s)
+            self._take_in_s = turn.now_s + PLAN_EVERY_S if self._later else 0.0
+        if not self._moves and not self._later:
             return
         if turn.now_s >= self._plan_s:
             self._plan(turn)
             self._plan_s = turn.now_s + PLAN_EVERY_S
             turn.commands.append(Wake(at_s=self._plan_s))
 
+    def _take_in(self, now_s: float) -> None:
+        """Give places to those who wait with a checkpoint, or may be moved: first come first."""
+        for id_ in [id_ for id_, move in self._later.items() if not self._holds(move)]:
+            del self._later[id_]
+        for id_ in self._ledger.saved:
+            if id_ not in self._moves and id_ not in self._later:
+                entry = self._ledger.entries[id_]
+                if not self._is_copied(entry) and entry.saved_at in self.rules.regions:
+                    self._later[id_] = _move(entry, entry.saved_at, now_s)
+        for id_, move in sorted(self._later.items(), key=lambda item: item[1].look_s):
+            if move.look_s > now_s or not self._has_room(now_s):
+                break
+            move.placed_s = now_s
+            self._moves[id_] = self._later.pop(id_)
+
+    def _has_room(self, now_s: float) -> bool:
+        """Whether a place is left; those with nothing to copy, or no answer, give up theirs."""
+        if len(self._moves) >= MOST:
+            for id_, move in list(self._moves.items()):
+                if move.found is None and now_s >= move.placed_s + GIVES_WAY_S:
+                    move.look_s = max(move.look_s, now_s + GIVES_WAY_S)
+                    self._later[id_] = self._moves.pop(id_)
+        return len(self._moves) < MOST
+
+    def _is_copied(self, entry: WorkloadRecord) -> bool:
+        """Whether it may go on elsewhere; not where the copy's site was taken out since."""
+        return entry.copied_to in self.rules.regions
+
     def _holds(self, move: CheckpointMove) -> bool:
         """Whether a workload is as it was when its move began."""
         entry = self._ledger.entries.get(move.workload)
         if entry is None or entry.state is not move.state or entry.attempt != move.attempt:
             return False
+        if move.saved_at not in self.rules.regions:
+            return False
         if move.state is WorkloadState.RUNNING:
             return entry.site == move.saved_at
-        return entry.saved_at == move.saved_at and not entry.copied_to
+        return entry.saved_at == move.saved_at and not self._is_copied(entry)
 
     def _plan(self, turn: Transaction) -> None:
         """Choose targets, as many as may be under way; give up those that take no work now."""
@@ -309,10 +341,10 @@ class CheckpointMoves:
         free, gpus = self._free_gpus(), entry.held_gpus
         if not any(free[site] >= gpus for site in self._elsewhere(entry, entry.site)):
             return False
-        move = self._moves.get(entry.workload.id)
+        id_ = entry.workload.id
+        move = self._moves.get(id_) or self._later.get(id_)
         if move is None or not self._holds(move):
-            if len(self._moves) < MOST:
-                self._moves[entry.workload.id] = _move(entry, entry.site, now_s)
+            self._later[id_] = _move(entry, entry.site, now_s)
             return False
         return move.found is not None
 
@@ -320,7 +352,7 @@ class CheckpointMoves:
 
     def with_progress(self, id_: WorkloadId, refusal: Refusal) -> Refusal:
         """A refusal for a checkpoint that is out of reach, with what is done about it."""
-        move = self._moves.get(id_)
+        move = self._moves.get(id_) or self._later.get(id_)
         if move is None or refusal.reasons[0].code is not ReasonCode.CHECKPOINT:
             return refusal
         said = self._progress(move)

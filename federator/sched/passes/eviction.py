@@ -250,4 +250,5 @@ def checkpoint_in_reach(entry: WorkloadRecord, site: SiteName, rules: Rules) -> 
     """Tell whether a workload could go on at a site; one without a checkpoint can anywhere."""
     if not entry.saved_at or rules.reaches(site, entry.saved_at):
         return True
-    return bool(entry.copied_to) and rules.reaches(site, entry.copied_to)
+    is_copied = entry.copied_to in rules.regions  # else its site may have been taken out since
+    return is_copied and rules.reaches(site, entry.copied_to)

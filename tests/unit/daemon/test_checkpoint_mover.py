@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from federator.daemon.checkpoint_mover import ANSWER_S, CheckpointMover
-from federator.daemon.data_mover import STEP_S
+from federator.daemon.data_mover import MOST_DETAIL, STEP_S
 from federator.model.dataset import CopyPhase, DataCopy, DataReplica, DataSet, ReplicaState
 from federator.model.lifecycle import WorkloadState
+from federator.model.message import CopySeen
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.passes.checkpoint_moves import (
     CHECKPOINT,
@@ -40,6 +41,17 @@ MOVED = DataSet(
             copy=DataCopy(by="", asked_at_s=1.0),
         ),
     ),
+)
+
+
+FOUND = CopyStatus(
+    name=CHECKPOINT,
+    version="7",
+    domain="",
+    digest=SEALED,
+    phase=CopyPhase.FOUND,
+    copied_bytes=100,
+    detail="ckpt-00000001-step-5 " + DIGEST,
 )
 
 
@@ -86,6 +98,9 @@ class Rig:
         self.now_s += after_s
         return list(self.mover.due(self.now_s))
 
+    def tell(self, site: SiteName, answer: CopyStatus) -> CopySeen | None:
+        return self.mover.taken(site, answer, self.now_s)
+
 
 def test_a_site_of_its_region_is_asked_which_checkpoint_there_is() -> None:
     rig = Rig()
@@ -114,21 +129,12 @@ def test_nobody_is_asked_while_no_site_of_the_region_can_be() -> None:
 def test_an_answer_is_passed_on_as_it_is() -> None:
     rig = Rig()
     rig.due()
-    answer = CopyStatus(
-        name=CHECKPOINT,
-        version="7",
-        domain="",
-        digest=SEALED,
-        phase=CopyPhase.FOUND,
-        copied_bytes=100,
-        detail="ckpt-00000001-step-5 " + DIGEST,
-    )
-    seen = rig.mover.taken(answer)
+    seen = rig.tell(BAKER, FOUND)
     assert seen is not None
     assert (seen.phase, seen.copied_bytes, seen.detail) == (
         CopyPhase.FOUND,
         100,
-        answer.detail,
+        FOUND.detail,
     )
 
 
@@ -147,7 +153,7 @@ def test_a_copy_is_ordered_at_the_target_as_its_user_until_it_is_not_wanted() ->
     status = CopyStatus(
         name=CHECKPOINT, version="7", domain="west", digest=DIGEST, phase=CopyPhase.DROPPED
     )
-    assert rig.mover.taken(status) is None
+    assert rig.tell(ALPINE, status) is None
     assert rig.due() == []
 
 
@@ -162,6 +168,41 @@ def test_a_look_failure_is_told_too() -> None:
         phase=CopyPhase.FAILED,
         detail="it is writable to all",
     )
-    seen = rig.mover.taken(failed)
+    seen = rig.tell(BAKER, failed)
     assert seen is not None
     assert seen.detail == "it is writable to all"
+
+
+def test_only_sites_of_its_region_tell_what_its_folder_holds_and_only_if_asked() -> None:
+    rig = Rig()
+    assert rig.tell(BAKER, FOUND) is None  # nobody has asked yet
+    rig.due()
+    assert rig.tell(ALPINE, FOUND) is None  # it is of another region
+    assert rig.tell(SiteName("taken-out"), FOUND) is None
+    for version in ("8", "07", "x", "9" * 5000):
+        assert rig.tell(BAKER, replace(FOUND, version=version)) is None
+    seen = rig.tell(BAKER, replace(FOUND, detail="x" * 1000))
+    assert seen is not None
+    assert len(seen.detail) == MOST_DETAIL
+    assert rig.tell(BAKER, FOUND) is None  # that was the answer
+
+
+def test_an_asked_site_that_answers_late_is_heard_if_another_was_asked_since() -> None:
+    rig = Rig()
+    rig.due()
+    assert [site for site, _ in rig.due(ANSWER_S)] == [CEDAR]
+    assert rig.tell(BAKER, FOUND) is not None
+
+
+def test_only_the_site_that_was_to_copy_says_that_it_has() -> None:
+    rig = Rig()
+    rig.wishes.move.look_s = float("inf")
+    rig.wishes.moved = MOVED
+    done = CopyStatus(
+        name=CHECKPOINT, version="7", domain="west", digest=DIGEST, phase=CopyPhase.DONE
+    )
+    assert rig.tell(ALPINE, done) is None  # it was not ordered yet
+    rig.due()
+    assert rig.tell(CEDAR, done) is None
+    assert rig.tell(ALPINE, replace(done, digest=SEALED + "ee" * 32)) is None
+    assert rig.tell(ALPINE, done) is not None

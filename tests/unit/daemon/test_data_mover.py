@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
 from federator.config import FederationConfig
 from federator.config_names import NamesConfig
-from federator.daemon.data_mover import AT_ONCE, FIRST_RETRY_S, STEP_S, DataMover
+from federator.daemon.data_mover import (
+    AT_ONCE,
+    FIRST_RETRY_S,
+    MOST_DETAIL,
+    SAID_ANEW_S,
+    STEP_S,
+    DataMover,
+)
 from federator.model.dataset import (
     CopyPhase,
     DataCopy,
@@ -85,9 +95,13 @@ class Rig:
         self.now_s += STEP_S
         return list(self.mover.due(self.now_s))
 
-    def tell(self, phase: CopyPhase, name: str = "a") -> CopySeen | None:
-        told = CopyStatus(name=name, version="1", domain="east", digest=DIGEST, phase=phase)
-        return self.mover.taken(told)
+    def tell(
+        self, phase: CopyPhase, name: str = "a", site: SiteName = BAKER, detail: str = ""
+    ) -> CopySeen | None:
+        told = CopyStatus(
+            name=name, version="1", domain="east", digest=DIGEST, phase=phase, detail=detail
+        )
+        return self.mover.taken(site, told, self.now_s)
 
 
 def test_an_order_is_all_that_the_site_must_know() -> None:
@@ -203,6 +217,47 @@ def test_what_is_not_wanted_any_more_is_dropped_until_its_site_says_so() -> None
     assert [order.drop for _, order in rig.orders()] == [True]
     assert rig.tell(CopyPhase.DROPPED) is None
     assert rig.orders() == []
+
+
+def test_only_the_site_that_was_given_an_order_tells_of_its_copy() -> None:
+    rig = Rig()
+    rig.wants()
+    assert rig.tell(CopyPhase.DONE) is None  # nobody has ordered it yet
+    rig.orders()
+    assert rig.tell(CopyPhase.DONE, site=ALPINE) is None
+    assert rig.tell(CopyPhase.DONE, name="b") is None
+    assert rig.tell(CopyPhase.DONE) is not None
+    assert rig.tell(CopyPhase.DONE) is None
+
+
+def test_a_site_that_does_not_mount_the_domain_any_more_has_no_copy_there() -> None:
+    rig = Rig()
+    rig.wants()
+    rig.orders()
+    east = rig.catalogue.domains["east"]
+    domains = {**rig.catalogue.domains, "east": replace(east, mounts={CEDAR: "/mnt/e"})}
+    rig.catalogue.domains = domains
+    assert rig.tell(CopyPhase.DONE) is None
+    assert [site for site, _ in rig.orders()] == [CEDAR]
+
+
+def test_an_order_that_fails_is_told_of_once_or_when_the_cause_changes() -> None:
+    rig = Rig()
+    rig.wants()
+    rig.orders()
+    with capture_logs() as logged:
+        seen = rig.tell(CopyPhase.FAILED, detail="x" * 1000)
+        assert seen is not None
+        assert seen.detail == "x" * MOST_DETAIL
+        for detail in ("x" * 1000, "other words"):
+            assert rig.tell(CopyPhase.FAILED, detail=detail) is None
+        assert [line["detail"] for line in logged] == [seen.detail]
+        rig.now_s += SAID_ANEW_S
+        assert rig.tell(CopyPhase.FAILED, detail="x" * 1000) is None
+        assert rig.tell(CopyPhase.FAILED, detail="no space left") is not None
+        rig.orders()  # it is tried again
+        assert rig.tell(CopyPhase.FAILED, detail="no space left") is not None
+    assert [line["event"] for line in logged] == ["data_not_copied"] * 3
 
 
 def test_nothing_is_ordered_over_another_data_set() -> None:

@@ -59,7 +59,7 @@ class Rig:
         status = OutputStatus(
             workload=place.id, attempt=order.attempt, domain=place.domain, phase=phase
         )
-        return self.mover.taken(status, self.now_s)
+        return self.mover.taken(CEDAR, status, self.now_s)
 
 
 def test_it_is_sealed_at_the_site_where_it_was_written_step_by_step() -> None:

@@ -16,7 +16,14 @@ from federator.model.site import SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.passes.checkpoint_moves import CHECKPOINT, LOOK_EVERY_S, MOST_TRIES
+from federator.sched.passes import checkpoint_moves
+from federator.sched.passes.checkpoint_moves import (
+    CHECKPOINT,
+    GIVES_WAY_S,
+    LOOK_EVERY_S,
+    MOST_TRIES,
+    PLAN_EVERY_S,
+)
 from federator.sched.passes.data_copies import SETUP_S
 from federator.sched.passes.write_off import AWAY_S
 from federator.sched.state.rules import Rules, Staging
@@ -25,7 +32,7 @@ from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_drains import drain
 
 RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
-ALPINE, BIRCH, CEDAR = SiteName("alpine"), SiteName("birch"), SiteName("cedar")
+ALPINE, BIRCH, CEDAR, DELTA = map(SiteName, ("alpine", "birch", "cedar", "delta"))
 REGIONS = {ALPINE: "west", BIRCH: "west", CEDAR: "east"}
 NAME, DIGEST = "ckpt-00000003-step-30", "sealed:" + "0f" * 32
 MIB = 2**20
@@ -47,12 +54,20 @@ def fleet(rules: Rules = AUTO, *, birch: int = 0, cedar: int = 2) -> Loopback:
     return Loopback(sites, rules, None, Mast(), (TENANT,))
 
 
-def start(f: Loopback) -> WorkloadId:
+def start(f: Loopback, gpus: int = 8) -> WorkloadId:
     """One that runs in the west."""
-    id_ = f.submit(replace(draft(gang(1, 8)), tenant=TenantName("guest")))
+    id_ = f.submit(replace(draft(gang(1, gpus)), tenant=TenantName("guest")))
     f.run_until(lambda: f.state(id_) is RUNS)
     assert f.entry(id_).site == ALPINE
     return id_
+
+
+def start_three(f: Loopback) -> list[WorkloadId]:
+    """Three that run in the west, while the east takes none."""
+    cordon(f, CEDAR)
+    ids = [start(f, gpus=4) for _ in range(3)]
+    resume(f, CEDAR)
+    return ids
 
 
 def looks(f: Loopback) -> list[WorkloadId]:
@@ -288,3 +303,92 @@ def test_a_newer_checkpoint_makes_the_copy_of_no_account() -> None:
     f.slurm("alpine").end(job.attempt, SiteJobState.NODE_FAIL)
     f.run_for(30.0)
     assert (f.entry(id_).saved_at, f.entry(id_).copied_to) == (ALPINE, "")
+
+
+# ---- sites that are taken out ----
+
+
+def test_a_copy_whose_site_is_taken_out_opens_no_region_and_is_made_anew_elsewhere() -> None:
+    rules = replace(AUTO, regions={ALPINE: "west", CEDAR: "east", DELTA: "north"})
+    sites = {"alpine": rack("a", 2), "cedar": rack("c", 2), "delta": rack("d", 2)}
+    f = Loopback(sites, rules, None, Mast(), (TENANT,))
+    cordon(f, DELTA)
+    id_ = leave(f)
+    copied_already(f, id_)
+    f.reload(replace(rules, regions={ALPINE: "west", DELTA: "north"}), without="cedar")
+    resume(f, DELTA)
+    f.run_for(60.0)
+    assert f.state(id_) is WAITS
+    assert f.refusals(id_)[DELTA].reasons[0].code is ReasonCode.CHECKPOINT
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "north")
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == DELTA
+
+
+def test_an_answer_about_a_site_that_was_taken_out_meanwhile_counts_for_nothing() -> None:
+    f = fleet(birch=1)
+    cordon(f, BIRCH)
+    id_ = leave(f)
+    assert looks(f) == [id_]
+    f.reload(replace(AUTO, regions={BIRCH: "west", CEDAR: "east"}), without="alpine")
+    seen(f, id_, CopyPhase.FOUND, detail=f"{NAME} {DIGEST}")
+    assert looks(f) == []
+    assert copies(f) == []
+
+
+# ---- more than are thought of at a time ----
+
+
+def test_those_that_have_nothing_to_copy_or_no_answer_leave_their_places_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint_moves, "MOST", 1)
+    f = fleet()
+    ids = start_three(f)
+    cordon(f, CEDAR)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + 120.0)
+    f.run_until(lambda: {f.state(id_) for id_ in ids} == {WAITS}, limit_s=300.0)
+    resume(f, CEDAR)
+    (silent,) = looks(f)
+    f.run_until(lambda: looks(f) != [silent], limit_s=GIVES_WAY_S + PLAN_EVERY_S)
+    (empty,) = looks(f)
+    found(f, empty, "- its folder holds other files")
+    assert looks(f) == []
+    f.run_until(lambda: bool(looks(f)), limit_s=GIVES_WAY_S + PLAN_EVERY_S)
+    (third,) = looks(f)
+    assert {silent, empty, third} == set(ids)  # nobody twice before each had a turn
+    assert "(not copied: its folder holds" in f.refusals(empty)[CEDAR].reasons[0].detail
+    found(f, third)
+    f.run_for(2 * LOOK_EVERY_S)
+    assert [id_ for id_, _, _ in copies(f)] == [str(third)]  # it keeps its place
+    seen(f, third, CopyPhase.DONE, "east")
+    assert looks(f) == [silent]
+    f.run_until(lambda: looks(f) == [empty], limit_s=GIVES_WAY_S + PLAN_EVERY_S)
+
+
+def test_who_has_nothing_to_copy_keeps_its_place_while_nobody_else_waits_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint_moves, "MOST", 1)
+    f = fleet()
+    id_ = leave(f)
+    found(f, id_, "- its folder holds other files")
+    f.run_for(LOOK_EVERY_S)
+    assert looks(f) == [id_]
+
+
+def test_a_drain_asks_about_each_that_runs_though_others_have_nothing_to_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint_moves, "MOST", 1)
+    f = fleet()
+    ids = start_three(f)
+    drain(f, ALPINE, migrate=True)
+    asked = []
+    for _ in ids:
+        f.run_until(lambda: bool(looks(f)), limit_s=2 * GIVES_WAY_S)
+        (id_,) = looks(f)
+        found(f, id_, "- its folder holds no sealed checkpoint")
+        asked.append(id_)
+    assert sorted(asked) == sorted(ids)
