@@ -290,7 +290,7 @@ class Term:
             if (seen := mover.taken(answer)) is not None:
                 self.inbox.put(seen)
         elif isinstance(answer, OutputStatus):
-            if (known := self._outputs.taken(answer, self.clock())) is not None:
+            if (known := self._outputs.taken(name, answer, self.clock())) is not None:
                 self.inbox.put(known)
         elif self._feeds is not None:
             self._feeds.take(name, answer)
