@@ -64,4 +64,5 @@ class QuotaUse:
         except Exception:  # a fault of ours must not end the looks
             log.exception("quota_use_fault")
             return
-        self._observe(QuotasMeasured(unused=unused))
+        if unused is not None:
+            self._observe(QuotasMeasured(unused=unused))

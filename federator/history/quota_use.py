@@ -21,10 +21,10 @@ _DAY_S: Final = DAY_MS / 1000
 
 def unused_quotas(
     engine: Engine, quotas: Mapping[TenantName, Quota], rules: UnusedQuotaRules, now_s: float
-) -> dict[TenantName, float]:
+) -> dict[TenantName, float] | None:
     """Those of which too little was used, with the part of it on the busiest of the days.
 
-    Of fewer days than the rules want nothing is known, so nothing is unused.
+    None: it is not known, as the history has nothing of the first of the days.
 
     Args:
         engine: of one who reads.
@@ -40,6 +40,6 @@ def unused_quotas(
     asked = UsageCall(start_s=end_s - rules.days * _DAY_S, end_s=end_s, by=COLUMNS)
     use = daily_use(find(engine, question_of(asked, None), MOST_SUMS))
     if len(use.days) < rules.days:
-        return {}
+        return None
     most = {name: max(use.of(quota.tenants)) / quota.gpus for name, quota in quotas.items()}
     return {name: frac for name, frac in most.items() if frac < rules.below_frac}

@@ -142,6 +142,7 @@ class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="out
     """News of an output.
 
     ``state`` as it is from now on; None: as it was. ``dropped``: its folder there is no more.
+    ``placed``: it is given up, but its files are in their place, and so its working folders go.
     """
 
     workload: WorkloadId
@@ -149,6 +150,7 @@ class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="out
     state: OutputState | None = None
     dropped: bool = False
     detail: str = ""  # why it could not be registered, or removed
+    placed: bool = False
 
 
 class CheckpointCopied(Event, frozen=True, kw_only=True, tag="checkpoint_copied"):

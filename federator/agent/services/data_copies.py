@@ -22,7 +22,7 @@ class CopyDriver(Protocol):
 
 
 class DataCopies:
-    """Carries out the daemon's orders; nothing is kept here.
+    """Carries out the daemon's orders; none is kept here but those under way.
 
     Args:
         driver: this site's Slurm.
@@ -33,16 +33,26 @@ class DataCopies:
         self._driver = driver
         self._tell = tell
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._begun = set[tuple[str, str, str]]()  # copies with a step that waits or is under way
 
     async def step(self, order: CopyOrder) -> None:
-        """Take one step, and tell where the copy stands; nothing where that cannot be known."""
-        async with self._turn:
-            try:
+        """Take one step, and tell where the copy stands; nothing where that cannot be known.
+
+        The daemon orders again what was not answered; that is passed over while a step lasts.
+        """
+        key = order.name, order.version, order.domain
+        if key in self._begun:
+            return
+        self._begun.add(key)
+        try:
+            async with self._turn:
                 phase, copied, detail = await self._driver.copy(order)
-            except SiteRefused as error:
-                phase, copied, detail = CopyPhase.FAILED, 0, str(error)
-            except SiteUnavailable:  # the daemon orders again
-                return
+        except SiteRefused as error:
+            phase, copied, detail = CopyPhase.FAILED, 0, str(error)
+        except SiteUnavailable:  # the daemon orders again
+            return
+        finally:
+            self._begun.discard(key)
         status = CopyStatus(
             name=order.name,
             version=order.version,

@@ -24,7 +24,7 @@ class OutputDriver(Protocol):
 
 
 class JobOutputs:
-    """Carries out the daemon's orders; nothing is kept here.
+    """Carries out the daemon's orders; none is kept here but those under way.
 
     Args:
         driver: this site's Slurm.
@@ -35,16 +35,26 @@ class JobOutputs:
         self._driver = driver
         self._tell = tell
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._begun = set[tuple[int, str]]()  # folders with a step that waits or is under way
 
     async def step(self, order: OutputOrder) -> None:
-        """Take one step, and tell where it stands; nothing where that cannot be known."""
-        async with self._turn:
-            try:
+        """Take one step, and tell where it stands; nothing where that cannot be known.
+
+        The daemon orders again what was not answered; that is passed over while a step lasts.
+        """
+        key = order.place.id, order.place.domain
+        if key in self._begun:
+            return
+        self._begun.add(key)
+        try:
+            async with self._turn:
                 status = await self._driver.output(order)
-            except SiteRefused as error:
-                status = status_of(order, CopyPhase.FAILED, str(error))
-            except SiteUnavailable:  # the daemon orders again
-                return
+        except SiteRefused as error:
+            status = status_of(order, CopyPhase.FAILED, str(error))
+        except SiteUnavailable:  # the daemon orders again
+            return
+        finally:
+            self._begun.discard(key)
         self._tell(replace(status, detail=status.detail[:300]))
 
 

@@ -13,7 +13,7 @@ from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataReplica, DataSet, is_digest
 from federator.model.event import DataSetKept, OutputNoted
 from federator.model.message import OutputSeen
-from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
+from federator.model.workload import MAX_AMOUNT, AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.passes.data_copies import COPYABLE, copy_refusal, used_bytes, with_copy
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger
@@ -72,6 +72,8 @@ def take_output(turn: Transaction, seen: OutputSeen) -> None:
             _note(turn, kept, seen, dropped=True)
         case CopyPhase.FAILED if turn.now_s - kept.over_at_s > GIVE_UP_S:
             _note(turn, kept, seen, state=OutputState.GIVEN_UP)
+        case CopyPhase.FAILED if kept.state is OutputState.GIVEN_UP:
+            pass  # its words say why it was
         case CopyPhase.FAILED if seen.detail != kept.detail:
             _note(turn, kept, seen)
         case _:
@@ -110,6 +112,7 @@ def _sealed(turn: Transaction, kept: KeptOutput, seen: OutputSeen) -> None:
             workload=kept.id,
             domain=seen.domain,
             state=OutputState.GIVEN_UP,
+            placed=True,
             detail=f"{wrong}; its files are at {seen.domain}:{kept.path}",
         )
         turn.record(event)
@@ -129,6 +132,8 @@ def _obstacle(ledger: Ledger, kept: KeptOutput, seen: OutputSeen) -> str:
         return f"the name {kept.name} was taken by another user meanwhile"
     if not is_digest(seen.digest) or not seen.digest.startswith(COPYABLE):
         return "its site told no digest"
+    if not (0 <= seen.size_bytes <= MAX_AMOUNT and 0 <= seen.files <= MAX_AMOUNT):
+        return "its site told a size that cannot be"
     return ""
 
 

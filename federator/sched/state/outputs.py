@@ -80,10 +80,11 @@ class Outputs:
         folders = kept.folders
         if event.dropped:
             folders = tuple(each for each in folders if each != event.domain)
-        if event.state is OutputState.GIVEN_UP:
+        if event.state is OutputState.GIVEN_UP and not event.placed:
             folders = ()
         state = kept.state if event.state is None else event.state
-        self._put(replace(kept, folders=folders, state=state, detail=event.detail))
+        detail = kept.detail if kept.state is OutputState.GIVEN_UP else event.detail
+        self._put(replace(kept, folders=folders, state=state, detail=detail))
 
     def forget(self, ids: Iterable[WorkloadId]) -> None:
         """These jobs are not known any more; what is to be done for their outputs still is."""

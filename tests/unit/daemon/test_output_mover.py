@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from federator.config import FederationConfig
-from federator.daemon.output_mover import AT_ONCE, FIRST_RETRY_S, LEAST_GRACE_S, STEP_S, OutputMover
+from federator.daemon.output_mover import (
+    AT_ONCE,
+    FIRST_RETRY_S,
+    LEAST_GRACE_S,
+    STEP_S,
+    TURN_S,
+    UNANSWERED_S,
+    OutputMover,
+)
 from federator.model.data_output import KeptOutput, OutputState
 from federator.model.dataset import CopyPhase
 from federator.model.message import OutputSeen
@@ -54,12 +63,27 @@ class Rig:
         self.now_s += after_s
         return list(self.mover.due(self.now_s))
 
-    def answer(self, order: OutputOrder, phase: CopyPhase) -> OutputSeen | None:
+    def answer(
+        self, order: OutputOrder, phase: CopyPhase, site: SiteName = BAKER, **more: Any
+    ) -> OutputSeen | None:
         place = order.place
-        status = OutputStatus(
-            workload=place.id, attempt=order.attempt, domain=place.domain, phase=phase
-        )
-        return self.mover.taken(CEDAR, status, self.now_s)
+        fields: dict[str, Any] = {
+            "workload": place.id,
+            "attempt": order.attempt,
+            "domain": place.domain,
+            "phase": phase,
+        }
+        return self.mover.taken(site, OutputStatus(**(fields | more)), self.now_s)
+
+    def ordered(self, turns: int, *, answered: Mapping[int, CopyPhase]) -> list[int]:
+        """The jobs whose folders were ordered in so many turns; only some sites answer."""
+        found: list[int] = []
+        for _ in range(turns):
+            for _site, order in self.due(STEP_S):
+                found.append(order.place.id)
+                if order.place.id in answered:
+                    self.answer(order, answered[order.place.id])
+        return found
 
 
 def test_it_is_sealed_at_the_site_where_it_was_written_step_by_step() -> None:
@@ -146,3 +170,72 @@ def test_there_is_nothing_to_wake_for_without_outputs() -> None:
     assert rig.mover.next_s() > rig.now_s
     rig.ledger.outputs.restore([replace(output(), over_at_s=0.0)])
     assert rig.mover.next_s() == 0.0
+
+
+def test_an_order_that_nobody_answers_is_tried_at_another_site_and_makes_room() -> None:
+    rig = Rig(*map(output, range(1, 4)))
+    assert set(rig.ordered(round(UNANSWERED_S / STEP_S), answered={})) == {1, 2}
+    ((site, order),) = rig.due(STEP_S)
+    assert (site, order.place.id) == (CEDAR, 3)
+    rig.answer(order, CopyPhase.DONE)
+    rig.ledger.outputs.restore([output(3, state=OutputState.REGISTERED)])
+    again = {order.place.id: site for site, order in rig.due(FIRST_RETRY_S)}
+    assert again == {1: BAKER, 2: BAKER, 3: CEDAR}
+
+
+def test_folders_that_get_nowhere_keep_no_slot_from_the_others() -> None:
+    rig = Rig(*map(output, range(1, 6)))
+    rest = dict.fromkeys((3, 4, 5), CopyPhase.DONE)
+    assert set(rig.ordered(20, answered=rest)) == {1, 2, 3, 4, 5}
+    rig = Rig(*map(output, range(1, 6)))
+    stuck = dict.fromkeys((1, 2), CopyPhase.CHECKING)
+    turns = round(TURN_S / STEP_S)
+    assert set(rig.ordered(turns, answered=rest | stuck)) == {1, 2}
+    assert set(rig.ordered(20, answered=rest | stuck)) == {1, 2, 3, 4, 5}
+
+
+def test_as_many_are_removed_at_once_whatever_is_sealed() -> None:
+    left = [output(id_, state=OutputState.REGISTERED) for id_ in (4, 5, 6)]
+    rig = Rig(*map(output, (1, 2, 3)), *left)
+    assert {order.place.id for _, order in rig.due()} == {1, 2, 4, 5}
+    rig.ledger.outputs.restore([output(9, site="baker")])
+    assert rig.due(STEP_S / 2) == [], "others are under way, although there is something new"
+
+
+def test_what_no_site_was_asked_is_no_news() -> None:
+    rig = Rig(output())
+    unasked = OutputOrder(place=rig.due()[0][1].place, attempt=1, user="ada")
+    rig = Rig(output())
+    assert rig.answer(unasked, CopyPhase.DONE) is None
+    ((_, order),) = rig.due()
+    assert rig.answer(order, CopyPhase.DROPPED) is None, "it was to be sealed"
+    assert rig.answer(order, CopyPhase.DONE, ALPINE) is None, "it does not mount the domain"
+    assert rig.answer(order, CopyPhase.DONE, domain="nowhere") is None
+    assert rig.answer(order, CopyPhase.DONE, workload=8) is None
+    assert rig.answer(order, CopyPhase.DONE) is not None
+    assert rig.answer(order, CopyPhase.DONE) is None
+    rig.ledger.outputs.restore([output(state=OutputState.REGISTERED)])
+    ((_, order),) = rig.due()
+    assert rig.answer(order, CopyPhase.DONE) is None, "it was to be removed"
+    assert rig.answer(order, CopyPhase.DROPPED) is not None
+
+
+def test_a_failure_is_news_once_for_each_order_and_its_words_are_few() -> None:
+    rig = Rig(output())
+    ((_, order),) = rig.due()
+    told = [rig.answer(order, CopyPhase.FAILED, detail=f"{k}" * 1000) for k in range(9)]
+    (seen,) = [each for each in told if each is not None]
+    assert seen.detail == "0" * 300
+    ((_, order),) = rig.due(FIRST_RETRY_S)
+    assert rig.answer(order, CopyPhase.FAILED, detail="again") is not None
+    assert rig.due(1.5 * FIRST_RETRY_S) == [], "nine were one failure"
+
+
+def test_what_is_told_late_is_believed_and_fails_no_second_time() -> None:
+    rig = Rig(output())
+    orders = [order for _ in range(5) for _, order in rig.due(STEP_S)]
+    assert rig.due(UNANSWERED_S) == []
+    assert rig.answer(orders[0], CopyPhase.FAILED) is not None
+    assert len(rig.due(FIRST_RETRY_S)) == 1
+    rig.due(UNANSWERED_S)
+    assert rig.answer(orders[0], CopyPhase.DONE) is not None

@@ -28,12 +28,13 @@ class History:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.fault: Exception | None = None
+        self.answer: dict[TenantName, float] | None = {VISION: 0.1}
 
-    async def read(self, read: Callable[..., Any]) -> dict[TenantName, float]:
+    async def read(self, read: Callable[..., Any]) -> dict[TenantName, float] | None:
         self.asked.append(read.keywords)  # type: ignore[attr-defined]
         if self.fault is not None:
             raise self.fault
-        return {VISION: 0.1}
+        return self.answer
 
 
 def look(history: History, tenants: dict[str, object]) -> list[QuotasMeasured]:
@@ -79,6 +80,14 @@ def test_without_such_tenants_nothing_is_read() -> None:
     history = History()
     assert look(history, {"vision": {"quota": {"gpus": 32}}}) == []
     assert history.asked == []
+
+
+def test_what_is_not_known_ends_no_loan() -> None:
+    history, tenants = History(), {"vision": {"quota": {"gpus": 32}, "unused_quota": "on"}}
+    history.answer = None
+    assert look(history, tenants) == []
+    history.answer = {}
+    assert look(history, tenants) == [QuotasMeasured(unused={})]
 
 
 @pytest.mark.parametrize("fault", [HistoryError("away"), RuntimeError("ours")])

@@ -78,7 +78,7 @@ def test_a_quota_is_unused_if_each_of_the_days_says_so(engine: Engine) -> None:
 
 def test_of_days_before_the_history_nothing_is_known(engine: Engine) -> None:
     early_s = NOW_S - 28 * DAY_S  # two whole days
-    assert unused_quotas(engine, QUOTAS, RULES, early_s) == {}
+    assert unused_quotas(engine, QUOTAS, RULES, early_s) is None
 
 
 def test_a_review_is_made_of_whole_weeks_and_is_the_same_again(engine: Engine) -> None:

@@ -161,8 +161,14 @@ def test_what_lies_elsewhere_is_not_removed_through_a_link(site: Site, tmp_path:
 def test_notes_that_the_owner_changed_prove_nothing(site: Site) -> None:
     written(site)
     site.until("done")
-    (site.working / "sealed").write_text("{}")
-    assert site.step()["phase"] == "failed"
+    sound = json.loads((site.working / "sealed").read_text())
+    wrong: list[Json] = [{"bytes": -1}, {"bytes": 1 << 63}, {"files": -1}, {"files": 1 << 63}]
+    wrong += [{"digest": "sha256tree:" + "0" * 90}, {"files": True}]
+    for notes in ({}, *(sound | each for each in wrong)):
+        (site.working / "sealed").write_text(json.dumps(notes))
+        told = site.step()
+        assert (told["phase"], told["bytes"]) == ("failed", 0), notes
+        assert "its notes were changed" in told["detail"]
 
 
 def test_a_domain_that_is_not_mounted_is_no_proof_that_a_folder_is_gone(site: Site) -> None:

@@ -59,3 +59,29 @@ def test_a_refusal_of_the_site_is_a_failure_with_its_words() -> None:
 @pytest.mark.parametrize("error", [SiteUnavailable("late")])
 def test_what_cannot_be_known_is_not_told(error: Exception) -> None:
     assert told(Site(error)) == []
+
+
+def test_an_order_whose_copy_has_a_step_under_way_is_passed_over() -> None:
+    class Slow(Site):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun, self.may_end = 0, asyncio.Event()
+
+        async def copy(self, order: CopyOrder) -> tuple[CopyPhase, int, str]:
+            self.begun += 1
+            await self.may_end.wait()
+            return await super().copy(order)
+
+    async def steps() -> int:
+        site, found = Slow(), list[CopyStatus]()
+        copies = DataCopies(site, found.append)
+        first = asyncio.create_task(copies.step(ORDER))
+        for _ in range(5):
+            await copies.step(ORDER)
+        site.may_end.set()
+        await first
+        assert (site.begun, len(found)) == (1, 1)
+        await copies.step(ORDER)
+        return site.begun
+
+    assert asyncio.run(steps()) == 2

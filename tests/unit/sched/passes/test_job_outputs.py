@@ -144,7 +144,25 @@ def test_a_name_that_was_taken_meanwhile_stays_with_who_has_it() -> None:
     assert not registered(f)
     of = kept(f, id_)
     assert of.state is OutputState.GIVEN_UP
-    assert of.detail == ("maps@v1 was added meanwhile; its files are at west:ada/outputs/maps@v1")
+    words = "maps@v1 was added meanwhile; its files are at west:ada/outputs/maps@v1"
+    assert (of.detail, of.is_settled) == (words, False), "its working folder is to go"
+    tell(f, id_, CopyPhase.FAILED, detail="busy")
+    tell(f, id_, CopyPhase.DROPPED)
+    of = kept(f, id_)
+    assert (of.state, of.detail, of.is_settled) == (OutputState.GIVEN_UP, words, True)
+
+
+@pytest.mark.parametrize(
+    "size", [{"size_bytes": -(10**15)}, {"files": -1}, {"size_bytes": 2**60}, {"files": 2**60}]
+)
+def test_a_size_that_cannot_be_enters_no_catalogue(size: dict[str, int]) -> None:
+    f = fleet()
+    id_ = submit(f)
+    end(f, id_)
+    sealed(f, id_, **size)
+    assert not registered(f)
+    assert kept(f, id_).state is OutputState.GIVEN_UP
+    assert kept(f, id_).detail.startswith("its site told a size that cannot be")
 
 
 def test_it_is_brought_home_by_an_ordinary_copy() -> None:
