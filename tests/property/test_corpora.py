@@ -130,7 +130,7 @@ def said(*words: str) -> Callable[[], Sequence[bytes]]:
 
     @cache
     def seeds() -> Sequence[bytes]:
-        paths = [p for p in sorted(TRANSCRIPTS.rglob("*.txt")) if any(w in p.name for w in words)]
+        paths = [p for p in sorted(TRANSCRIPTS.glob("*/*.txt")) if any(w in p.name for w in words)]
         done = [Exchange.decode(path.read_bytes()).done for path in paths]
         return [each.stdout or each.stderr for each in done if each.stdout or each.stderr]
 
