@@ -154,7 +154,7 @@ class OutputMover:
             if last.silent_s is not None and now_s - last.silent_s >= UNANSWERED_S:
                 last.silent_s = last.turn_s = None
                 self._fails(key, now_s)
-        return sorted(found, key=lambda each: self._place(*each, now_s))
+        return sorted(found, key=lambda each: self._place(each[0], each[1], now_s))
 
     def _place(self, kept: KeptOutput, domain: str, now_s: float) -> tuple[bool, float]:
         """A folder's place among others: the least goes first."""

@@ -244,9 +244,9 @@ def test_the_agent_of_another_login_node_is_told_which_channel_served_last() -> 
         first, *later = (to_agent_decoder.decode(each.written[0][4:]) for each in channels)
         assert isinstance(first, Welcome)
         assert (first.served_channel, first.served_host) == (0, "")
-        for each in later:
-            assert isinstance(each, Welcome)
-            assert (each.served_channel, each.served_host) == (first.channel, "login1")
+        for welcome in later:
+            assert isinstance(welcome, Welcome)
+            assert (welcome.served_channel, welcome.served_host) == (first.channel, "login1")
 
     play(script)
 

@@ -83,7 +83,8 @@ def test_without_such_tenants_nothing_is_read() -> None:
 
 
 def test_what_is_not_known_ends_no_loan() -> None:
-    history, tenants = History(), {"vision": {"quota": {"gpus": 32}, "unused_quota": "on"}}
+    history = History()
+    tenants: dict[str, object] = {"vision": {"quota": {"gpus": 32}, "unused_quota": "on"}}
     history.answer = None
     assert look(history, tenants) == []
     history.answer = {}
