@@ -103,6 +103,7 @@ class SbatchHelper:
             raise SiteUnavailable("sbatch: Socket timed out")
         self._check_pins(order)
         self.cluster.witness.is_task(order.attempt, order.array_index)
+        self._make_ready(order)
         if fate is SbatchOutcome.BEYOND:
             self.cluster.witness.beyond(order.attempt)
             later(BEYOND_S, self._reach, order)
@@ -114,10 +115,13 @@ class SbatchHelper:
             raise SiteUnavailable("sbatch: Socket timed out")
         return job_id
 
-    def _reach(self, order: LaunchOrder) -> int:
+    def _make_ready(self, order: LaunchOrder) -> None:
+        """As the helper does before it calls sbatch."""
         if order.output is not None:
             assert self.cluster.disk is not None
             self.cluster.disk.make(order.output)
+
+    def _reach(self, order: LaunchOrder) -> int:
         return self.cluster.take_in(order.attempt, order.user, order.jobs, order.time_limit_s)
 
     def _check_pins(self, order: LaunchOrder) -> None:

@@ -262,7 +262,8 @@ def test_usage_is_the_time_that_each_sites_own_slurm_has(federation: Running) ->
 
 def test_the_queue_as_it_would_be_with_a_site_drained(federation: Running) -> None:
     """One runs, and one waits for its nodes, here and in the simulation; asking changes nothing."""
-    where = ("--nodelist=cedar:cedar-g[1-2]", "--gres=gpu:4", "--time=5")
+    whole = f"--gres=gpu:{layout.GPU_NODES.gpus}"
+    where = ("--nodelist=cedar:cedar-g[1-2]", whole, "--time=5")
     runs = federation.submit("#!/bin/sh\nsleep 300\n", *where)
     federation.await_state(runs, "RUNNING")
     waits = federation.submit("#!/bin/sh\ntrue\n", *where)
