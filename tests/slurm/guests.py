@@ -91,5 +91,5 @@ def resumed(id_: int, region: str = "east", user: str = "bio1") -> list[tuple[st
     within(60, lambda: steps_of(id_, region, user)[-1][1] == 2)
     noted = steps_of(id_, region, user)
     steps = [step for _, _, step in noted]
-    assert steps == list(range(1, len(steps) + 1))
+    assert steps == list(range(1, len(steps) + 1)), noted
     return noted
