@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -49,6 +49,10 @@ STOPPED_S: Final = (3.0, 90.0)  # a login node
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
+TENANTS: Final = {
+    "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
+    "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
+}
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
@@ -362,11 +366,6 @@ def config_of(
 
     ``with_standby``: sites with two login nodes.
     """
-    keys = {"key": "/key", "known_hosts": "/known_hosts"}
-    ways: dict[bool, Callable[[SiteName], dict[str, object]]] = {
-        False: lambda name: {"command": ("agent", name)},
-        True: lambda name: {"ssh": {"host": name, "standbys": ("login2",), **keys}},
-    }
     return FederationConfig.model_validate(
         {
             "federation": "faults",
@@ -390,18 +389,23 @@ def config_of(
             "sites": {
                 name: {
                     "region": "west",
-                    **ways[name in with_standby](name),
+                    **_way_to(name, has_standby=name in with_standby),
                     "partitions": ("gpu", "cpu"),
                     "poll_interval_s": 5.0,
                 }
                 for name in sites
             },
-            "tenants": {
-                "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
-                "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
-            },
+            "tenants": TENANTS,
         }
     )
+
+
+def _way_to(name: SiteName, *, has_standby: bool) -> dict[str, object]:
+    """The keys that say how a site is reached, of which only its name counts here."""
+    if not has_standby:
+        return {"command": ("agent", name)}
+    keys = {"key": "/key", "known_hosts": "/known_hosts"}
+    return {"ssh": {"host": name, "standbys": ("login2",), **keys}}
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
