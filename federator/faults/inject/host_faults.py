@@ -13,8 +13,7 @@ from federator.faults.process import later
 
 STOPS_AT: Final = (
     *("intent before", "intent after", "sbatch before call", "sbatch before", "sbatch after"),
-    *("job after", "void before", "void after", "spool before", "spool after", "scancel before"),
-    *("sweep after", "say before"),
+    *("job after", "sweep after", "say before"),
 )
 STOPS_WITHIN_S: Final = 80.0  # that a point waits for an agent
 
