@@ -237,7 +237,7 @@ PLANTED: dict[str, Bug] = {
     "an agent that stood still acts beside the one that took over": Bug(
         _acts_without_asking_whose_turn_it_is,
         (FaultKind.LOGIN_NODE_STOPS,),
-        "has completed, and runs again",
+        "was submitted twice",
     ),
     "a cancel is acknowledged and forgotten": Bug(
         _forgets_cancels,
