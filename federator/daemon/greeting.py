@@ -104,7 +104,7 @@ class MetFolder:
         self._host = ""
         self._channel = 0
 
-    def told_to(self, welcome: Welcome) -> Welcome:
+    def named_in(self, welcome: Welcome) -> Welcome:
         """A first word by which an agent elsewhere finds out whether its folder is that one."""
         return msgspec.structs.replace(
             welcome, served_channel=self._channel, served_host=self._host

@@ -258,7 +258,7 @@ class SiteLink:
         welcome = msgspec.structs.replace(self._welcome, channel=number)
         standby = self.has_standby()
         if standby or self.dials:
-            welcome = self.met.told_to(welcome)
+            welcome = self.met.named_in(welcome)
         within_s = STANDBY_GREETING_S if standby else GREETING_S
         # To start takes an agent longer than to answer.
         frames, hello = await greet(channel, welcome, SILENCE_S, within_s)

@@ -248,9 +248,7 @@ def send_signals(
     numbers = SiteNumbers(federation.ledger, caller.may_change)
     for id_ in dict.fromkeys(call.ids):
         found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
-        refusal = _why_not(id_, found, caller)
-        if not found:
-            refusal += numbers.whose(id_)
+        refusal = _why_not(id_, found, caller) + ("" if found else numbers.whose(id_))
         errors += [refusal] if refusal else []
         jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]
     if len(jobs) > MAX_SIGNALS:

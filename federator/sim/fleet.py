@@ -110,14 +110,9 @@ class Fleet:
         self.moments = self._records.samples
         self.awards = self._records.awards
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
-        ledger = (
-            Ledger(Tenancy(scenario.tenants, {}), usage)
-            if start_state is None
-            else start_state.ledger
-        )
-        partitions = {site.name: site.partitions for site in scenario.sites}
-        for entry in ledger.in_state(*AT_SITE):
-            partitions.setdefault(entry.site, ())  # not simulated: it is down all the time
+        fresh = Ledger(Tenancy(scenario.tenants, {}), usage)
+        ledger = fresh if start_state is None else start_state.ledger
+        partitions = _partitions(scenario, ledger)
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)
         self._planner: SimulatedPlanner | None = None
@@ -266,6 +261,14 @@ class Fleet:
     def _concerns_somebody(self, command: Command) -> bool:
         """Whether it is for no site, or for one that is simulated."""
         return not isinstance(command, SendTo | LaunchAt | PreemptAt) or command.site in self.sites
+
+
+def _partitions(scenario: Scenario, ledger: Ledger) -> dict[SiteName, tuple[str, ...]]:
+    """Of each site; one that has work and is not simulated has none, and is down all the time."""
+    found = {site.name: site.partitions for site in scenario.sites}
+    for entry in ledger.in_state(*AT_SITE):
+        found.setdefault(entry.site, ())
+    return found
 
 
 def _next_news(inbox: deque[Observation]) -> list[Observation]:
