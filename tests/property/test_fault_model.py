@@ -25,7 +25,7 @@ from federator.faults.driver import FaultyDriver
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
 from federator.faults.slurmctld import SimulatedAccounts
-from federator.model import event
+from federator.model import draft
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId
@@ -70,7 +70,7 @@ def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     def unlimited(**fields: Any) -> ArrayTask:
         return ArrayTask(**(fields | {"max_running": 0}))
 
-    monkeypatch.setattr(event, "ArrayTask", unlimited)
+    monkeypatch.setattr(draft, "ArrayTask", unlimited)
 
 
 def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
