@@ -76,6 +76,7 @@ def test_an_order_whose_copy_has_a_step_under_way_is_passed_over() -> None:
         site, found = Slow(), list[CopyStatus]()
         copies = DataCopies(site, found.append)
         first = asyncio.create_task(copies.step(ORDER))
+        await asyncio.sleep(0)  # it begins
         for _ in range(5):
             await copies.step(ORDER)
         site.may_end.set()
