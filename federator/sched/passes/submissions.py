@@ -45,7 +45,7 @@ def submit(
 
 def _refusals(
     turn: Transaction, asked: SubmitAsked, sites: Mapping[SiteName, SiteView], rounds: Rounds
-) -> Mapping[SiteName, Refusal] | None:
+) -> dict[SiteName, Refusal] | None:
     """As of ``never_runs``, or under the name "" that it is too late, or beyond a submit limit."""
     ledger, draft = turn.ledger, asked.draft
     refusals = never_runs(
