@@ -38,7 +38,7 @@ from federator.wire.agent_protocol import (
 
 
 class SimulatedInspector:
-    """The ``SiteInspector`` of a simulated site, which nobody verifies: it has no answers."""
+    """The looks that only a ``SiteInspector`` has, of a simulated site, which nobody verifies."""
 
     async def settings(self) -> Mapping[str, str]:
         raise SiteUnavailable("not simulated")

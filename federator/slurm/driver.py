@@ -7,7 +7,6 @@ from pathlib import Path
 
 from federator.agent.base import (
     NOTHING,
-    CheckpointStatus,
     Holder,
     KnownJobs,
     Removal,
@@ -30,7 +29,6 @@ from federator.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.slurm.revocations import Revoked, read_revoked
 from federator.wire.agent_protocol import (
     CopyOrder,
-    EndedJob,
     LaunchOrder,
     OutputOrder,
     OutputStatus,
@@ -115,11 +113,6 @@ class SlurmDriver(SlurmInspector):
     async def kill_wait_s(self) -> float:
         return (await self._client.config()).kill_wait_s
 
-    async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
-    ) -> list[CheckpointStatus]:
-        return await self._helper.read_checkpoint_status(user, orders)
-
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
         jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
         seen = await self._helper.inspect(user, jobs)
@@ -136,9 +129,6 @@ class SlurmDriver(SlurmInspector):
 
     async def output(self, order: OutputOrder) -> OutputStatus:
         return await self._helper.output(order)
-
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
-        return await self._helper.cancel(user, job_id, pending_only=pending_only)
 
 
 def _files_named(order: LaunchOrder) -> str:

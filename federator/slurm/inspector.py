@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from federator.agent.base import Partition, Probe
+from federator.agent.base import CheckpointStatus, Partition, Probe
 from federator.model.site import Node, NodeState, SiteJob
 from federator.slurm.client import SlurmClient
 from federator.slurm.render import probe_call
+from federator.wire.agent_protocol import EndedJob, PreemptOrder
 
 
 class SlurmInspector:
@@ -46,3 +47,11 @@ class SlurmInspector:
 
     async def is_loose(self, user: str) -> bool:
         return await self._helper.is_loose(user)
+
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
+    ) -> list[CheckpointStatus]:
+        return await self._helper.read_checkpoint_status(user, orders)
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
+        return await self._helper.cancel(user, job_id, pending_only=pending_only)
