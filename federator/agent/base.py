@@ -248,14 +248,6 @@ class SiteInspector(Protocol):
         """Tell whether sudo or helper let the agent do what they must not."""
         ...
 
-    async def output(self, order: OutputOrder) -> OutputStatus:
-        """Have what a job wrote be sealed, or its folder removed, by one step.
-
-        Raises:
-            SiteRefused: the site does not let us act for the job's user.
-        """
-        ...
-
     async def read_checkpoint_status(
         self, user: str, orders: Sequence[PreemptOrder | EndedJob]
     ) -> list[CheckpointStatus]:
@@ -345,7 +337,7 @@ class SiteDriver(Protocol):
         """Send a running job a signal.
 
         Raises:
-            SiteRefused: as ``tell``.
+            SiteRefused: as ``notify``.
         """
         ...
 
@@ -382,6 +374,14 @@ class SiteDriver(Protocol):
 
         Raises:
             SiteRefused: the site does not let us act for the data set's owner.
+        """
+        ...
+
+    async def output(self, order: OutputOrder) -> OutputStatus:
+        """Have what a job wrote be sealed, or its folder removed, by one step.
+
+        Raises:
+            SiteRefused: the site does not let us act for the job's user.
         """
         ...
 

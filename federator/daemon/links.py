@@ -22,6 +22,7 @@ from federator.daemon.greeting import (
     next_message,
 )
 from federator.daemon.shadow_filter import ShadowFilter
+from federator.daemon.site_admission import SiteAdmission
 from federator.daemon.site_questions import SiteQuestions
 from federator.daemon.site_revocations import SiteRevocations
 from federator.daemon.site_trouble import SiteTrouble
@@ -33,12 +34,10 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.site_message import Report, SiteNews
-from federator.model.site_mode import SiteMode
 from federator.model.tagged import Message
 from federator.model.unreadable import UNREADABLE
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
-    Admission,
     CallAnswer,
     CancelFailed,
     ClientCall,
@@ -141,10 +140,9 @@ class SiteLink:
         # ``stop`` replaces ``_observe``.
         self.recall = AttemptRecall(site, self.send, lambda shown: self._observe(shown))  # noqa: PLW0108
         self.questions = SiteQuestions(site, self.send, self.filter.refuses)
+        self.admission = SiteAdmission(self.send, self.filter)
         self.connections = 0  # that came up
         self._swept_at_s = asyncio.get_running_loop().time()  # by its own word
-        self.admission: Admission | None = None
-        """What its admission rules are told when it comes up."""
 
     async def run(self) -> None:
         """Connect and serve until ``stop``."""
@@ -238,8 +236,7 @@ class SiteLink:
         log.info("site_up", site=self.site, slurm=hello.slurm_version, host=self.login_node)
         self._last_epoch = last_of_ours(hello, self._welcome)
         self._observe(self._up())
-        if self.admission is not None:
-            self.send(self._admission_there(self.admission))
+        self.admission.came_up()
         pinging = asyncio.create_task(self._ping())
         try:
             while (message := await next_message(frames, self._silence_s)) is not None:
@@ -327,17 +324,6 @@ class SiteLink:
                 )
             case _:
                 self._observe_message(message)
-
-    def send_admission(self, admission: Admission) -> None:
-        """Tell what the site's admission rules need to know, now and whenever it comes up.
-
-        In mode opt-in they get no limits, so that those that they had hold no more.
-        """
-        self.admission = admission
-        self.send(self._admission_there(admission))
-
-    def _admission_there(self, admission: Admission) -> Admission:
-        return Admission(tenants=()) if self.filter.mode is SiteMode.OPT_IN else admission
 
     def _answer(self, channel: Channel | None, call_id: int, reply: Reply) -> None:
         """Answer a call where it came from: the next agent counts its calls from one again.

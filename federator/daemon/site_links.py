@@ -53,7 +53,7 @@ class SiteLinks:
 
     def _begin(self, name: SiteName, after: asyncio.Task[None] | None) -> None:
         link = self.by_site[name] = self._make(name)
-        link.admission = self._admission
+        link.admission.latest = self._admission
         link.met = self._met.setdefault(name, MetFolder())
 
         async def run() -> None:
@@ -90,7 +90,7 @@ class SiteLinks:
         """Have every site know, now or when it comes up."""
         self._admission = news
         for link in self.by_site.values():
-            link.send_admission(news)
+            link.admission.renew(news)
 
     def flush(self) -> None:
         """Have all that was sent leave now."""

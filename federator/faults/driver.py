@@ -37,7 +37,32 @@ from federator.wire.agent_protocol import (
 )
 
 
-class FaultyDriver:
+class SimulatedInspector:
+    """The looks that only a ``SiteInspector`` has, of a simulated site, which nobody verifies."""
+
+    async def settings(self) -> Mapping[str, str]:
+        raise SiteUnavailable("not simulated")
+
+    async def partitions(self) -> Sequence[Partition]:
+        raise SiteUnavailable("not simulated")
+
+    async def nodes(self) -> Sequence[Node]:
+        raise SiteUnavailable("not simulated")
+
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:  # noqa: ARG002
+        raise SiteUnavailable("not simulated")
+
+    async def probe(self, user: str, probe: Probe) -> int:  # noqa: ARG002
+        raise SiteUnavailable("not simulated")
+
+    async def missing_names(self) -> Sequence[str] | None:
+        return None
+
+    async def is_loose(self, user: str) -> bool:  # noqa: ARG002
+        raise SiteUnavailable("not simulated")
+
+
+class FaultyDriver(SimulatedInspector):
     """A ``SiteDriver`` of one agent's process.
 
     Args:
@@ -176,29 +201,6 @@ class FaultyDriver:
         done = self._cluster.cancel(job_id, pending_only=pending_only)
         self._process.point("scancel after")
         return done
-
-    # ---- nobody verifies a simulated site ----
-
-    async def settings(self) -> Mapping[str, str]:
-        raise SiteUnavailable("not simulated")
-
-    async def partitions(self) -> Sequence[Partition]:
-        raise SiteUnavailable("not simulated")
-
-    async def nodes(self) -> Sequence[Node]:
-        raise SiteUnavailable("not simulated")
-
-    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:  # noqa: ARG002
-        raise SiteUnavailable("not simulated")
-
-    async def probe(self, user: str, probe: Probe) -> int:  # noqa: ARG002
-        raise SiteUnavailable("not simulated")
-
-    async def missing_names(self) -> Sequence[str] | None:
-        return None
-
-    async def is_loose(self, user: str) -> bool:  # noqa: ARG002
-        raise SiteUnavailable("not simulated")
 
 
 def _running(cluster: Cluster, job_id: int) -> SimulatedJob:

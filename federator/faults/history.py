@@ -21,7 +21,7 @@ from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
 from federator.faults.world import BEGINS_S, World
-from federator.sched.passes import checkpoint_moves, scaling, write_off
+from federator.sched.passes import copy_targets, scaling, write_off
 
 COMPACTED_AT: Final = 25  # records
 RESIZED_S: Final = 2.0  # a resize is taken to cost
@@ -83,7 +83,7 @@ def _in_a_hurry() -> Iterator[None]:
 
     A checkpoint is copied at once, though its region could go on with it later.
     """
-    setup_s, checkpoint_moves.START_S = checkpoint_moves.START_S, 0.0  # type: ignore[misc]
+    setup_s, copy_targets.START_S = copy_targets.START_S, 0.0  # type: ignore[misc]
     before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S
     resize_s, scaling.RESIZE_S = scaling.RESIZE_S, RESIZED_S  # type: ignore[misc]
     compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
@@ -93,7 +93,7 @@ def _in_a_hurry() -> Iterator[None]:
     finally:
         compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S = before  # type: ignore[misc]
         scaling.RESIZE_S = resize_s  # type: ignore[misc]
-        checkpoint_moves.START_S = setup_s  # type: ignore[misc]
+        copy_targets.START_S = setup_s  # type: ignore[misc]
 
 
 @contextmanager

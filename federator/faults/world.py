@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -24,6 +23,7 @@ from federator.faults.client_scripts import client_scripts
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster
 from federator.faults.daemon_host import DaemonHost, Ways
+from federator.faults.drawn_scripts import DrawnScripts
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
@@ -32,10 +32,9 @@ from federator.faults.process import Process, later, outside
 from federator.faults.simulated_users import Door, JobBoard, SimulatedUser
 from federator.faults.site_host import SiteHost
 from federator.faults.spell import SbatchOutcome
-from federator.faults.user_code import SAVED, Script
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
-from federator.model.workload import AttemptId, SiteName
+from federator.model.workload import SiteName
 from federator.sched.state.ledger import Ledger
 from federator.store.replaying import replay_log
 
@@ -46,7 +45,6 @@ OUTPUT_GRACE_S: Final = 12.0  # of what a job left that failed
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
-SITS_S: Final = 400.0  # user code of an interactive job: longer than its command lives
 TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
 APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
@@ -120,7 +118,6 @@ class World:
         self.story: list[str] = []
         self.struck: Counter[FaultKind] = Counter()
         self.armed: dict[tuple[str, str], FaultKind] = {}
-        self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
@@ -129,6 +126,7 @@ class World:
         apart = chance.random() < APART_PART
         self.config = _drawn_config(rng, names, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
+        self.scripts = DrawnScripts(self.model.evidence, self.began_s)
         self.model.log.lends = lends
         self.model.log.most_saves = self.config.policy.preemption.max_saves_per_region
         self.checkpoints = self._checkpoints(chance)
@@ -182,7 +180,7 @@ class World:
             for k in range(1, rng.choice((1, 1, 2)) + 1)
         ]
         cluster = Cluster(
-            name, nodes, clock, self._script, self.model.runs, home / "spool" if has_spool else None
+            name, nodes, clock, self.scripts, self.model.runs, home / "spool" if has_spool else None
         )
         cluster.keeps_accounts = rng.random() < 0.5
         cluster.disks = self.checkpoints.disks
@@ -221,26 +219,6 @@ class World:
             alive = self._led[1].alive
             self.strike(FaultKind.TWO_LEADERS if alive else FaultKind.STANDBY_TAKES_OVER)
         self._led = (host, process)
-
-    def _script(self, attempt: AttemptId) -> Script:
-        """Each attempt does much the same; what was saved is not counted."""
-        rng = Random(f"{attempt.workload}.{attempt.attempt}.{self.began_s}")
-        if attempt.workload not in self.scripts:
-            asked = self.model.evidence.truth(attempt.workload).script
-            sits = asked is not None and asked.terminal_s > 0
-            script = Script(
-                duration_s=SITS_S if sits else rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
-                exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, SAVED)),
-                saves_s=rng.choice((0.5, 2.0, 1e9)),
-            )
-            if asked is not None and asked.elastic:
-                joins = rng.choice((inf, inf, 1, 2))
-                script = replace(script, duration_s=rng.choice((45.0, 90.0)), joins=joins)
-            self.scripts[attempt.workload] = script
-        script = self.scripts[attempt.workload]
-        if script.exit_code == SAVED and attempt.attempt > 1:
-            return replace(script, exit_code=0)
-        return script
 
     # ---- what strikes ----
 

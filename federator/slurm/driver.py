@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from federator.agent.base import (
     NOTHING,
-    CheckpointStatus,
     Holder,
     KnownJobs,
-    Partition,
-    Probe,
     Removal,
     SiteAccounts,
     SubmittedJob,
@@ -21,18 +17,18 @@ from federator.agent.base import (
 )
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.dataset import CopyPhase
-from federator.model.site import Node, NodeShare, NodeState, SiteJob
+from federator.model.site import NodeShare
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
+from federator.slurm.inspector import SlurmInspector
 from federator.slurm.local_records import local_records
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.recent_qos import RecentQos
-from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
+from federator.slurm.render import chosen_name, files_to_open, ids_of, render
 from federator.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.slurm.revocations import Revoked, read_revoked
 from federator.wire.agent_protocol import (
     CopyOrder,
-    EndedJob,
     LaunchOrder,
     OutputOrder,
     OutputStatus,
@@ -41,8 +37,8 @@ from federator.wire.agent_protocol import (
 )
 
 
-class SlurmDriver:
-    """One Slurm, as ``federator.agent.base.SiteDriver``.
+class SlurmDriver(SlurmInspector):
+    """One Slurm, as ``federator.agent.base.AgentDriver``: an agent runs its jobs through it.
 
     Args:
         site: the site's name, for the jobs' environment.
@@ -56,15 +52,11 @@ class SlurmDriver:
     def __init__(
         self, site: str, client: SlurmClient, accounting: AccountingNames | None = None
     ) -> None:
+        super().__init__(client)
         self._site = site
         self.folder: Path | None = None
-        self._client = client
         self._qos = RecentQos(accounting)
-        self._helper = client.helper
         self.accounts: SiteAccounts = client.accounts
-
-    async def version(self) -> str:
-        return await self._client.version()
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         found = await self._client.sweep(own)
@@ -121,11 +113,6 @@ class SlurmDriver:
     async def kill_wait_s(self) -> float:
         return (await self._client.config()).kill_wait_s
 
-    async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder | EndedJob]
-    ) -> list[CheckpointStatus]:
-        return await self._helper.read_checkpoint_status(user, orders)
-
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
         jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
         seen = await self._helper.inspect(user, jobs)
@@ -142,33 +129,6 @@ class SlurmDriver:
 
     async def output(self, order: OutputOrder) -> OutputStatus:
         return await self._helper.output(order)
-
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
-        return await self._helper.cancel(user, job_id, pending_only=pending_only)
-
-    # ---- for whoever verifies the site ----
-
-    async def settings(self) -> Mapping[str, str]:
-        return await self._client.settings()
-
-    async def partitions(self) -> Sequence[Partition]:
-        return (await self._client.partitions()).records
-
-    async def nodes(self) -> Sequence[Node]:
-        nodes = (await self._client.nodes()).records
-        return [replace(n, state=NodeState.DRAINED) if n.reserved else n for n in nodes]
-
-    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
-        return {job.job_id: job for job in await self._client.some_jobs(job_ids)}
-
-    async def probe(self, user: str, probe: Probe) -> int:
-        return (await self._helper.submit(user, probe_call(probe))).job_id
-
-    async def missing_names(self) -> Sequence[str] | None:
-        return None
-
-    async def is_loose(self, user: str) -> bool:
-        return await self._helper.is_loose(user)
 
 
 def _files_named(order: LaunchOrder) -> str:

@@ -20,6 +20,7 @@ MODULES = sorted([*ROOT.rglob("*.py"), *(ROOT.parent / "packaging").rglob("*.py"
 MODULE_LINES = 400
 FUNCTION_LINES = 40
 EXCUSED_FUNCTION_LINES = 60  # with a comment on the line of its ``def`` that says why
+CLASS_METHODS = 20  # properties included; what has more does more than one thing
 
 _EMPTY = {
     tokenize.COMMENT,
@@ -75,6 +76,14 @@ def test_a_function_is_short(path: Path) -> None:
             excused = "#" in text[node.lineno - 1]
             limit = EXCUSED_FUNCTION_LINES if excused else FUNCTION_LINES
             assert lines <= limit, f"{name_of(path)}: {node.name} has {lines} code lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_class_does_one_thing(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) for n in node.body)
+            assert methods <= CLASS_METHODS, f"{name_of(path)}: {node.name} has {methods} methods"
 
 
 def test_a_class_name_means_one_thing_in_the_whole_package() -> None:

@@ -11,7 +11,6 @@ first. So none starts later than if it had waited in its region.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -27,14 +26,12 @@ from federator.model.dataset import (
     ReplicaState,
 )
 from federator.model.event import CheckpointCopied
-from federator.model.lifecycle import AT_SITE, WorkloadState
+from federator.model.lifecycle import WorkloadState
 from federator.model.message import CopySeen, Note, Wake
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.resources import PLAIN
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.passes.availability import takes_work
-from federator.sched.passes.data_copies import ASSUMED_KIB_PER_S, SETUP_S, replica_after
-from federator.sched.passes.data_places import has_data
+from federator.sched.passes.copy_targets import CopyTargets
+from federator.sched.passes.data_copies import replica_after
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.catalogue import with_replica
@@ -43,14 +40,12 @@ from federator.sched.state.rules import Rules
 
 CHECKPOINT: Final = ".checkpoint"  # names them all as data sets; no user's begins with a dot
 SEALED: Final = "sealed:"
-START_S: Final = SETUP_S  # that a copy takes, however small it is
 LOOK_EVERY_S: Final = 60.0  # into a folder that had nothing to copy, or had none lately
 PLAN_EVERY_S: Final = 2.0
 MOST_TRIES: Final = 3  # of a copy, before another place is thought of
 MOST: Final = 100  # workloads that are thought of at a time
 GIVES_WAY_S: Final = 30.0  # after which one that has nothing to copy leaves its place to others
 _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
-_GPUS: Final = PLAIN.index("gpus")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,88 +236,37 @@ class CheckpointMoves:
 
     def _plan(self, turn: Transaction) -> None:
         """Choose targets, as many as may be under way; give up those that take no work now."""
+        targets = self._targets(turn.now_s)
         for move in self._moves.values():
-            if move.target and not self._takes_work(move.target):
+            if move.target and not targets.takes_work(move.target):
                 self._begin_anew(turn, move, f"{move.target} takes no work")
         under_way = sum(bool(move.target) for move in self._moves.values())
-        waiting = [m for m in self._moves.values() if m.found is not None and not m.target]
+        waiting = [
+            (move, move.found)
+            for move in self._moves.values()
+            if move.found is not None and not move.target and move.state is WorkloadState.PENDING
+        ]
         if not waiting or under_way >= self.rules.staging.at_once:
             return
-        free = self._free_gpus()
-        for move in waiting:
+        for move, of in waiting:
             if under_way >= self.rules.staging.at_once:
                 return
-            site = self._target(turn, move, free)
-            if site is not None and move.found is not None:
-                source = move.found.replicas[0]
+            entry = self._ledger.entries[move.workload]
+            site = targets.choose(entry, of, move.since_s)
+            if site is not None:
+                source = of.replicas[0]
                 copy = DataReplica(
                     domain=self.rules.regions[site],
                     path=source.path,
                     state=ReplicaState.COPYING,
                     copy=DataCopy(by="", asked_at_s=turn.now_s),
                 )
-                move.found = replace(move.found, replicas=(source, copy))
+                move.found = replace(of, replicas=(source, copy))
                 move.target = site
                 under_way += 1
 
-    def _free_gpus(self) -> Mapping[SiteName, int]:
-        held = Counter[SiteName]()
-        for entry in self._ledger.in_state(*AT_SITE):
-            held[entry.site] += 0 if entry.charge is None else entry.charge.amounts[_GPUS]
-        return {site: view.gpus - held[site] for site, view in self._sites.items()}
-
-    def _target(
-        self, turn: Transaction, move: CheckpointMove, free: Mapping[SiteName, int]
-    ) -> SiteName | None:
-        """The site that a checkpoint is worth to be copied for; None: none is, or not yet.
-
-        While a site of its own region could run the workload, that waits there for as long as the
-        copy would take. Else it is worth one at once.
-        """
-        entry = self._ledger.entries[move.workload]
-        lane = self._ledger.backlog.lane_of(entry.workload)
-        if move.state is not WorkloadState.PENDING or move.found is None or lane is None:
-            return None
-        if lane.refusal_of((entry.ranks_since_s, entry.workload.id)) is not None:
-            return None  # no site could do anything about it
-        waited_s = turn.now_s - move.since_s
-        if self._could_go_on_here(entry, move) and waited_s < self._copy_s(move.found):
-            return None
-        asked = lane.shape.request[_GPUS]
-        could = [
-            site
-            for site in self._elsewhere(entry, move.saved_at)
-            if free[site] >= asked and entry.avoid_until_s.get(site, 0.0) <= turn.now_s
-        ]
-        return max(could, key=lambda site: free[site], default=None)
-
-    def _could_go_on_here(self, entry: WorkloadRecord, move: CheckpointMove) -> bool:
-        return any(
-            self.rules.reaches(site, move.saved_at) and self._could_run(entry, site)
-            for site in self._sites
-        )
-
-    def _elsewhere(self, entry: WorkloadRecord, saved_at: SiteName) -> list[SiteName]:
-        """The sites of other regions that could run a workload, as far as is known."""
-        return [
-            site
-            for site in self._sites
-            if not self.rules.reaches(site, saved_at) and self._could_run(entry, site)
-        ]
-
-    def _could_run(self, entry: WorkloadRecord, site: SiteName) -> bool:
-        view = self._sites[site]
-        if not self._takes_work(site) or view.knows.get(entry.workload.user) is False:
-            return False
-        fits = view.never_fits(entry.workload.jobs) is None and not entry.is_refused_by(site)
-        return fits and has_data(self._ledger, entry.workload, site)
-
-    def _takes_work(self, site: SiteName) -> bool:
-        return site in self._sites and takes_work(site, self._sites[site], self._ledger)
-
-    def _copy_s(self, of: DataSet) -> float:
-        kib_per_s = self.rules.staging.checkpoint_kib_per_s or ASSUMED_KIB_PER_S
-        return START_S + of.size_bytes / 1024 / kib_per_s
+    def _targets(self, now_s: float) -> CopyTargets:
+        return CopyTargets(sites=self._sites, rules=self.rules, ledger=self._ledger, now_s=now_s)
 
     def _copy_of(self, move: CheckpointMove) -> DataReplica | None:
         if move.found is None or not move.target or move.target not in self.rules.regions:
@@ -338,8 +282,9 @@ class CheckpointMoves:
         """
         if not self._on or entry.site not in self.rules.regions:
             return False
-        free, gpus = self._free_gpus(), entry.held_gpus
-        if not any(free[site] >= gpus for site in self._elsewhere(entry, entry.site)):
+        targets, gpus = self._targets(now_s), entry.held_gpus
+        free = targets.free_gpus
+        if not any(free[site] >= gpus for site in targets.elsewhere(entry, entry.site)):
             return False
         id_ = entry.workload.id
         move = self._moves.get(id_) or self._later.get(id_)

@@ -15,12 +15,9 @@ from federator.model.event import (
     Forgotten,
     LogRecord,
     Planned,
-    Submitted,
 )
 from federator.model.message import (
     AnswerPlanned,
-    AnswerRefused,
-    AnswerSubmitted,
     AttemptsShown,
     CancelAsked,
     Command,
@@ -49,9 +46,8 @@ from federator.model.site_message import (
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, first_id_of
 from federator.sched.passes import unused_quotas
-from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
-from federator.sched.passes.control import cancel, control
+from federator.sched.passes.control import cancel
 from federator.sched.passes.data_copies import take_copy
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
@@ -61,17 +57,17 @@ from federator.sched.passes.eviction import budget_gpus, whole_budget_gpus
 from federator.sched.passes.growth import Growth
 from federator.sched.passes.held import Holding
 from federator.sched.passes.job_outputs import take_output
-from federator.sched.passes.limits import submit_refusal
+from federator.sched.passes.job_updates import JobUpdates
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.shadow import without_orders
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.spoken import Spoken
+from federator.sched.passes.submissions import submit
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.write_off import WriteOffs
 from federator.sched.queue.policy import Policy
 from federator.sched.queue.ranked import Ranked
-from federator.sched.state.eligibility import too_late
 from federator.sched.state.expiry import forgettable
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.recount import recount
@@ -120,10 +116,10 @@ class Federation:
         self._pass_not_before_s = 0.0  # unless a site is ready
         self._holding = Holding(self.sites, rules, self.ledger)
         self._eligibility = Eligibility()
-        self._updates: list[ControlAsked] = []  # that wait for the end of the pass
         self.rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
+        self._updates = JobUpdates(self.rounds, self._eligibility)
         self._write_offs = WriteOffs(self.sites, rules, self.ledger, self.rounds)
         self.checkpoints = CheckpointMoves(self.sites, rules, self.ledger)
         self._drains = Drains(self.sites, rules, self.ledger, self.rounds, self.checkpoints)
@@ -216,7 +212,7 @@ class Federation:
         turn = self._turn(now_s)
         self.rounds.reconfigure(turn, policy, rules, gone)
         self._deadlines.begin(turn)
-        self._carry_out_updates(turn)
+        self._updates.carry_out(turn)
         return without_orders(turn.commands, self.rules)
 
     # ---- the door ----
@@ -251,7 +247,7 @@ class Federation:
         self._growth.settle(turn)
         self.checkpoints.settle(turn)
         turn.evict_for_accepted()
-        self._carry_out_updates(turn)
+        self._updates.carry_out(turn)
         self._eligibility.settle(turn)
         self._holding.release_like(turn)
         return without_orders(turn.commands, self.rules)
@@ -259,7 +255,7 @@ class Federation:
     def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:
             case SubmitAsked():
-                self._submit(turn, observation)
+                submit(turn, observation, self.sites, self.rounds)
             case CancelAsked():
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
@@ -333,45 +329,6 @@ class Federation:
         """The GPUs that may be lent now to work that cannot be evicted, by window of the plan."""
         return self.rounds.guests.now(self._turn(now_s)).lendable_gpus()
 
-    # ---- submissions ----
-
-    def _submit(self, turn: Transaction, asked: SubmitAsked) -> None:
-        known = self.ledger.keys.id_of.get(asked.key)
-        if known is not None and not asked.test_only:
-            turn.commands.append(answer_again(self.ledger, asked, known))
-            return
-        lent = self.rounds.guests.lends_to_preemptible_only
-        refusals = never_runs(
-            asked.draft,
-            self.ledger.tenancy,
-            self.sites,
-            quota_only=lent,
-            pools=self.rules.licenses,
-        )
-        draft = asked.draft
-        jobs = max(1, len(draft.array_indices))
-        if refusals is None and draft.starts_by_s <= turn.now_s:
-            refusals = {SiteName(""): too_late(draft.deadline_at_s)}
-        if refusals is None and (
-            beyond := submit_refusal(self.ledger, draft.tenant, draft.user, jobs)
-        ):
-            refusals = {SiteName(""): beyond}
-        if refusals is not None:
-            turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
-            return
-        submitted = Submitted(
-            at_s=turn.now_s,
-            draft=asked.draft,
-            first_id=self.ledger.next_id,
-            key=asked.key,
-            by=asked.by,
-        )
-        if asked.test_only:
-            self.rounds.try_out(turn, asked.client, submitted.workloads()[0])
-            return
-        turn.record(submitted)
-        turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
-
     # ---- operators ----
 
     def _asked_for(
@@ -380,10 +337,8 @@ class Federation:
         asked: ControlAsked | DrainAsked | ResumeAsked | WriteOffAsked | QuotaAsked,
     ) -> None:
         match asked:
-            case ControlAsked() if asked.amended and self.rounds.is_open:
-                self._updates.append(asked)  # an open pass has asked for what it was
             case ControlAsked():
-                control(turn, asked)
+                self._updates.take(turn, asked)
             case DrainAsked():
                 self._drains.drain(turn, asked)
             case ResumeAsked():
@@ -401,16 +356,8 @@ class Federation:
         if unused_quotas.time_passed(turn):
             self.rounds.is_due(turn)  # somebody may be lent what was kept before
         self.rounds.conclude(turn)
-        self._carry_out_updates(turn)
+        self._updates.carry_out(turn)
         self.rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
-
-    def _carry_out_updates(self, turn: Transaction) -> None:
-        if self.rounds.is_open:
-            return
-        waiting, self._updates = self._updates, []
-        for asked in waiting:
-            control(turn, asked)
-            self._eligibility.settle(turn)
 
     def _turn(self, now_s: float) -> Transaction:
         return Transaction(

@@ -67,6 +67,7 @@ from federator.sched.state.requeue import (
 )
 from federator.sched.state.resizes import note_stint, note_worked, was_too_large
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.saved_workloads import SavedWorkloads
 from federator.sched.state.scaling_curves import ScalingCurves
 from federator.sched.state.shrink import without
 from federator.sched.state.snapshot import restore
@@ -116,7 +117,7 @@ class Ledger:
         self.promised = PromisedNodes(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
-        self.saved: dict[WorkloadId, None] = {}  # that wait, and have a checkpoint
+        self.saved = SavedWorkloads()
         self.counts = JobCounts()
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
@@ -222,7 +223,7 @@ class Ledger:
     def _award(self, event: Awarded) -> tuple[Effect, ...]:
         entry = self.entries[event.attempt.workload]
         effects = self._move(entry, WorkloadEvent.AWARDED, event.at_s)
-        self.saved.pop(entry.workload.id, None)
+        self.saved.changed(entry)
         self.watches.add(entry.workload.id)
         entry.attempt = event.attempt.attempt
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
@@ -266,7 +267,7 @@ class Ledger:
             entry = self.entries.pop(id_)
             self.by_state.drop(id_, entry.state)
             self.elastic.pop(id_, None)
-            self.saved.pop(id_, None)
+            self.saved.drop(id_)
             if entry.workload.array is not None:
                 gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
@@ -296,7 +297,7 @@ class Ledger:
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
         self._mark(entry, event)
-        self._note_saved(entry)
+        self.saved.changed(entry)
         if event.happening is WorkloadEvent.SHRUNK:
             self._shrink(entry, event)
         elif event.happening is WorkloadEvent.SHRINK_DONE:
@@ -313,12 +314,6 @@ class Ledger:
             entry.started_at_s = entry.ended_at_s = 0.0
             entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects
-
-    def _note_saved(self, entry: WorkloadRecord) -> None:
-        if entry.saved_at and entry.state is WorkloadState.PENDING:
-            self.saved[entry.workload.id] = None
-        else:
-            self.saved.pop(entry.workload.id, None)
 
     def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
@@ -431,7 +426,7 @@ class Ledger:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
         self.counts.came(workload, entry.state)
-        self._note_saved(entry)
+        self.saved.changed(entry)
         self.count(entry)
 
     def count(self, entry: WorkloadRecord) -> None:

@@ -174,7 +174,7 @@ def test_in_mode_opt_in_a_sites_rules_get_no_limits(mode: SiteMode) -> None:
         played = Played(mode)
         running = await played.up()
         before = len(played.channel.written)
-        played.link.send_admission(figures)
+        played.link.admission.renew(figures)
         await asyncio.sleep(0.01)
         expected = Admission(tenants=()) if mode is SiteMode.OPT_IN else figures
         assert played.channel.written[before:] == [frame(expected)]
