@@ -53,7 +53,7 @@ class AgentTenure:
         self._said = _Said(epoch, channel, f"{host}:{process}"[: _BYTES // 2])
 
     def begin(self) -> None:
-        """Be the one that acts from now on; whoever was it is it no more.
+        """Act from now on, in place of the agent that acted before.
 
         Raises:
             StaleState: the daemon has opened a later channel.
@@ -78,7 +78,7 @@ class AgentTenure:
         self.folder_id = self._named()
 
     def check(self) -> None:
-        """Whether this agent is still the one that acts.
+        """Check that this agent is still the one that acts.
 
         Raises:
             StaleState: another one is.

@@ -19,7 +19,7 @@ _FAILED_OR_LEAVING: Final = frozenset({"FAILED", "TIMEOUT", "PREEMPTING", "CANCE
 
 
 class Colour(Enum):
-    """By the number that ECMA-48 gives it."""
+    """A colour of text, by the number that ECMA-48 gives it."""
 
     RED = 31
     GREEN = 32
@@ -40,7 +40,7 @@ def painted(line: str, colour: Colour | None) -> str:
 
 
 def of_job(row: QueueRow) -> Colour | None:
-    """Of a row of the queue; none: plain."""
+    """The colour of a row of the queue; None: it has none."""
     if row.unknown_since_s or row.state in _FAILED_OR_LEAVING:
         return Colour.RED
     if row.state == _RUNNING:
@@ -49,7 +49,7 @@ def of_job(row: QueueRow) -> Colour | None:
 
 
 def of_site(site: SiteRow) -> Colour | None:
-    """Of a site's row; none: plain."""
+    """The colour of a site's row; None: it has none."""
     if not site.up:
         return Colour.RED
     return Colour.YELLOW if site.drains else None

@@ -34,7 +34,7 @@ def lending_lines(row: LendingRow, now_s: float) -> Iterator[str]:
 
 
 def loan_text(loan: LoanRow) -> str:
-    """E.g. ``vision uses at most 3% of its quota in 3 days: ...``."""
+    """E.g. ``vision used at most 3% of its quota in 3 days: ...``."""
     days = counted(loan.days, "day")
     whose = f"{loan.tenant} used at most {loan.used_frac:.0%} of its quota in {days}"
     match loan.step:

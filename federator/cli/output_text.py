@@ -19,7 +19,7 @@ _WORDS: Final = {
 
 
 def output_text(row: OutputRow) -> str:
-    """One line for a terminal, without control characters taken out."""
+    """One line; names in it may hold control characters, which the caller takes out."""
     words = _WORDS.get(row.state, row.state).format(domain=row.domain, path=row.path)
     detail = f" ({row.detail})" if row.detail else ""
     return f"{row.name}@{row.version}: {words}{detail}"

@@ -37,7 +37,7 @@ quotas.add_command(review)
 @quotas.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 def list_(as_json: bool) -> None:
-    """List the quotas that are lent, or about to be, and those that are held back by word.
+    """List the quotas that are found unused (advised, noticed, lent), and those that are kept.
 
     Example: federator quotas list
     """

@@ -29,7 +29,7 @@ _HOUR_S: Final = 3600.0
 
 
 class ConfigBeside(msgspec.Struct, frozen=True):
-    """Under what the queue goes on."""
+    """A configuration under which the queue goes on, with the sites drained in it."""
 
     name: str
     config: FederationConfig

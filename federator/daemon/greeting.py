@@ -115,10 +115,10 @@ class MetFolder:
         return self._host not in ("", hello.host)
 
     def check_shares(self, hello: Hello) -> None:
-        """Whether a site's agents, on whichever login node, have one memory.
+        """Check that a site's agents share one state folder, on whichever login node they run.
 
         Raises:
-            SiteUnavailable: they have not; two of them could submit a job twice.
+            SiteUnavailable: they do not; two of them could submit a job twice.
         """
         if "tenure" not in hello.answers:
             raise SiteUnavailable(

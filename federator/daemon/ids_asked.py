@@ -1,4 +1,4 @@
-"""Reads the job ids of a call, as clients write them; and says whose an unknown one may be."""
+"""Reads the job ids of a call, as clients write them, and explains unknown ones."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def own_ids(ids: tuple[str, ...], federation: str) -> tuple[str, ...]:
 
 
 class SiteNumbers:
-    """Tells what helps with an id that there is not: it may be the number of a job at a site.
+    """Explains an id that the federation does not have: it may be the number of a job at a site.
 
     Of one call: jobs are looked through once, when the first such id comes, however many come.
 
     Args:
         ledger: knows the sites' numbers of jobs that are there.
-        may: whether who asks may change a workload; others are not told of.
+        may: whether the caller may change a workload; of others nothing is said.
     """
 
     def __init__(self, ledger: Ledger, may: Callable[[Workload], bool]) -> None:

@@ -1,5 +1,4 @@
-"""Reads what lowers the time limits of jobs that run, which their sites are to do before anything
-is recorded.
+"""Finds running jobs whose time limit an update lowers: their sites set it before it is recorded.
 
 While the daemon is stopped in between, a job has its new limit at its site alone: the same command
 again mends that.

@@ -43,7 +43,7 @@ def quota_asked(
 
 
 def loan_rows(ledger: Ledger) -> tuple[LoanRow, ...]:
-    """The quotas that were found unused and are not in use again, and those that are kept."""
+    """The last step of each quota that is found unused, or kept; none of one that is in use."""
     shown = (
         last
         for last in ledger.loans.by_tenant.values()

@@ -52,7 +52,7 @@ class DataOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @unique
 class OutputState(Enum):
-    """How it stands with a job's output."""
+    """The state of a job's output."""
 
     WRITING = "writing"  # the job has not ended
     SEALING = "sealing"  # it has completed

@@ -1,4 +1,4 @@
-"""A submission before it has ids."""
+"""Declares ``Draft``, a submission before it has ids."""
 
 from __future__ import annotations
 

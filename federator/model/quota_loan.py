@@ -8,7 +8,7 @@ from typing import Final
 
 
 class LoanStep(Enum):
-    """What has become of an unused quota; a step replaces the one before."""
+    """A step of an unused quota; it replaces the one before."""
 
     ADVISED = "advised"  # it would be given notice: ``unused_quota`` is advisory
     NOTICED = "noticed"  # it is lent from a time on, unless it is used before

@@ -23,7 +23,7 @@ LEAVES_IN_S: Final = 30.0  # what is on its way out when a simulation begins
 
 
 class SimulatedAttempts:
-    """What becomes of each attempt from its launch to its end.
+    """Each attempt from its launch to its end.
 
     Args:
         stage: where it happens.

@@ -33,7 +33,7 @@ _SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Future:
-    """What becomes of the queue in one simulation. Times are seconds from its begin.
+    """The queue's outcome in one simulation. Times are seconds from its begin.
 
     Attributes:
         start_s: of each workload that waits at the begin; inf: not before the end.

@@ -14,7 +14,7 @@ class QuotaCall(Message, frozen=True, kw_only=True, tag="quota"):
 
 
 class LoanReply(Message, frozen=True, kw_only=True, tag="quota_taken"):
-    """It is in the log."""
+    """Answers a ``QuotaCall``: the step is in the log."""
 
     tenant: str
     step: str  # a LoanStep's value

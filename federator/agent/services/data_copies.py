@@ -1,4 +1,4 @@
-"""Has copies of data sets to this site go on, as their owners, step by step as it is ordered."""
+"""Takes the steps of copies of data sets to this site, as their owners, as the daemon orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All services of an agent: takes the daemon's messages that concern no attempt."""
+"""Passes the daemon's messages that concern no attempt to the agent's services."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from federator.wire.client_socket import Listen, OpenSocket
 
 
 class AgentServices:
-    """What an agent does beside its attempts.
+    """The services of an agent: all that it does beside its attempts.
 
     Args:
         config: see ``AgentConfig``.

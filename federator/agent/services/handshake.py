@@ -49,7 +49,7 @@ def term_of(welcome: Welcome) -> Served:
 
 
 def check_greeted(welcome: Welcome, site: str) -> None:
-    """Whether a daemon means this site, in words that this agent speaks.
+    """Check that a daemon means this site, and speaks this agent's protocol.
 
     Raises:
         StaleState: it does not.

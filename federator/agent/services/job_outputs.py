@@ -1,4 +1,4 @@
-"""Has data sets that jobs have written be sealed, or removed, as their users, as it is ordered."""
+"""Seals and removes, as their users, the data sets that jobs have written, as the daemon orders."""
 
 from __future__ import annotations
 

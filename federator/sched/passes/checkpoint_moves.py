@@ -1,4 +1,4 @@
-"""Has checkpoints copied to other regions for jobs that wait, so that they may go on there, too.
+"""Decides which checkpoints are copied to other regions, so that jobs that wait can go on there.
 
 A checkpoint is a data set of its workload, with a replica where that last saved. What is known of
 it here is of the moment: after a restart sites are asked again, and find what has been copied. That
@@ -50,7 +50,7 @@ _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointMove:
-    """What is known of the newest checkpoint of a workload, and of its copy."""
+    """The newest checkpoint of a workload, as far as it is known, and its copy."""
 
     workload: WorkloadId
     attempt: int
