@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections import Counter
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, Final
 
 import structlog
@@ -21,11 +23,21 @@ from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
 from federator.faults.world import BEGINS_S, World
-from federator.sched.passes import copy_targets, scaling, write_off
+from federator.sched.passes import copy_targets, held, scaling, write_off
+from federator.sched.state import backoff
 
-COMPACTED_AT: Final = 25  # records
-RESIZED_S: Final = 2.0  # a resize is taken to cost
-WRITTEN_OFF_S: Final = 8.0  # for so long a site must have been away
+_HURRIED: Final[tuple[tuple[ModuleType, str, float], ...]] = (
+    (compaction, "LEAST_RECORDS", 25),  # a log of a few dozen is long enough here
+    (compaction, "FIRST_AFTER_S", 3.0),
+    (write_off, "AWAY_S", 8.0),  # for so long a site must have been away
+    (scaling, "RESIZE_S", 2.0),  # or no resize would pay
+    (copy_targets, "START_S", 0.0),  # copied at once, though its region could go on with it
+    # With the product's hour a history takes several times as long, and nothing but its end is
+    # awaited. Here, too, what sites refuse is not tried again before the faults are over.
+    (backoff, "REFUSING_SITE_S", 300.0),
+    (held, "TRIED_EVERY_S", 60.0),
+)
+"""Constants of the product that are other ones here."""
 FAULTS_S: Final = 90.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns to a fault of its own
@@ -46,6 +58,11 @@ class HistoryEnd:
 
 def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> HistoryEnd:
     """Live through the history of a seed."""
+    with _one_collection():
+        return _lived(seed, menu)
+
+
+def _lived(seed: int, menu: tuple[FaultKind, ...]) -> HistoryEnd:
     clock = VirtualClock(BEGINS_S)
     where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="federator-faults-", dir=where) as folder, _quiet() as said:
@@ -78,22 +95,32 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> Histor
 
 
 @contextmanager
-def _in_a_hurry() -> Iterator[None]:
-    """A log of a few dozen records is long enough here, a site is soon given up, a resize cheap.
+def _one_collection() -> Iterator[None]:
+    """Look for garbage when a history is over, and through nothing that is older than it.
 
-    A checkpoint is copied at once, though its region could go on with it later.
+    Else it is looked for some 200 times a history, and through all of a test process's own as well.
     """
-    setup_s, copy_targets.START_S = copy_targets.START_S, 0.0  # type: ignore[misc]
-    before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S
-    resize_s, scaling.RESIZE_S = scaling.RESIZE_S, RESIZED_S  # type: ignore[misc]
-    compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
-    write_off.AWAY_S = WRITTEN_OFF_S  # type: ignore[misc]
+    collects = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S, write_off.AWAY_S = before  # type: ignore[misc]
-        scaling.RESIZE_S = resize_s  # type: ignore[misc]
-        copy_targets.START_S = setup_s  # type: ignore[misc]
+        if collects:
+            gc.collect(0)
+            gc.enable()
+
+
+@contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """Have some constants of the product other values: see ``_HURRIED``."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in _HURRIED]
+    for module, name, value in _HURRIED:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ goes on; time passes without it. Where it may die are named points, ``point``.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
+import heapq
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final
 
@@ -34,21 +34,6 @@ class Killed(BaseException):
     """Raised in a process that is dead; nothing in it may catch it."""
 
 
-class _Callback:
-    """A callback of a process: one that was cancelled is not called, also once it was frozen."""
-
-    __slots__ = ("_act", "_args", "handle")
-
-    def __init__(self, act: Callable[..., object], args: tuple[object, ...]) -> None:
-        self._act = act
-        self._args = args
-        self.handle: asyncio.Handle  # set by the loop that made it
-
-    def __call__(self) -> None:
-        if not self.handle.cancelled():
-            self._act(*self._args)
-
-
 class Process:
     """One life of a program.
 
@@ -63,7 +48,7 @@ class Process:
         self.paused = False
         self._strikes = strikes
         self._tasks: list[asyncio.Task[Any]] = []
-        self._frozen: deque[tuple[Callable[[], object], Context]] = deque()
+        self._frozen: list[asyncio.Handle] = []
         self._wills: list[Callable[[], None]] = []
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -118,17 +103,15 @@ class Process:
 
     def resume(self) -> None:
         self.paused = False
-        loop = asyncio.get_running_loop()
-        while self._frozen:
-            act, context = self._frozen.popleft()
-            loop.call_soon(act, context=context)
+        if self._frozen:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, ManyProcesses)
+            frozen, self._frozen = self._frozen, []
+            loop.run_soon(frozen)
 
-    def run(self, act: Callable[[], object]) -> None:
-        """Let a callback of this process run, or wait until the process goes on."""
-        if self.paused:
-            self._frozen.append((act, copy_context()))
-        else:
-            act()
+    def freeze(self, handle: asyncio.Handle) -> None:
+        """Have what is due wait until the process goes on."""
+        self._frozen.append(handle)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in it."""
@@ -136,6 +119,27 @@ class Process:
             self._tasks = [t for t in self._tasks if not t.done()]
         self._tasks.append(task)
         task.add_done_callback(_keep_if_it_failed, context=NOBODY)
+
+
+class _OfProcess:
+    """What a loop is to call for a process: not while that stands still."""
+
+    __slots__ = ()
+
+    def _run(self: Any) -> None:
+        process: Process | None = self._context.get(_PROCESS)
+        if process is not None and process.paused:
+            process.freeze(self)
+        else:
+            super()._run()  # type: ignore[misc]  # of the handle that it is mixed into
+
+
+class _Soon(_OfProcess, asyncio.Handle):
+    __slots__ = ()
+
+
+class _Timer(_OfProcess, asyncio.TimerHandle):
+    __slots__ = ()
 
 
 class ManyProcesses(VirtualLoop):
@@ -167,25 +171,26 @@ class ManyProcesses(VirtualLoop):
         if error is not None and not isinstance(error, expected):
             self.faults.append(error)
 
-    def call_soon(  # type: ignore[override]  # the same, less precisely
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> Any:
-        process = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        due = _Callback(callback, args)
-        due.handle = super().call_soon(process.run, due, context=context)
-        return due.handle
+    def run_soon(self, handles: Iterable[asyncio.Handle]) -> None:
+        """Call these as if they were due now; not those that were cancelled."""
+        self._ready.extend(handles)  # type: ignore[attr-defined]  # there is no public word for it
+
+    # As in asyncio, but for the class of the handles. It asks the process itself: a history has
+    # tens of thousands of callbacks, and each would have another around it.
+
+    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:
+        handle = _Soon(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def call_at(  # type: ignore[override]  # the same, less precisely
         self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> Any:
-        process = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        due = _Callback(callback, args)
-        due.handle = super().call_at(when, process.run, due, context=context)
-        return due.handle
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def run_in_executor(  # type: ignore[override]  # the same, less precisely
         self,

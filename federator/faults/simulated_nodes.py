@@ -66,13 +66,12 @@ class SimulatedNodes:
 
 
 def _with(node: Node, share: NodeShare) -> Node:
-    used = replace(
+    as_it_was = not node.state.takes_jobs or share == NodeShare()
+    return replace(
         node,
+        state=node.state if as_it_was else NodeState.MIXED,
         gpus_alloc=node.gpus_alloc + share.gpus,
         cpus_alloc=node.cpus_alloc + share.cpus,
         mem_mib_alloc=node.mem_mib_alloc + share.mem_mib,
         gres_alloc=plus(node.gres_alloc, share.gres),
     )
-    if not node.state.takes_jobs or share == NodeShare():
-        return used
-    return replace(used, state=NodeState.MIXED)

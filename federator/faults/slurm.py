@@ -42,6 +42,7 @@ class SimulatedJob:
     restarts: int = 0
     preempted: bool = False  # by the site itself
     saved_at_s: float = 0.0  # its last checkpoint, that is found when it ends untold
+    shown: tuple[object, AttemptReport | None] = (None, None)  # last by squeue, and of what
 
     @property
     def live(self) -> bool:
@@ -251,14 +252,30 @@ def _holder(job: SimulatedJob) -> Holder:
 
 
 def _report(job: SimulatedJob, waits_for: str, fails_for: str) -> AttemptReport:
-    """What squeue says of a job, with Slurm's reason if it waits, or ended before it began."""
+    """What squeue says of a job, with Slurm's reason if it waits, or ended before it began.
+
+    Most jobs have ended long ago: of those the last report is shown again.
+    """
     waits = job.state is SiteJobState.PENDING
+    reason = waits_for if waits else "" if job.started_at_s else fails_for
+    now = (
+        *(job.state, reason, job.exit_code, job.signal, job.started_at_s, job.ended_at_s),
+        *(job.cancelled, job.leave, job.restarts, job.preempted, job.saved_at_s),
+    )
+    before, report = job.shown
+    if report is None or before != now:
+        report = _new_report(job, reason)
+        job.shown = now, report
+    return report
+
+
+def _new_report(job: SimulatedJob, reason: str) -> AttemptReport:
     return AttemptReport(
         attempt=job.attempt,
         user=job.user,
         site_job_id=job.job_id,
         state=_combined(job),
-        reason=waits_for if waits else "" if job.started_at_s else fails_for,
+        reason=reason,
         exit_code=job.exit_code,
         signal=job.signal,
         started_at_s=job.started_at_s,

@@ -43,7 +43,6 @@ BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
 OUTPUT_GRACE_S: Final = 12.0  # of what a job left that failed
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
-HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
 TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
@@ -267,8 +266,6 @@ class World:
         self.stop_faults()
         until_s = self.clock() + CALM_S
         while not self.all_is_over() and self.clock() < until_s and not self.model.evidence.broken:
-            if self.model.evidence.counts["held"]:
-                until_s = self.began_s + faults_s + CALM_S + HELD_S
             await asyncio.sleep(2.0)
         await asyncio.sleep(SETTLES_S)
         self.check_end()

@@ -1,67 +1,36 @@
 """Nothing is lost and nothing runs twice, whatever breaks: seeded histories of the real programs.
 
 Each history is a daemon (or two) and agents in virtual time, with a dozen faults or more, checked
-by a model that believes only simulated Slurms and clients; see ``federator.faults``. The model must
-catch planted bugs, or its silence would mean nothing.
+by a model that believes only simulated Slurms and clients; see ``federator.faults``. This file has
+the first half of the seeds, ``test_more_fault_histories.py`` the second. The model must catch
+planted bugs, or its silence would mean nothing: ``test_planted_bugs.py``.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from math import inf
-from typing import NamedTuple
 
 import pytest
 
-from federator.agent import lost_sbatch
-from federator.agent.attempt_table import AttemptEvent, AttemptState
-from federator.agent.journal import JournalMark
-from federator.agent.lost_sbatch import LostSbatchSearch
-from federator.agent.memory import AttemptRecord
-from federator.agent.shell import Agent
-from federator.agent.tenure import AgentTenure
-from federator.daemon.loop import Term
-from federator.faults import history, world
 from federator.faults.history import run_history
-from federator.faults.kinds import FaultKind
-from federator.faults.log import MortalStore
-from federator.faults.report import FaultReport, run_histories
-from federator.faults.site_host import MortalJournal
-from federator.model import sizes
-from federator.model.lifecycle import WorkloadEvent
-from federator.model.message import Command, Record
-from federator.model.workload import AttemptId, Workload
-from federator.sched.passes import elastic_sizes, report_events
-from federator.sched.passes.transaction import Transaction
-from federator.sched.queue.guests import Guests
-from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Ledger, WorkloadRecord
+from tests.fault_seeds import HistoryHalf, folder_of_run
 
-HISTORIES = 500
-PARTS = 20
-
-_tally = FaultReport()
+_HALF = HistoryHalf(0)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", _HALF.parts)
 def test_no_history_of_faults_breaks_a_promise(part: int) -> None:
-    size = HISTORIES // PARTS
-    report = FaultReport()
-    for outcome in run_histories(range(part * size, (part + 1) * size)):
-        report.add(outcome)
-        _tally.add(outcome)
+    report = _HALF.play(part)
     assert not report.broken, "\n".join(report.lines())
 
 
-def test_every_kind_of_fault_on_the_menu_strikes() -> None:
-    if _tally.histories < HISTORIES:
-        pytest.skip("needs all histories in this process")
-    print("\n".join(_tally.lines()))
-    assert [kind.name for kind in FaultKind if not _tally.struck[kind]] == []
+def test_every_kind_of_fault_on_the_menu_strikes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    missing = _HALF.kinds_that_never_strike(folder_of_run(tmp_path_factory.getbasetemp()))
+    if missing is None:
+        pytest.skip("needs the histories of both halves")
+    assert missing == []
 
 
 _DIGESTS = "from federator.faults.history import run_history as r; print([r(s).digest for s in {}])"
@@ -77,227 +46,3 @@ def test_a_seed_replays_identically_in_another_process() -> None:
         return done.stdout.strip()
 
     assert digests("1") == digests("2") == str([run_history(s).digest for s in seeds])
-
-
-# ---- planted bugs ----
-
-
-def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def carry_out(self: Term, commands: Sequence[Command]) -> None:
-        for command in commands:
-            self._effects.carry_out(command)
-        records = [c for c in commands if isinstance(c, Record)]
-        await _as_ever(self, records)
-
-    _as_ever = Term._carry_out
-    monkeypatch.setattr(Term, "_carry_out", carry_out)
-
-
-def _gives_up_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(self: LostSbatchSearch, record: AttemptRecord) -> None:
-        record.state = AttemptState.CONFIRMING  # where a miss is the last word
-        self._steps.step(record, AttemptEvent.MISSED)
-
-    monkeypatch.setattr(LostSbatchSearch, "_look", look)
-
-
-def _keeps_its_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: MortalJournal, attempt: AttemptId, mark: JournalMark) -> None:
-        self._process.check()
-
-    monkeypatch.setattr(MortalJournal, "write", write)
-
-
-def _forgets_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = Transaction.change
-
-    def forgetful(
-        self: Transaction, entry: WorkloadRecord, happening: WorkloadEvent, **fields: object
-    ) -> bool:
-        if happening is WorkloadEvent.CANCEL_ASKED and entry.workload.id % 3 == 0:
-            return True
-        return change(self, entry, happening, **fields)
-
-    monkeypatch.setattr(Transaction, "change", forgetful)
-
-
-def _drops_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    apply = Ledger.apply
-
-    def dropping(self: Ledger, event: object) -> object:
-        effects = apply(self, event)  # type: ignore[arg-type]
-        if getattr(event, "first_id", 0) and len(self.keys.id_of) > 3:
-            self.keys.id_of.popitem()
-        return effects
-
-    monkeypatch.setattr(Ledger, "apply", dropping)
-
-
-def _says_that_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = MortalStore.append
-    count = iter(range(10**9))
-
-    def lazy(self: MortalStore, records: Sequence[bytes]) -> None:
-        if next(count) % 7:
-            append(self, records)
-
-    monkeypatch.setattr(MortalStore, "append", lazy)
-    # What the log lacks is noticed soon or never; daemons that start again and again because of it
-    # are no use, and long to play.
-    monkeypatch.setattr(history, "FAULTS_S", 60.0)
-    monkeypatch.setattr(world, "CALM_S", 20.0)
-
-
-def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = Holdings.release
-    count = iter(range(10**9))
-
-    def leaking(self: Holdings, *args: object) -> None:
-        if next(count) % 5:
-            release(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Holdings, "release", leaking)
-
-
-def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Slurm does not show at once has not happened."""
-    monkeypatch.setattr(lost_sbatch, "INTENT_HORIZON_S", -inf)
-
-
-def _believes_every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("federator.daemon.plan_calls._check", lambda *_: None)
-
-
-def _lends_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Guests, "decide", lambda *_, **__: None)
-
-
-def _takes_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is forgotten: sizes between those of the job are tried, too."""
-
-    def larger(workload: Workload) -> range:
-        elastic = workload.elastic
-        return range(elastic.most, elastic.least, -1) if elastic is not None else range(0)
-
-    for module in (sizes, elastic_sizes):
-        monkeypatch.setattr(module, "larger_sizes", larger)
-
-
-def _fails_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_events, "is_on_trial", lambda _: False)
-
-
-class Bug(NamedTuple):
-    """A planted one, the faults that bring it to light, and what the model says then."""
-
-    plant: Callable[[pytest.MonkeyPatch], None]
-    menu: tuple[FaultKind, ...]
-    words: str
-
-
-def _acts_without_asking_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AgentTenure, "check", lambda _: None)
-
-
-_LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent finds no job yet
-_KILLED = (FaultKind.DAEMON_KILLED,)
-MOST_SEEDS = 100
-PLANTED: dict[str, Bug] = {
-    "the daemon believes every lending plan": Bug(
-        _believes_every_plan, (FaultKind.PLAN_NONSENSE,), "a plan was taken that makes no sense"
-    ),
-    "work over quota starts without a plan": Bug(
-        _lends_to_everybody, (FaultKind.PLANNER_KILLED,), "nothing was lent to it"
-    ),
-    "the daemon acts before the log holds it": Bug(
-        _acts_before_the_log,
-        (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING),
-        "and is lost",
-    ),
-    "the log says that it wrote, and did not": Bug(
-        _says_that_it_wrote,
-        _KILLED,
-        "the log says otherwise",
-    ),
-    "an agent gives an attempt up without looking": Bug(
-        _gives_up_without_looking,
-        _LATE,
-        "has completed, and runs again",
-    ),
-    "an agent looks in Slurm only once": Bug(
-        _takes_a_lost_order_for_a_refusal,
-        _LATE,
-        "has completed, and runs again",
-    ),
-    "an agent's journal does not reach the disk": Bug(
-        _keeps_its_journal_in_memory,
-        _LATE,
-        "was submitted twice",
-    ),
-    "an agent that stood still acts beside the one that took over": Bug(
-        _acts_without_asking_whose_turn_it_is,
-        (FaultKind.LOGIN_NODE_STOPS,),
-        "was submitted twice",
-    ),
-    "a cancel is acknowledged and forgotten": Bug(
-        _forgets_cancels,
-        (FaultKind.NODE_FAILS, FaultKind.PROLOG_FAILS),
-        "was cancelled, and",
-    ),
-    "a submit key is forgotten": Bug(_drops_keys, _KILLED, "and is lost"),
-    "quota is not given back": Bug(
-        _forgets_to_free_quota,
-        (FaultKind.CHANNEL_CUT,),
-        "its workloads hold",
-    ),
-    "an elastic job takes a size between its own": Bug(
-        _takes_any_size, (FaultKind.LOCAL_JOB,), "and can run on"
-    ),
-    "a failure at a larger size is the job's end": Bug(
-        _fails_whatever_fails, (FaultKind.LOCAL_JOB,), "and ran on fewer before"
-    ),
-}
-
-
-def test_what_fails_unforeseen_is_noticed_however_garbage_is_collected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def carry_out(self: Term, commands: Sequence[Command]) -> None:
-        raise KeyError("planted")
-
-    monkeypatch.setattr(Term, "_carry_out", carry_out)
-    monkeypatch.setattr(history, "FAULTS_S", 5.0)
-    monkeypatch.setattr(world, "CALM_S", 5.0)
-    gc.disable()
-    try:
-        broken = run_history(0).broken
-    finally:
-        gc.enable()
-    assert "unforeseen: KeyError('planted')" in broken
-
-
-def test_an_agents_own_missing_file_is_no_fault_of_the_weathers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def do(self: Agent, message: object) -> None:
-        raise FileNotFoundError("planted")
-
-    monkeypatch.setattr(Agent, "_do", do)
-    monkeypatch.setattr(history, "FAULTS_S", 5.0)
-    monkeypatch.setattr(world, "CALM_S", 5.0)
-    assert "unforeseen: FileNotFoundError('planted')" in run_history(0).broken
-
-
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_breaks_a_promise(bug: str) -> None:
-    """Soon, in whichever history: another change elsewhere makes every seed another history."""
-    plant, menu, words = PLANTED[bug]
-    for seed in range(MOST_SEEDS):
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            plant(monkeypatch)
-            broken = run_history(seed, menu).broken
-        if any(words in each for each in broken):
-            break
-    else:
-        pytest.fail(f"{MOST_SEEDS} histories, and none says {words!r}; the last one: {broken}")
-    assert run_history(seed, menu).broken == ()

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.turns import next_file
+from federator.faults.kinds import FaultKind
+from federator.faults.report import FaultReport
+from tests import fault_seeds
+from tests.fault_seeds import HistoryHalf
+from tests.turns import next_file, turn_of
 
 REPOSITORY = Path(__file__).parents[2]
 SLURM = "tests/slurm/test_gate.py::test_a"
@@ -86,3 +90,31 @@ def test_one_worker_computes_while_others_wait_and_none_is_idle(
     worker: str, waiting: list[str], taken: int
 ) -> None:
     assert next_file(worker, waiting) == waiting[taken]
+
+
+def test_the_longest_files_are_begun_first_and_a_tier_is_taken_after_the_other() -> None:
+    tests = REPOSITORY / "tests"
+    files = ["unit/test_a.py", "property/test_planted_bugs.py", "slurm/test_gate.py"]
+    files += ["property/test_more_fault_histories.py", "property/test_fault_histories.py"]
+    assert sorted(files, key=lambda file: turn_of(tests / file)) == [
+        *(files[4], files[3], files[1]),
+        *(files[0], files[2]),
+    ]
+
+
+def test_a_kind_of_fault_that_strikes_in_one_half_of_the_seeds_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_both, in_first, in_second, *never = FaultKind
+    strikes = [{in_both: 1, in_first: 2}, {in_both: 1, in_second: 1}]
+    halves = [HistoryHalf(0), HistoryHalf(1)]
+    assert halves[0].kinds_that_never_strike(tmp_path) is None  # not played
+    for half, struck in zip(halves, strikes, strict=True):
+        monkeypatch.setattr(FaultReport, "add", lambda self, _, s=struck: self.struck.update(s))
+        monkeypatch.setattr(fault_seeds, "run_histories", lambda seeds: seeds)
+        for part in half.parts:
+            half.play(part)
+    assert halves[0].kinds_that_never_strike(tmp_path) is None  # alone
+    missing = [kind.name for kind in never]
+    assert halves[1].kinds_that_never_strike(tmp_path) == missing
+    assert halves[0].kinds_that_never_strike(tmp_path) == missing
