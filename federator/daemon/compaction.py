@@ -63,16 +63,11 @@ class Compaction:
         self._store = store
         self._act = act
         self._not_before_s = now_s + FIRST_AFTER_S
-        self._compacted_at = 0  # ``Ledger.tail`` when the log was compacted last
         self._trouble = ""
 
     def is_due(self, now_s: float) -> bool:
         """Whether the log has grown long enough."""
-        return self._came > self._enough and now_s >= self._not_before_s
-
-    @property
-    def _came(self) -> int:
-        return self._ledger.tail - self._compacted_at
+        return self._ledger.tail > self._enough and now_s >= self._not_before_s
 
     @property
     def _enough(self) -> float:
@@ -92,7 +87,6 @@ class Compaction:
             LeadershipLost, StoreError: as ``Store.append``.
         """
         began_s = time.monotonic()
-        before = self._ledger.tail
         try:
             if await self._act(self._is_followed):
                 await forget()
@@ -104,7 +98,7 @@ class Compaction:
             self._trouble = str(error)
             return
         took_s = time.monotonic() - began_s
-        self._compacted_at, self._trouble = before, ""
+        self._ledger.tail, self._trouble = 0, ""
         self._not_before_s = now_s + REST * took_s
         log.info(
             "log_compacted",
@@ -124,7 +118,7 @@ class Compaction:
             for follower in self._followers:
                 follower.take_all()
         except NotCompacted:
-            if self._came < WAITS * self._enough:
+            if self._ledger.tail < WAITS * self._enough:
                 raise
             return False
         return True

@@ -25,11 +25,22 @@ from tests.unit.monitoring.promtool import RULES
 
 FASTER: Final = 30
 LOWERED: Final = {
+    "FederatorLogLong": ("> 2e6", "> 2e4"),
     "FederatorHistoryBehind": ("> 300", "> 3"),
+    "FederatorScrapeCostly": ("> 0.25", "> 0.004"),  # 1,200 lanes take twice as long
+    "FederatorNoPass": ("> 1800", "> 60"),
     "FederatorSiteSweepOld": ("> 120", "> 6"),
     "FederatorQueueStalled": ("[60s]", "[20s]"),  # in which there was no award
+    "FederatorOwnersWait": ("> 3600", "> 15"),
+    "FederatorClaimsMissed": ("[720s]", "[90s]"),
 }
-SHORTER: Final = {"FederatorDoctorFindings": "5s"}  # 2 h are 4 min, divided
+SHORTER: Final = {  # these divided would be the longest waits of their tests
+    "FederatorLogLong": "3s",
+    "FederatorOwnersWait": "10s",
+    "FederatorWorkloadsHeld": "20s",
+    "FederatorDoctorFindings": "5s",
+    "FederatorWorkLost": "20s",
+}
 _WINDOW: Final = re.compile(r"\[([^\]]+)\]")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 
@@ -155,6 +166,11 @@ class Prometheus:
                 labels = each["labels"]
                 alerts.setdefault(labels["alertname"], set()).add(labels.get("site", ""))
         return alerts
+
+    def has_fired(self, alert: str) -> bool:
+        """Whether an alert fired within the last ten minutes."""
+        labels = f'alertname="{alert}",alertstate="firing"'
+        return bool(self.ask(f"count_over_time(ALERTS{{{labels}}}[10m])"))
 
     def await_firing(self, alert: str, site: str = "", timeout_s: float = 150) -> None:
         within(timeout_s, lambda: site in self.firing().get(alert, set()), 0.5)

@@ -1,7 +1,6 @@
-"""A real Prometheus scrapes a real daemon; real faults fire its alerts, and they clear.
+"""A real Prometheus scrapes a real daemon; real faults fire all of its alerts, and they clear.
 
-Faults that do not touch each other happen at once. ``tests/unit/monitoring/test_alerts.py`` has the
-other alerts, by promtool.
+Faults that do not touch each other happen at once. ``docs/alerts.md`` has a table of them.
 """
 
 from __future__ import annotations
@@ -22,20 +21,28 @@ import yaml
 from federator.daemon.metrics.catalogue import CATALOGUE, MetricType
 from federator.testbed import layout
 from federator.testbed.layout import StateDir
+from tests.slurm.alert_causes import open_claims, reconfigure, submit_lanes, write_long_log
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, agents, at, within
+from tests.slurm.federation import LONG_S, Running, agents, at, killed_slurmd, within
+from tests.slurm.guests import NODE, TENANTS
 from tests.slurm.monitored import Prometheus, needs_prometheus, with_metrics
 from tests.slurm.test_lending import Planner
+from tests.slurm.test_node_failures import idle
 from tests.slurm.weather import kill_agents, stopped
 
 pytestmark = [pytest.mark.slurm, needs_prometheus]
 SITES = [site.name for site in layout.SITES]
 TRUE = "#!/bin/sh\ntrue\n"
 ONE_GPU = ("-N1", "--gres=gpu:1", "-t2")
-AT_CEDAR = ("-N1", "--gres=gpu:h100:1", "-t2")
+AT_BOREAL = (*ONE_GPU, "--nodelist=boreal:boreal-g1")
+STAYS = f"#!/bin/sh\nsleep {LONG_S}\n"
 SETS = 8  # more than the failures that an alert takes
 COPIES = "copies-of-alerts"  # the folder of their replicas, in each domain
 IDLE_S = 7200.0
+LOG_RECORDS = 26_000  # more than a daemon leaves in its log
+LANES = 1_200
+BUDGET_GPUS_FRAC = 0.06  # of the fleet: one node of eight GPUs in a window
+BUDGET_WINDOW_S = 5.0
 
 
 class Watched:
@@ -48,7 +55,12 @@ class Watched:
 @pytest.fixture(scope="module")
 def lasting_watch(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
-    running = Running(folder, pass_interval_s=2.0, bid_timeout_s=1.0)
+    write_long_log(folder / "queue.db", LOG_RECORDS)
+    evictions = {"grace_s": 5.0, "cooldown_s": 1.0, "budget_window_s": BUDGET_WINDOW_S}
+    evictions |= {"budget_frac": BUDGET_GPUS_FRAC}
+    running = Running(
+        folder, tenants=TENANTS, pass_interval_s=2.0, bid_timeout_s=1.0, preemption=evictions
+    )
     address = with_metrics(running)
     settings = yaml.safe_load(running.config.read_text())
     settings["storage"]["east"]["keep_free_gib"] = 0.1
@@ -102,9 +114,12 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
     print(f"series of 3 sites: {series:.0f}")
 
     def quiet() -> bool:
-        """Nothing fires for a while; a busy machine is late now and then, and its alerts clear."""
+        """Nothing fires for a while; a busy machine is late now and then, and its alerts clear.
+
+        But for the log, which is long from the start.
+        """
         until_s = time.monotonic() + 10
-        while not prometheus.firing():
+        while prometheus.firing().keys() <= {"FederatorLogLong"}:
             if time.monotonic() >= until_s:
                 return True
             time.sleep(0.5)
@@ -117,7 +132,8 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
 
 
 def test_faults_of_three_sites_fire_the_alerts_of_each(watched: Watched) -> None:
-    at_once(watched, slurmctld_stops, agent_dies_again_and_again, agent_hangs)
+    faults = (slurmctld_stops, agent_dies_again_and_again, agent_hangs)
+    at_once(watched, *faults, log_was_never_compacted)
     within(60, watched.running.all_up)
 
 
@@ -173,10 +189,25 @@ def agent_hangs(watched: Watched) -> None:
     watched.running.await_end(*ids)
 
 
-def test_jobs_that_fail_that_no_sbatch_takes_or_that_idle_and_copies_that_fail_fire(
+def log_was_never_compacted(watched: Watched) -> None:
+    """It is long, until the daemon has led for a minute and puts a snapshot in its place."""
+    watched.prometheus.await_clear("FederatorLogLong")
+    assert watched.prometheus.has_fired("FederatorLogLong")
+    assert '"log_compacted"' in watched.running.log()
+
+
+def test_jobs_that_fail_or_idle_or_wait_and_nodes_and_copies_that_fail_fire(
     watched: Watched,
 ) -> None:
-    at_once(watched, jobs_are_refused, jobs_fail, a_job_idled, copies_fail)
+    at_once(
+        watched,
+        jobs_are_refused,
+        jobs_fail,
+        a_node_dies,
+        budget_is_cut_while_gangs_wait,
+        a_job_idled,
+        copies_fail,
+    )
 
 
 def jobs_are_refused(watched: Watched) -> None:
@@ -201,12 +232,56 @@ def jobs_are_refused(watched: Watched) -> None:
 def jobs_fail(watched: Watched) -> None:
     """At their site, until more of its jobs end well."""
     running = watched.running
-    ids = [running.submit("#!/bin/sh\nexit 3\n", *AT_CEDAR) for _ in range(12)]
+    ids = [running.submit("#!/bin/sh\nexit 3\n", *AT_BOREAL) for _ in range(12)]
     running.await_end(*ids)
-    watched.prometheus.await_firing("FederatorWorkloadsFail", "cedar")
-    well = [running.submit(TRUE, *AT_CEDAR) for _ in range(len(ids) + 1)]
+    watched.prometheus.await_firing("FederatorWorkloadsFail", "boreal")
+    well = [running.submit(TRUE, *AT_BOREAL) for _ in range(len(ids) + 1)]
     running.await_end(*well)
     watched.prometheus.await_clear("FederatorWorkloadsFail")
+
+
+def a_node_dies(watched: Watched) -> None:
+    """SIGKILL of its slurmd, with six jobs. That clears later: ``test_what_has_fired_clears``."""
+    running, site, node = watched.running, "boreal", "boreal-g3"
+    ids = [running.submit(STAYS, *ONE_GPU, f"--nodelist={site}:{node}") for _ in range(6)]
+    for id_ in ids:
+        running.await_state(id_, "RUNNING")
+    at(site, "sh", "-c", killed_slurmd(node))
+    try:
+        watched.prometheus.await_firing("FederatorNodesFail")
+    finally:
+        running.run("fscancel", *map(str, ids))
+        at(site, "slurmd", "-N", node)
+        within(90, lambda: idle(site, node))
+
+
+def budget_is_cut_while_gangs_wait(watched: Watched) -> None:
+    """Their claims are overdue, and late once the budget is there again; what they evict is lost.
+
+    The latter two clear later: ``test_what_has_fired_clears``.
+    """
+    running, prometheus = watched.running, watched.prometheus
+    guests = [running.submit(STAYS, *NODE, user="bio1") for _ in range(8)]
+    for id_ in guests:
+        running.await_state(id_, "RUNNING")
+    first = running.submit(
+        STAYS, "-N2", "--gres=gpu:h100:8", "--array=1-4", "--output=/dev/null", user="nlp1"
+    )
+    within(30, lambda: open_claims(running) == 4)
+    _set_evictions(running, budget_window_s=3600.0)
+    try:
+        prometheus.await_firing("FederatorClaimsOverdue")
+    finally:
+        _set_evictions(running, budget_window_s=BUDGET_WINDOW_S, budget_frac=1.0)
+    within(60, lambda: all(row["state"] == "RUNNING" for row in running.rows(first)))
+    prometheus.await_clear("FederatorClaimsOverdue")
+    prometheus.await_firing("FederatorClaimsMissed")
+    prometheus.await_firing("FederatorWorkLost")
+    running.run("fscancel", *map(str, (*guests, first)))
+
+
+def _set_evictions(running: Running, **changed: float) -> None:
+    reconfigure(running, lambda settings: settings["policy"]["preemption"].update(changed))
 
 
 def a_job_idled(watched: Watched) -> None:
@@ -353,18 +428,26 @@ def test_a_stalled_queue_drained_nodes_no_plan_and_other_daemons_fire(
 
 
 def fleet_is_cordoned(watched: Watched) -> None:
-    """And forgotten: the queue is stalled."""
-    running = watched.running
+    """And forgotten: the queue is stalled, and owners wait; so many that a scrape is costly.
+
+    That owners have waited clears later: ``test_what_has_fired_clears``.
+    """
+    running, prometheus = watched.running, watched.prometheus
     for site in SITES:
         assert running.run("federator", "cordon", site, "--reason", "forgotten").returncode == 0
     try:
-        waits = running.submit(TRUE, *ONE_GPU)
-        watched.prometheus.await_firing("FederatorQueueStalled")
+        waits = [running.submit(TRUE, *ONE_GPU) for _ in range(4)]
+        others = submit_lanes(running, LANES)
+        prometheus.await_firing("FederatorScrapeCostly")
+        prometheus.await_firing("FederatorQueueStalled")
+        running.run("fscancel", *map(str, others))
     finally:
         for site in SITES:
             running.run("federator", "resume", site)
-    running.await_end(waits)
-    watched.prometheus.await_clear("FederatorQueueStalled")
+    running.await_end(*waits)
+    prometheus.await_clear("FederatorQueueStalled")
+    prometheus.await_firing("FederatorOwnersWait")
+    prometheus.await_clear("FederatorScrapeCostly")
 
 
 def nodes_are_drained(watched: Watched) -> None:
@@ -393,11 +476,7 @@ def planner_is_missing(watched: Watched) -> None:
 
 
 def _set_lending(running: Running, mode: str) -> None:
-    settings = yaml.safe_load(running.config.read_text())
-    settings["policy"]["lending"] = mode
-    running.config.write_text(yaml.safe_dump(settings))
-    done = running.run("federator", "reload")
-    assert done.returncode == 0, done.stderr
+    reconfigure(running, lambda settings: settings["policy"].update(lending=mode))
 
 
 def standby_is_killed(watched: Watched, folder: Path) -> None:
@@ -436,6 +515,15 @@ def another_daemon_leads(watched: Watched, folder: Path) -> None:
         other.stop()
         watched.prometheus.scrape(watched.address)
     watched.prometheus.await_clear("FederatorTwoLeaders")
+
+
+def test_a_daemon_that_is_to_make_a_pass_once_an_hour_fires(watched: Watched) -> None:
+    """Nothing else makes one due while nothing happens."""
+    running = watched.running
+    reconfigure(running, lambda settings: settings["policy"].update(pass_interval_s=3600.0))
+    watched.prometheus.await_firing("FederatorNoPass")
+    reconfigure(running, lambda settings: settings["policy"].update(pass_interval_s=2.0))
+    watched.prometheus.await_clear("FederatorNoPass")
 
 
 def test_what_has_fired_clears(watched: Watched) -> None:

@@ -148,6 +148,10 @@ CATALOGUE: Final = (
     _counter("starts_total", "Attempts that began to run", "site"),
     _histogram("launch_seconds", "From award to start of an attempt", LONG_S),
     _counter("steps_total", "Steps of workloads, docs/lifecycle.md", "step"),
+    _counter(
+        "node_failures_total",
+        "Attempts that failed nodes ended, also those that Slurm has put back itself",
+    ),
     _counter("ended_workloads_total", "Workloads that ended, by last site", "site", "state"),
     # ---- evictions and claims ----
     _counter("evictions_total", "Victims told to leave, within or beyond the budget", "budget"),

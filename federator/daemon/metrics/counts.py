@@ -279,6 +279,8 @@ class Counts:
 
     def _changed(self, event: Changed, *, is_last: bool) -> None:
         self._count("steps", _STEPS[event.happening])
+        if event.failed_nodes or event.happening is WorkloadEvent.NODE_FAILED:
+            self._count("node_failures")
         entry = self._ledger.entries.get(event.workload)
         if entry is None:
             return

@@ -99,6 +99,7 @@ def test_a_log_that_has_grown_is_replaced_by_what_it_told(world: World) -> None:
         ids = await submit_all(host, "ij")
         assert world.snapshots() == 1
         assert dump(world.told()) == dump(known(host))
+        assert known(host).tail == world.told().tail < 8  # as the metric says
         host.run.cancel()
         await asyncio.sleep(1.0)
         again = await world.start()

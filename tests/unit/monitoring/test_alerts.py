@@ -1,7 +1,7 @@
 """Every alert fires in a case that it is for, and is silent in one beside it.
 
 Series are in promtool's notation: ``0+1x60`` grows by one in each of 60 intervals of 30 s, ``5x60``
-stays. ``tests/slurm/test_alerts.py`` fires many of them by real faults.
+stays. ``tests/slurm/test_alerts.py`` fires all of them by real faults.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ CASES: Final = (
     Case(
         "FederatorNodesFail",
         "1h",
-        {f'federator_steps_total{{{ONE},step="node_failed"}}': "0+1x800"},
-        {f'federator_steps_total{{{ONE},step="started"}}': "0+1x800"},
+        {f"federator_node_failures_total{{{ONE}}}": "0+1x800"},
+        {f"federator_node_failures_total{{{ONE}}}": "0x10 4x800"},
     ),
     Case("FederatorGpusOut", "30m", gpus(owner=8, drained=4, down=4), gpus(owner=40, drained=8)),
 )

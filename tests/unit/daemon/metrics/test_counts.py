@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from federator.daemon.metrics.catalogue import CATALOGUE, MetricType
+from federator.model.event import Changed
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import SiteDown, SubmitAsked
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName
@@ -54,6 +56,28 @@ def test_a_life_is_counted_step_by_step_and_once() -> None:
         "started",
         "completed",
     }
+
+
+@pytest.mark.parametrize(
+    ("happening", "failed_nodes", "failures"),
+    [
+        (WorkloadEvent.NODE_FAILED, (), 1),
+        (WorkloadEvent.SITE_REQUEUED, ("a1",), 1),  # as Slurm does by itself when a node fails
+        (WorkloadEvent.SITE_REQUEUED, (), 0),  # by its user
+        (WorkloadEvent.FAILED, ("a1",), 1),
+        (WorkloadEvent.FAILED, (), 0),
+    ],
+)
+def test_attempts_that_failed_nodes_ended_are_counted_whoever_puts_them_back(
+    happening: WorkloadEvent, failed_nodes: tuple[str, ...], failures: int
+) -> None:
+    f = fleet()
+    id_ = f.submit(draft(gang(1, 8)))
+    assert f.metrics is not None
+    assert f.value("federator_node_failures_total") == 0
+    over = Changed(at_s=1.0, workload=id_, happening=happening, failed_nodes=failed_nodes)
+    f.metrics.counts.recorded([over], 0.003)
+    assert f.value("federator_node_failures_total") == failures
 
 
 def test_an_array_is_one_submission_of_many_workloads() -> None:
