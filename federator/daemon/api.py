@@ -227,13 +227,10 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                viewer = self._config.viewer(
-                    caller.user, operator=caller.sees_all, administers=caller.administers
-                )
                 ledger, config = self._federation.ledger, self._config
                 self._views.take(
                     call,
-                    viewer,
+                    caller.viewer_by(config),
                     lambda reply: answer(without_hidden_names(reply, ledger, caller, config)),
                     caller.user,
                 )
@@ -271,7 +268,8 @@ class Api:
 
     def _submit(self, call: SubmitCall, caller: Caller, answer: GiveReply) -> None:
         user = caller.acting_as(call.as_user)
-        draft = draft_of(call, user, self._config, self._federation.ledger)
+        viewer = caller.viewer_by(self._config)
+        draft = draft_of(call, user, self._config, self._federation.ledger, viewer)
         if call.test_only:
             answer = partial(self._estimate, draft, answer)
         client = self._clients.add(answer)
@@ -303,8 +301,9 @@ class Api:
         ids: list[WorkloadId] = []
         errors: list[str] = []
         numbers = SiteNumbers(self._federation.ledger, caller.may_end)
+        viewer = caller.viewer_by(self._config)
         for wanted in dict.fromkeys(own_ids(call.ids, self._config.federation)):
-            found = find(self._federation.ledger, wanted)
+            found = find(self._federation.ledger, wanted, viewer)
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
             if not found:
@@ -329,7 +328,8 @@ class Api:
         call = msgspec.structs.replace(call, ids=own_ids(call.ids, self._config.federation))
         amends = verb in (ControlVerb.UPDATE, ControlVerb.TOP)
         may = caller.may_change if amends else caller.may_end
-        ids, errors = jobs_meant(self._federation.ledger, call, may)
+        viewer = caller.viewer_by(self._config)
+        ids, errors = jobs_meant(self._federation.ledger, call, may, viewer)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
         amended = self._amended(verb, ids, call, caller)
@@ -360,7 +360,7 @@ class Api:
     ) -> tuple[Amended, ...]:
         """What is changed of workloads, where that is more than whether they are held."""
         if verb is ControlVerb.UPDATE:
-            asker = Asker(self._config, caller.operator)
+            asker = Asker(self._config, caller.operator, caller.viewer_by(self._config))
             return updates_of(self._federation, ids, call.fields, asker)
         if verb is ControlVerb.TOP and ids:
             if not (caller.operator or self._config.policy.enable_user_top):

@@ -9,6 +9,7 @@ import msgspec
 
 from federator.config import FederationConfig
 from federator.errors import InvalidRequest
+from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, TenantName, Workload
 from federator.wire.client_protocol import Call, CancelReply, ControlReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
@@ -53,6 +54,10 @@ class Caller(NamedTuple):
         if not self.operator:
             raise InvalidRequest(f"--uid: {self.user} may not act for {as_user}")
         return as_user
+
+    def viewer_by(self, config: FederationConfig) -> Viewer | None:
+        """What of the queue and the history it is shown; None: all of it."""
+        return config.viewer(self.user, operator=self.sees_all, administers=self.administers)
 
     @property
     def sees_all(self) -> bool:

@@ -9,6 +9,7 @@ from federator.daemon.views import find
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import ControlRefusal, ControlVerb
+from federator.model.viewer import Viewer
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.state.expiry import LIVE
 from federator.sched.state.ledger import Ledger
@@ -30,7 +31,10 @@ def verb_of(text: str) -> ControlVerb:
 
 
 def jobs_meant(
-    ledger: Ledger, call: ControlCall, may: Callable[[Workload], bool]
+    ledger: Ledger,
+    call: ControlCall,
+    may: Callable[[Workload], bool],
+    viewer: Viewer | None = None,
 ) -> tuple[tuple[WorkloadId, ...], tuple[str, ...]]:
     """The workloads that a call names and may change, and a line for each that it may not.
 
@@ -40,12 +44,13 @@ def jobs_meant(
         ledger: as it is now.
         call: its ids are without the federation's name.
         may: whether a workload may be changed.
+        viewer: who asks; what it does not see there is not. None: it sees all.
     """
     ids: dict[WorkloadId, None] = {}
     errors: list[str] = []
     numbers = SiteNumbers(ledger, may)
     for name in dict.fromkeys(call.ids):
-        found = _live(ledger, find(ledger, name))
+        found = _live(ledger, find(ledger, name, viewer))
         if not found:
             errors.append(f"Invalid job id specified for job {name}{numbers.whose(name)}")
         elif not all(may(ledger.entries[id_].workload) for id_ in found):

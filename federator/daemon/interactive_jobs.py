@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller
+from federator.daemon.queue_selection import is_seen
 from federator.daemon.views import main_reason
 from federator.errors import InvalidRequest
 from federator.model.event import LogRecord, Submitted
@@ -96,7 +97,7 @@ class InteractiveJobs:
     def take(self, call: SessionCall, caller: Caller) -> SessionReply | ErrorReply:
         """Tell the user of a session, or an operator, how it stands."""
         entry = self._federation.ledger.entries.get(WorkloadId(call.id))
-        if entry is None:
+        if entry is None or not is_seen(entry, caller.viewer_by(self._config)):
             raise InvalidRequest(f"Invalid job id specified: {call.id}")
         if not caller.may_change(entry.workload):
             message = f"Access/permission denied: {call.id} belongs to another user"

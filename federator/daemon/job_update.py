@@ -24,6 +24,7 @@ from federator.model.lifecycle import TERMINAL
 from federator.model.message import ControlRefusal
 from federator.model.submission import Option, Submission, unpack_submission, with_options
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from federator.model.viewer import Viewer
 from federator.model.workload import TenantName, Workload, WorkloadId
 from federator.sched.passes.admission import never_runs
 from federator.sched.passes.federation import Federation
@@ -77,10 +78,14 @@ class _Change(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """The one who asks for changes, and the configuration that says what that user may."""
+    """The one who asks for changes, and the configuration that says what that user may.
+
+    ``viewer``: whose view of other jobs it has; None: it sees all.
+    """
 
     config: FederationConfig
     is_operator: bool
+    viewer: Viewer | None = None
 
 
 def updates_of(
@@ -140,7 +145,8 @@ def _update(
     throttle = fields.get("arraytaskthrottle")
     waits_for = None
     if "dependency" in fields:
-        waits_for = _dependency(ledger, ids, fields["dependency"], kill=group[0].waits_for.kill)
+        kill, viewer = group[0].waits_for.kill, asker.viewer
+        waits_for = _dependency(ledger, ids, fields["dependency"], kill=kill, viewer=viewer)
     event = Amended(
         at_s=0.0,
         workloads=ids,
@@ -327,10 +333,12 @@ def _refuse_what_never_runs(federation: Federation, w: Workload, asked: Interpre
 # ---- dependencies ----
 
 
-def _dependency(ledger: Ledger, ids: Sequence[WorkloadId], text: str, *, kill: bool) -> Dependency:
+def _dependency(
+    ledger: Ledger, ids: Sequence[WorkloadId], text: str, *, kill: bool, viewer: Viewer | None
+) -> Dependency:
     try:
         asked = read_dependency([text], ["yes" if kill else None])
-        found = known_dependency(ledger, asked)
+        found = known_dependency(ledger, asked, viewer)
     except InvalidRequest as error:
         raise InvalidRequest(str(error).removeprefix("Batch job submission failed: ")) from error
     for id_ in ids:

@@ -21,6 +21,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.lower_limits import RUNS
 from federator.daemon.views import find
 from federator.errors import InvalidRequest
+from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.state.ledger import WorkloadRecord
@@ -94,7 +95,8 @@ class SiteCalls:
             ask_nodes(self._config, self._federation, self.links, sites, answer)
         elif isinstance(call, SignalCall):
             call = replace(call, ids=own_ids(call.ids, self._config.federation))
-            send_signals(self._federation, self.links, call, caller, answer)
+            viewer = caller.viewer_by(self._config)
+            send_signals(self._federation, self.links, call, caller, answer, viewer)
         elif not caller.operator:
             answer(caller.refusal())
         else:
@@ -225,6 +227,7 @@ def send_signals(
     call: SignalCall,
     caller: Caller,
     answer: Callable[[SignalReply], None],
+    viewer: Viewer | None = None,
 ) -> None:
     """Have the sites send a signal to jobs.
 
@@ -234,6 +237,7 @@ def send_signals(
         call: ids are without the federation's name.
         caller: who but an operator may only signal jobs of their own.
         answer: called once, with an error for each job that was not signalled.
+        viewer: the caller; what it does not see there is not. None: it sees all.
 
     Raises:
         InvalidRequest: the signal is none that is sent, or there are too many jobs.
@@ -247,7 +251,8 @@ def send_signals(
     jobs: list[WorkloadRecord] = []
     numbers = SiteNumbers(federation.ledger, caller.may_change)
     for id_ in dict.fromkeys(call.ids):
-        found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
+        named = find(federation.ledger, id_, viewer)
+        found = [federation.ledger.entries[each] for each in named]
         refusal = _why_not(id_, found, caller) + ("" if found else numbers.whose(id_))
         errors += [refusal] if refusal else []
         jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]

@@ -13,6 +13,7 @@ from federator.model.data_output import DataOutput
 from federator.model.draft import Draft
 from federator.model.message import ControlRefusal
 from federator.model.submission import pack_submission
+from federator.model.viewer import Viewer
 from federator.model.workload import TenantName
 from federator.sched.state.fleet_licenses import split
 from federator.sched.state.ledger import Ledger
@@ -22,8 +23,14 @@ from federator.wire.client_protocol import SubmitCall
 BEYOND_POLICY: Final = f"Batch job submission failed: {ControlRefusal.BEYOND_POLICY.value}"
 
 
-def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledger) -> Draft:
-    """Make a draft of a submission.
+def draft_of(
+    call: SubmitCall,
+    user: str,
+    config: FederationConfig,
+    ledger: Ledger,
+    viewer: Viewer | None = None,
+) -> Draft:
+    """Make a draft of a submission; it cannot depend on jobs that ``viewer`` does not see.
 
     Raises:
         InvalidRequest: it cannot be, for instance since the user may not use that account.
@@ -61,7 +68,7 @@ def draft_of(call: SubmitCall, user: str, config: FederationConfig, ledger: Ledg
         begin_at_s=asked.begin_at_s,
         deadline_at_s=asked.deadline.at_s,
         starts_by_s=asked.deadline.starts_by_s,
-        waits_for=known_dependency(ledger, asked.waits_for),
+        waits_for=known_dependency(ledger, asked.waits_for, viewer),
         interactive=call.interactive,
         watched=call.interactive and call.watched,
     )

@@ -199,7 +199,7 @@ def queue_rows(
 
 def _wanted(ledger: Ledger, call: QueueCall, viewer: Viewer | None) -> list[WorkloadRecord]:
     if call.ids:
-        ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name)})
+        ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name, viewer)})
         return selected((ledger.entries[id_] for id_ in ids), call, viewer)
     if call.ended and not call.states:
         return selected(ledger.entries.values(), call, viewer)
@@ -251,23 +251,25 @@ def unknown_ids(
 ) -> tuple[str, ...]:
     """Those of ``ids`` whose workload or array there is not; it may have ended long ago.
 
-    What ``viewer`` does not see is unknown, too. The tasks of an array are one user's.
+    What ``viewer`` does not see is unknown, too.
     """
-
-    def is_known(name: str) -> bool:
-        found = find(ledger, name)
-        if viewer is None or not found:
-            return bool(found)
-        return is_seen(ledger.entries[next(iter(found))], viewer)
-
-    return tuple(id_ for id_ in ids if not is_known(id_.partition("_")[0]))
+    return tuple(id_ for id_ in ids if not find(ledger, id_.partition("_")[0], viewer))
 
 
-def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
+def find(ledger: Ledger, name: str, viewer: Viewer | None = None) -> Collection[WorkloadId]:
     """The workloads a user calls ``ID``, ``ARRAY`` (all its tasks) or ``ARRAY_INDEX``.
 
-    The tasks of an array are the ledger's own: made anew for each name, they would cost far more.
+    Of what ``viewer`` does not see nothing is found, as of an id that there is not. The tasks of an
+    array are one user's. They are the ledger's own: made anew for each name, they would cost far
+    more.
     """
+    found = _called(ledger, name)
+    if viewer is None or not found:
+        return found
+    return found if is_seen(ledger.entries[next(iter(found))], viewer) else ()
+
+
+def _called(ledger: Ledger, name: str) -> Collection[WorkloadId]:
     head, _, index = name.partition("_")
     if not (head.isascii() and head.isdecimal() and len(head) < 20):
         return ()
