@@ -117,6 +117,13 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             draws=2,
             quantiles=20,
         ),
+        "oracle": _entry(
+            "how far policies are from the best timetable, on small cases",
+            "oracle",
+            "OracleExperiment",
+            cases=2,
+            jobs=20,
+        ),
         "fragmentation": _entry(
             "does it help to count what a placement strands?",
             "fragmentation",
