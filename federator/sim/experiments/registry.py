@@ -163,6 +163,12 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "OwnersExperiment",
             most_jobs=2000,
         ),
+        "cells": _entry(
+            "cells that tenants own (HiveD) beside the federation: harm and GPUs in use",
+            "cells",
+            "CellsExperiment",
+            most_jobs=2000,
+        ),
         "elastic": _entry(
             "do elastic jobs gain, and does a rigid neighbour lose?",
             "elastic",
