@@ -58,11 +58,11 @@ class CellFigures:
     worst_s: float
     completion_s: float
     preemptions: int
-    gpu_use: GpuUse
+    gpu_use: GpuTimeParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuUse:
+class GpuTimeParts:
     """Of all GPU time, parts.
 
     Attributes:
@@ -122,7 +122,7 @@ def figures(trace: Trace, alone: Timetable, stays: Stays, late_s: float) -> Cell
     )
 
 
-def gpu_use(trace: Trace, stays: Stays) -> GpuUse:
+def gpu_use(trace: Trace, stays: Stays) -> GpuTimeParts:
     """How the GPUs of a trace were used until its last submission."""
     span = min(trace.submit_s), max(trace.submit_s)
     held = in_demand_s = held_in_demand = fragmented = 0.0
@@ -135,7 +135,7 @@ def gpu_use(trace: Trace, stays: Stays) -> GpuUse:
         if any(gpus <= idle for gpus, jobs in waiting.items() if jobs and gpus):
             fragmented += idle * lasts_s
     total = trace.capacity * max(1, span[1] - span[0])
-    return GpuUse(
+    return GpuTimeParts(
         allocated_frac=held / total,
         allocated_in_demand_frac=(
             held_in_demand / (trace.capacity * in_demand_s) if in_demand_s else None

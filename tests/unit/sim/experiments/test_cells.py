@@ -6,7 +6,7 @@ import pytest
 
 from federator.sim.baselines.fifo import FifoReplay
 from federator.sim.experiments.base import ExperimentResult, run_here
-from federator.sim.experiments.cells import CellsExperiment, GpuUse, gpu_use
+from federator.sim.experiments.cells import CellsExperiment, GpuTimeParts, gpu_use
 from federator.sim.trace import Stays
 from tests.fakes.traces import pool, replay, trace
 
@@ -40,7 +40,7 @@ def test_gpus_that_nobody_could_use_are_not_fragmented() -> None:
     jobs = trace("a 0 10 3\nb 0 10 2\nc 10 1 1", pool("ant", 1, 4))
     stays: Stays = [[(0, 10)], [(10, 20)], [(10, 11)]]
     # For 10 s 3 of 4 are in use, and b, which waits, wants 2.
-    assert gpu_use(jobs, stays) == GpuUse(
+    assert gpu_use(jobs, stays) == GpuTimeParts(
         allocated_frac=0.75, allocated_in_demand_frac=0.75, fragmented_frac=0.0
     )
 
@@ -51,7 +51,7 @@ def test_gpus_of_which_a_job_wants_no_more_are_fragmented() -> None:
     stays: Stays = [[stay] for stay in zip(table.start_s, table.end_s, strict=True)]
     assert table.start_s == [0, 0, 10, 20]
     # For 10 s 2 of 8 are idle and c wants 2; for the other 10 s nobody waits.
-    assert gpu_use(jobs, stays) == GpuUse(
+    assert gpu_use(jobs, stays) == GpuTimeParts(
         allocated_frac=80 / 160, allocated_in_demand_frac=0.75, fragmented_frac=20 / 160
     )
 
