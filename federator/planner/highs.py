@@ -19,7 +19,7 @@ def _highspy() -> Any:
         return importlib.import_module("highspy")
     except ImportError as error:
         raise InvalidRequest(
-            "a bound needs highspy, which is not installed here; install federator[planner]"
+            "the solver needs highspy, which is not installed here; install federator[planner]"
         ) from error
 
 

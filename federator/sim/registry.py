@@ -93,6 +93,9 @@ BASELINES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
         "themis": _entry(
             "all GPUs by finish-time fairness, leases of 20 min", "themis", "ThemisReplay"
         ),
+        "hived": _entry(
+            "each pool its own cells in order; idle cells lent, preemptive", "hived", "HivedReplay"
+        ),
         "federated": _entry(
             "each job bound at arrival to the pool with the least demand",
             "federated",

@@ -6,12 +6,15 @@ is its row in them. Times are whole seconds on the trace's own clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
+
+Stays = list[Sequence[tuple[float, float]]]
+"""For each row, from when to when it ran, in order of time; one for each attempt."""
 
 SHARED_SITE: Final = "*"  # where a job ran, for policies to which all pools are one
 

@@ -117,6 +117,13 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             draws=2,
             quantiles=20,
         ),
+        "oracle": _entry(
+            "how far policies are from the best timetable, on small cases",
+            "oracle",
+            "OracleExperiment",
+            cases=2,
+            jobs=20,
+        ),
         "fragmentation": _entry(
             "does it help to count what a placement strands?",
             "fragmentation",
@@ -154,6 +161,12 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "do owners who lend have their GPUs back in time?",
             "owners",
             "OwnersExperiment",
+            most_jobs=2000,
+        ),
+        "cells": _entry(
+            "cells that tenants own (HiveD) beside the federation: harm and GPUs in use",
+            "cells",
+            "CellsExperiment",
             most_jobs=2000,
         ),
         "elastic": _entry(

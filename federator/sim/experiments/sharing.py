@@ -17,6 +17,7 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.planner.boosted import xgboost
+from federator.sim.baselines.hived import HivedReplay
 from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.baselines.themis import ThemisReplay
 from federator.sim.experiments.base import (
@@ -135,7 +136,7 @@ class SharingExperiment:
     Attributes:
         trace: whose pools share; None: the synthetic workload.
         policies: beside FCFS; "default": ``WANTED``. Also ``sia:`` with what it knows, such as
-            ``sia:random``, and ``themis:held``, which never preempts.
+            ``sia:random``, and ``themis:held`` and ``hived:held``, which never preempt.
         variants: of the synthetic workload; "all": every one.
         draws: of each variant, and of four pools.
         pools: in a draw of pools.
@@ -247,6 +248,8 @@ def compared_policy(name: str) -> TracePolicy:
     """
     if name == "themis:held":  # SIA's Themis*, which never preempts
         return ThemisReplay(lease_s=None)
+    if name == "hived:held":  # SIA's HiveD*, likewise
+        return HivedReplay(preempts=False)
     if name.startswith("sia:"):
         kinds = {kind.value: kind for kind in Knowledge}
         if name[4:] in kinds:

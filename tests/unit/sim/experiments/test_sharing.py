@@ -152,7 +152,7 @@ def test_the_synthetic_workload_is_drawn_anew_for_each_draw() -> None:
     assert figures(found, "fewer-queues", "sia-vc")["slowed_frac"] == 0
 
 
-@pytest.mark.parametrize("name", ["sia:perfect", "themis:held", "tiresias"])
+@pytest.mark.parametrize("name", ["sia:perfect", "themis:held", "hived:held", "tiresias"])
 def test_variants_of_policies_are_compared_by_name(name: str) -> None:
     assert compared_policy(name) == compared_policy(name)
     with pytest.raises(InvalidRequest, match="'sia:best' is unknown"):
