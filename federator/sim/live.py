@@ -92,11 +92,11 @@ def future(
 
 
 def _allocation(fleet: Fleet, span_s: float) -> float:
-    samples = fleet.moments
-    times = [sample.at_s for sample in samples[1:]] + [span_s]
+    samples = fleet.moments  # none where there is no workload
+    times = [sample.at_s for sample in samples] + [span_s]
     held = sum(
         sample.held_gpus * (until_s - sample.at_s)
-        for sample, until_s in zip(samples, times, strict=True)
+        for sample, until_s in zip(samples, times[1:], strict=True)
     )
     gpus = sum(site.gpus for site in fleet.sites.values())
     return held / (gpus * span_s) if gpus else 0.0

@@ -120,6 +120,11 @@ def test_what_waits_starts_when_what_runs_has_ended(config: FederationConfig) ->
     assert found.tenant_of == {id_of(2): "vision"}
 
 
+def test_of_an_empty_queue_nothing_is_held(config: FederationConfig) -> None:
+    found = look(config, [], snapshot(ALPINE, rack("a", 2)))
+    assert (found.start_s, found.allocation_frac) == ({}, 0.0)
+
+
 def test_the_same_seed_draws_the_same_and_another_draws_others(config: FederationConfig) -> None:
     one, same, other = (look(config, FULL, snapshot(ALPINE, BUSY), seed=seed) for seed in (1, 1, 2))
     assert one == same
