@@ -52,7 +52,7 @@ def verify(url: str | None, config: Path | None, as_json: bool) -> None:
     Example: federator log verify --store sqlite:///var/lib/federator/daemon/queue.db
     """
     where, store = opened(url, config)
-    federation, seen = _replayed(_up_to_its_mark(where, store))
+    federation, seen = replayed(up_to_its_mark(where, store))
     found = _summary(where, federation, seen)
     if as_json:
         print(msgspec.json.encode(found).decode())
@@ -96,7 +96,7 @@ def replay(url: str | None, config: Path | None, until: int | None, as_json: boo
     from federator.daemon.views import queue_rows  # noqa: PLC0415  # only where the daemon is
 
     where, records = _records(url, config)
-    federation, seen = _replayed(islice(records, until))
+    federation, seen = replayed(islice(records, until))
     everything = max(1, len(federation.ledger.entries))
     rows, _ = queue_rows(federation, QueueCall(ended=as_json, files=as_json), everything)
     now_s = seen.last_at_s
@@ -157,7 +157,7 @@ def _records(url: str | None, config: Path | None) -> tuple[str, Iterable[bytes]
     return where, store.records()
 
 
-def _up_to_its_mark(url: str, store: Store) -> Iterator[bytes]:
+def up_to_its_mark(url: str, store: Store) -> Iterator[bytes]:
     """Every record of a log.
 
     Raises:
@@ -177,7 +177,12 @@ def _up_to_its_mark(url: str, store: Store) -> Iterator[bytes]:
         raise DamagedLog(f"{url}: {lost}")
 
 
-def _replayed(records: Iterable[bytes]) -> tuple[Federation, LogSeen]:
+def replayed(records: Iterable[bytes]) -> tuple[Federation, LogSeen]:
+    """What a log's records tell, and how many of which kind there are.
+
+    Raises:
+        DamagedLog, StoreError: as ``replay_log``.
+    """
     from federator.policies.fifo import Fifo  # noqa: PLC0415
     from federator.sched.state.rules import Rules  # noqa: PLC0415
 

@@ -92,6 +92,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
         "top": ("federator.cli.top", "top", "A live view: sites, queue, why a job waits."),
+        "upgrade-check": (
+            "federator.cli.upgrade_check",
+            "upgrade_check",
+            "May this release take over? Nothing is changed.",
+        ),
         "usage": (
             "federator.cli.usage_report",
             "usage",

@@ -39,13 +39,16 @@ def recover(config: Path, exported: Path | None, without: Sequence[str], as_json
 
     Example: federator recover --config /etc/federator/federation.yaml --export queue.jsonl
     """
-    from federator.config import load_config  # noqa: PLC0415  # slow to import
+    from federator.cli.services import log_to_stderr  # noqa: PLC0415  # slow to import, as the next
+    from federator.config import load_config  # noqa: PLC0415
 
     loaded = load_config(config)
     unknown = sorted(set(without) - set(loaded.sites))
     if unknown:
         raise InvalidRequest(f"there is no site {unknown[0]!r}; one of {', '.join(loaded.sites)}")
     asked = [name for name in loaded.sites if name not in without]
+    if any(loaded.sites[name].dials for name in asked):
+        log_to_stderr("info")  # which sites have dialled; standard output is the result's
     found = _recovered(loaded, asked, exported)
     if as_json:
         print(json.dumps(_as_json(found, without)))

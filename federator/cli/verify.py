@@ -61,7 +61,7 @@ def verify(name: str, config: Path, user: str, nodes: str, as_json: bool) -> Non
     findings = [*_door(found), *(_with_lines(each, name, config) for each in seen)]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
-        print(json.dumps({"site": name, "ok": not failed, "findings": _as_json(findings)}))
+        print(json.dumps({"site": name, "ok": not failed, "findings": findings_as_json(findings)}))
     else:
         for line in table(findings):
             print(line)
@@ -142,5 +142,5 @@ def table(findings: list[Finding]) -> list[str]:
     return [*lines, ", ".join(counts)]
 
 
-def _as_json(findings: list[Finding]) -> list[dict[str, str]]:
+def findings_as_json(findings: list[Finding]) -> list[dict[str, str]]:
     return [{"check": f.check, "verdict": f.verdict.value, "detail": f.detail} for f in findings]

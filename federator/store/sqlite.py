@@ -231,6 +231,18 @@ class SqliteStore:
             raise StoreError(f"{self._path}: a write has failed; open the log anew")
         return self._db, self._mark
 
+    def will_be_converted(self) -> bool:
+        """Whether the file has the format of an earlier release, which ends when it is led.
+
+        Raises:
+            StoreError: it is of a later release, or cannot be read.
+        """
+        try:
+            with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as db:
+                return 0 < self._format(db) < _FORMAT
+        except sqlite3.Error as error:
+            raise _translated(f"{self._path}: cannot read", error) from error
+
     def records(self) -> Iterator[bytes]:
         return (record for _, record in self.read_on(None))
 

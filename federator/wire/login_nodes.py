@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,13 +27,39 @@ class LoginNodes:
         self._ways = ways
         self._next = 0
         self._rounds = 0  # in which no node let us in
+        self._ahead: asyncio.Task[Channel] | None = None
+        self._next_without = 0  # ``_next`` if what is opened ahead is not needed
+
+    def prepare(self) -> None:
+        """Begin to open the channel that ``open`` will return; again is harmless.
+
+        An agent that hears nothing of a daemon does nothing, and ends after a while.
+        """
+        if self._ahead is None:
+            self._next_without = self._next
+            self._ahead = asyncio.ensure_future(self._open())
+
+    def forget(self) -> None:
+        """Close what was prepared, if anything: the channel of before is not lost."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._next = self._next_without
+            ahead.cancel()
+            ahead.add_done_callback(_close_unused)
 
     async def open(self) -> Channel:
-        """Start an agent at the first node that lets us in.
+        """Start an agent at the first node that lets us in, or return what was prepared.
 
         Raises:
             SiteUnavailable: none does.
         """
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            with contextlib.suppress(SiteUnavailable):
+                return await ahead
+        return await self._open()
+
+    async def _open(self) -> Channel:
         details: list[str] = []
         for _ in self._ways:
             way = self._ways[self._next]
@@ -65,3 +92,14 @@ class LoginNodes:
                 details.append(str(error))
         if details:
             raise SiteUnavailable("; ".join(details))
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close_unused(opening: asyncio.Task[Channel]) -> None:
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    closing = asyncio.ensure_future(opening.result().close())
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)

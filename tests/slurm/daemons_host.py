@@ -79,8 +79,9 @@ async def serve(address: str, folder: Path, command: list[str]) -> None:
     async def begin(session: asyncssh.SSHServerProcess[bytes]) -> None:
         connection = session.get_extra_info("connection")
         connections.add(connection)
+        asked = {"SSH_ORIGINAL_COMMAND": session.command or ""}  # as sshd tells of it
         attach = await asyncio.create_subprocess_exec(
-            *command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE
+            *command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env={**os.environ, **asked}
         )
         assert attach.stdin is not None
         try:

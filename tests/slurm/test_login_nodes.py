@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 
 import docker
@@ -18,14 +16,14 @@ from federator.testbed.layout import NETWORK, StateDir, site
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, agents, at, starts, traced, within
 from tests.slurm.gate import Gate
+from tests.slurm.login_nodes import OTHER, login_node, up_from
 
 pytestmark = pytest.mark.slurm
 
 SITE = "alpine"
-OTHER = "login2"
 PORT = 2222
 PID_FILE = "/run/sshd-login2.pid"
-# Another host name is all that makes it another login node: files and Slurm are the site's.
+# Files and Slurm are the site's.
 _BEGIN = f"""
 grep -q {OTHER} /etc/hosts || echo 127.0.0.1 {OTHER} >>/etc/hosts
 exec unshare --uts sh -c 'hostname {OTHER}; exec /usr/sbin/sshd -p {PORT} -o PidFile={PID_FILE}'
@@ -63,16 +61,6 @@ class TwoLoginNodes(Running):
         finally:
             at(SITE, "sh", "-c", _END)
 
-    def login_node(self) -> str:
-        (row,) = (row for row in self.sites() if row.name == SITE)
-        return row.login_node
-
-    def up_from(self, host: str) -> float | None:
-        """Unix time at which the site last came up from a login node."""
-        lines = [json.loads(line) for line in self.log().splitlines() if '"site_up"' in line]
-        found = [e["timestamp"] for e in lines if (e["site"], e["host"]) == (SITE, host)]
-        return datetime.fromisoformat(found[-1]).timestamp() if found else None
-
 
 def signal_all(agent: int, name: str) -> None:
     """To what the first login node has of the federation: its sshd, which lets in, and an agent."""
@@ -97,7 +85,7 @@ def test_another_login_node_takes_over_with_launches_in_flight_and_nothing_runs_
     running: TwoLoginNodes, gate: Gate
 ) -> None:
     """The agent that stood still wakes up while its sbatch is still to be called."""
-    first = running.login_node()
+    first = login_node(running, SITE)
     assert first not in ("", OTHER)
     gate.close(SITE)
     ids = [running.submit(traced(), "--gres=gpu:1", "--nodes=1") for _ in range(4)]
@@ -106,14 +94,14 @@ def test_another_login_node_takes_over_with_launches_in_flight_and_nothing_runs_
     signal_all(stopped, "STOP")
     began_s = float(at(SITE, "date", "+%s.%N"))
     try:
-        within(60, lambda: running.up_from(OTHER))
+        within(60, lambda: up_from(running, SITE, OTHER))
     finally:
         signal_all(stopped, "CONT")
         gate.open(SITE)
-    took_s = (running.up_from(OTHER) or 0.0) - began_s
+    took_s = (up_from(running, SITE, OTHER) or 0.0) - began_s
     print(f"served from {OTHER} {took_s:.1f} s after the agent was stopped")
     rows = running.await_end(*ids)
     assert {row["state"] for row in rows} == {"COMPLETED"}
     assert [start[0] for start in starts(*ids)] == sorted(ids)  # each once
-    assert running.login_node() == OTHER
+    assert login_node(running, SITE) == OTHER
     within(30, lambda: stopped not in agents(SITE))  # it has found out

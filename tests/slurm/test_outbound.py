@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from federator.testbed import inside, layout
+from federator.testbed import layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.daemons_host import DaemonsHost
-from tests.slurm.federation import Running, at, until, within
+from tests.slurm.dialled import SITE, Dialled
+from tests.slurm.federation import at, starts, traced, until, within
+from tests.slurm.gate import Gate
+from tests.slurm.login_nodes import OTHER, login_node, up_from
 
 pytestmark = pytest.mark.slurm
-
-SITE = "alpine"
-PLACE = "/tmp/tests-dial"  # at the site: the key, the pinned host key, agent.yaml
-
-
-class Dialled(Running):
-    """A federation of which one site dials."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, pass_interval_s=10.0)
-        settings = yaml.safe_load(self.config.read_text())
-        del settings["sites"][SITE]["ssh"]
-        settings["sites"][SITE]["connect"] = "outbound"
-        self.config.write_text(yaml.safe_dump(settings))
-        self.host: DaemonsHost | None = None
-        self._dialler: subprocess.Popen[bytes] | None = None
-        self._pid_file = ""
-
-    def spawn(self) -> None:
-        super().spawn()
-        self.host = DaemonsHost(self.folder / "host", self.folder / "daemon.sock", SITE)
-        self._dial(self.host)
-
-    def _dial(self, host: DaemonsHost) -> None:
-        """Start the site's service, as an admin sets it up."""
-        settings = yaml.safe_load(at(SITE, "cat", layout.AGENT_CONFIG))
-        self._pid_file = f"{settings['state_dir']}/dial.{at(SITE, 'hostname').strip()}"
-        daemon = {"host": host.address, "port": host.port}
-        paths = {"key": f"{PLACE}/key", "known_hosts": f"{PLACE}/known_hosts"}
-        settings["daemons"] = [daemon | paths]
-        files = {
-            "key": host.key,
-            "known_hosts": host.known_hosts,
-            "agent.yaml": yaml.safe_dump(settings),
-        }
-        make = f"rm -rf {PLACE} {self._pid_file}; umask 077; mkdir {PLACE}"
-        at(SITE, "sh", "-c", make, user="federator")
-        for name, text in files.items():
-            put = ("sh", "-c", f"umask 077; cat >{PLACE}/{name}")
-            at(SITE, *put, user="federator", stdin=text)
-        service = ("agent", "--dial", "--config", f"{PLACE}/agent.yaml")
-        argv = ("/opt/federator/bin/federator", *service)
-        self._dialler = subprocess.Popen(
-            inside.exec_argv(layout.site(SITE), argv, user="federator")
-        )
-
-    def tidy(self) -> None:
-        """End the site's service first: it would start one agent after the other."""
-        try:
-            if self._dialler is not None:
-                at(SITE, "sh", "-c", f"kill $(cat {self._pid_file}); rm -rf {PLACE}")
-                self._dialler.wait(60)
-        finally:
-            if self.host is not None:
-                self.host.close()
-            super().tidy()
-
-    def ups(self) -> int:
-        """How often a channel to the site came up."""
-        lines = self.log().splitlines()
-        return sum('"site_up"' in line and f'"{SITE}"' in line for line in lines)
 
 
 @pytest.fixture
@@ -101,3 +42,76 @@ def test_a_job_of_a_site_that_dials_runs_on_there_while_its_connection_is_cut(
     go(SITE)
     (row,) = running.await_end(id_)
     assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+
+
+@pytest.fixture
+def doubled(testbed: StateDir, tmp_path: Path) -> Iterator[Dialled]:
+    """The site dials from two login nodes, of which one stands by."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a process a host name of its own")
+    dialled = Dialled(tmp_path, both=True)
+    for _ in lasting(dialled):
+        within(60, lambda: dialled.became(OTHER, "stands by"))
+        yield dialled
+
+
+def signal_all(dialler: int, name: str) -> None:
+    """To what a login node has of the federation: its service, the ssh and the agent of that."""
+    at(SITE, "sh", "-c", f"kill -{name} {dialler} $(pgrep -P {dialler})")
+
+
+def test_the_login_node_that_stands_by_takes_over_with_launches_in_flight(
+    doubled: Dialled, gate: Gate
+) -> None:
+    """The one that stood still wakes up while its sbatch is still to be called, and stands by."""
+    first = login_node(doubled, SITE)
+    assert first not in ("", OTHER)
+    gate.close(SITE)
+    with doubled.first_is(SITE):
+        ids = [doubled.submit(traced(), "--gres=gpu:1", "--nodes=1") for _ in range(4)]
+        within(60, lambda: gate.held(SITE))
+        stopped, stood_by = doubled.dialler(first), doubled.became(first, "stands by")
+        signal_all(stopped, "STOP")
+        began_s = float(at(SITE, "date", "+%s.%N"))
+        try:
+            within(60, lambda: up_from(doubled, SITE, OTHER))
+        finally:
+            signal_all(stopped, "CONT")
+            gate.open(SITE)
+        took_s = (up_from(doubled, SITE, OTHER) or 0.0) - began_s
+        print(f"served from {OTHER} {took_s:.1f} s after the first login node stood still")
+        rows = doubled.await_end(*ids)
+    assert {row["state"] for row in rows} == {"COMPLETED"}
+    assert [start[0] for start in starts(*ids)] == sorted(ids)  # each once
+    assert login_node(doubled, SITE) == OTHER
+    within(60, lambda: doubled.became(first, "stands by") > stood_by)
+
+
+def test_a_lost_log_is_built_anew_from_a_site_that_dials_from_two_login_nodes(
+    doubled: Dialled, go: Callable[..., None]
+) -> None:
+    script, config = f"{traced()}{until()}", str(doubled.config)
+    export = str(doubled.folder / "queue.jsonl")  # so that jobs of other tests are older
+    done = doubled.run("federator", "log", "export", "--config", config, "--out", export)
+    assert done.returncode == 0, done.stderr
+    with doubled.first_is(SITE):
+        runs = doubled.submit(script, "--gres=gpu:1", "--time=10")
+        assert doubled.await_state(runs, "RUNNING")["site"] == SITE
+    before = doubled.row(runs)
+    doubled.kill()
+    for file in doubled.folder.glob("queue.db*"):
+        file.unlink()
+    recover = ("recover", "--config", config, "--export", export, "--json")
+    told = doubled.run("federator", *recover)
+    assert told.returncode == 0, told.stderr
+    result = json.loads(told.stdout)
+    assert (result["at_sites"], result["from_sites"], result["unknown"]) == (1, 1, [])
+    doubled.start()
+    after = doubled.row(runs)
+    for key in ("state", "site", "site_job_id", "attempt", "user"):
+        assert after[key] == before[key], key
+    go(SITE)
+    (row,) = doubled.await_end(runs)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+    assert [start[:3] for start in starts(runs)] == [(runs, 1, SITE)]
+    assert {site.name for site in doubled.sites()} == {site.name for site in layout.SITES}

@@ -252,8 +252,9 @@ tell_dialler() {
         record "timer federator-dial.service"
         run systemctl try-restart federator-dial.service
     fi
-    leave_to_admin "this site dials the daemon, on one login node: its key and the daemons' hosts" \
-        "in /etc/federator/agent.yaml, then: systemctl enable --now federator-dial"
+    leave_to_admin "this site dials the daemon, from one login node, or from several that share" \
+        "state_dir: its key and the daemons' hosts in /etc/federator/agent.yaml, then there:" \
+        "systemctl enable --now federator-dial"
 }
 
 check_sudo() {

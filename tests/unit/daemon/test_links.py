@@ -58,6 +58,7 @@ from federator.wire.client_protocol import (
     frame,
 )
 from federator.wire.framing import ByteReader
+from federator.wire.login_nodes import LoginNodes
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel
 from tests.fakes.build import attempt
@@ -188,6 +189,49 @@ def test_a_site_whose_login_node_falls_silent_is_served_by_the_other_one_within_
         assert (played.link.login_node, one.closed) == ("login2", True)
         assert isinstance(up := played.seen[-1], SiteUp)
         assert up.login_node == "login2"
+        await task
+
+    play(script)
+
+
+def by_login_nodes(*channels: FakeChannel) -> tuple[Played, FakeTransport]:
+    """A link whose site has two login nodes, with channels by whichever is asked."""
+    way = FakeTransport(list(channels))
+    played = Played()
+    played.link = SiteLink(SITE, LoginNodes([way, way]), WELCOME, played.seen.append, played)
+    played.link.has_standby = lambda: True
+    return played, way
+
+
+def test_an_agent_at_the_other_login_node_waits_by_when_silence_counts_as_a_loss() -> None:
+    async def script() -> None:
+        one, two = FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        two.say(msgspec.structs.replace(SHARES, host="login2"))
+        played, way = by_login_nodes(one, two)
+        task = asyncio.create_task(played.running(asyncio.sleep(10.0)))
+        await asyncio.sleep(links.STANDBY_SILENCE_S - 0.5)
+        assert (way.channels, two.written, kinds(played.seen)[-1]) == ([], [], "SiteSent")
+        await asyncio.sleep(1.0)
+        assert played.link.login_node == "login2"
+        assert isinstance(to_agent_decoder.decode(two.written[0][4:]), Welcome)
+        await task
+
+    play(script)
+
+
+def test_a_site_that_speaks_again_keeps_its_channel_and_the_other_is_let_go() -> None:
+    async def script() -> None:
+        one, two, three = FakeChannel(), FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        played, way = by_login_nodes(one, two, three)
+        task = asyncio.create_task(played.running(asyncio.sleep(20.0)))
+        for _ in range(4):  # it is slow each time, and the machine is not made busier by that
+            await asyncio.sleep(links.STANDBY_SILENCE_S - 0.5)
+            one.say(Pong())
+        await asyncio.sleep(links.STANDBY_PING_S)
+        assert (two.written, two.closed, way.channels) == ([], True, [three])
+        assert (one.closed, played.link.connections) == (False, 1)
         await task
 
     play(script)

@@ -376,6 +376,27 @@ def test_a_site_that_dials_is_waited_for_and_asked(
 # ---- the command ----
 
 
+@pytest.mark.parametrize(
+    ("way", "levels"), [("command: [agent]", []), ("connect: outbound", ["info"])]
+)
+def test_who_dials_is_told_on_standard_error_and_not_within_the_result(
+    way: str, levels: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "federation.yaml"
+    path.write_text(
+        f"federation: demo\nstore: 'memory:'\nregions: {{west: {{shared: /shared}}}}\n"
+        f"sites: {{alpine: {{region: west, partitions: [gpu], {way}}}}}\n"
+        "tenants: {vision: {quota: {gpus: 8}}}\n"
+    )
+    said: list[str] = []
+    monkeypatch.setattr("federator.cli.services.log_to_stderr", said.append)
+    found = rebuild(load_config(path), (), {}, 100.0, 10)
+    monkeypatch.setattr(command, "_recovered", lambda *_: found)
+    done = CliRunner().invoke(command.recover, ["--config", str(path), "--json"])
+    assert json.loads(done.stdout)["pending"] == 0
+    assert said == levels
+
+
 def test_the_command_says_what_it_found(
     config: FederationConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,8 @@ def test_a_site_that_dials_is_not_enabled_when_it_joins_and_is_hung_up_when_it_l
     before = machine.everything()
     told = machine.join("--role", "login")
     assert machine.path("etc/systemd/system/federator-dial.service").exists()
-    assert "then: systemctl enable --now federator-dial" in told
+    assert "from one login node, or from several that share state_dir:" in told
+    assert "then there: systemctl enable --now federator-dial" in told
     assert not [call for call in machine.called("systemctl") if "enable" in call]
     machine.leave()
     calls = machine.calls.read_text().splitlines()
