@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from federator.cli.text import counted, printable, slurm_span
+from federator.sim.local_replay import SAME_S
 from federator.sim.report.bootstrap import Interval
+from federator.sim.report.divergence import DivergenceReason
+from federator.sim.report.divergence_counts import DivergenceReport
 from federator.sim.report.local_report import (
     LocalReport,
     SiteReport,
@@ -26,6 +29,7 @@ def report_lines(report: LocalReport) -> list[str]:
         *_table("ACCOUNT", report.accounts),
         _use("allocated", report.allocation),
         _use("stranded (free while a job waited that asked for no more)", report.stranded),
+        *_divergence_lines(report.divergences),
         *(line for site in report.sites for line in _site_lines(site)),
         "assumed:",
         *(f"  {each}" for each in report.assumptions),
@@ -69,6 +73,25 @@ def _change(interval: Interval | None) -> str:
 
 def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{slurm_span(abs(seconds))}"
+
+
+def _divergence_lines(found: DivergenceReport) -> Iterator[str]:
+    """How many started otherwise than they would have, and why."""
+    in_all = found.in_all
+    yield (
+        f"divergences (another site, or {SAME_S:.0f} s sooner or later): "
+        f"{in_all.divergences} of {counted(in_all.jobs, 'job')}"
+    )
+    for name, count in in_all.reasons.items():
+        yield f"  {count:>7}  {name}: {DivergenceReason[name].value}"
+    for kind, rows in (("site", found.sites), ("account", found.accounts)):
+        for row in rows:
+            if row.divergences:
+                reasons = ", ".join(f"{count} {name}" for name, count in row.reasons.items())
+                yield (
+                    f"  {kind} {printable(row.name)}: {row.with_reason} of {row.divergences} have "
+                    f"a reason, {row.with_reason_frac:.1%}{_range(row.interval)}: {reasons}"
+                )
 
 
 def _use(name: str, use: UseChange) -> str:

@@ -62,13 +62,20 @@ def live_through(
     Returns:
         A life for each arrival, in their order.
     """
+    return fleet_of(scenario, config, rules, options).run()
+
+
+def fleet_of(
+    scenario: Scenario, config: FederationConfig, rules: Rules, options: ReplayOptions
+) -> Fleet:
+    """What ``live_through`` simulates, at its beginning."""
     return Fleet(
         scenario,
         config.policy.order,
         rules,
         options=options,
         usage=config.policy.credit.usage.average(),
-    ).run()
+    )
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:

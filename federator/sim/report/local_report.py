@@ -13,6 +13,12 @@ from federator.model.workload import SiteName
 from federator.sim.importers.local_history import Period, Unseen
 from federator.sim.local_replay import LocalFate, LocalReplay
 from federator.sim.report.bootstrap import Interval, mean_interval, ratio_interval
+from federator.sim.report.divergence import Divergences
+from federator.sim.report.divergence_counts import (
+    DivergenceCount,
+    DivergenceReport,
+    divergence_report,
+)
 from federator.sim.report.gpu_time import DAY_S, GpuTime, Use, gpu_time
 from federator.sim.report.promotion import Rule, RuleFigures, rules_of_site
 
@@ -102,6 +108,7 @@ class LocalReport(Struct, frozen=True):
     stranded: UseChange
     sites: list[SiteReport]
     assumptions: list[str]
+    divergences: DivergenceReport
 
 
 class _Watched(NamedTuple):
@@ -110,6 +117,7 @@ class _Watched(NamedTuple):
     unseen: Unseen
     mode: str
     period: Period
+    divergences: DivergenceCount
 
 
 def local_report(
@@ -130,6 +138,10 @@ def local_report(
     real = gpu_time(*_real_uses(replayed.fates), gpus, period.begin_s, period.end_s)
     after = gpu_time(*_federated_uses(replayed.fates, period), gpus, period.begin_s, period.end_s)
     named = [*(name for _, name in SIZES), LARGER]
+    seen = Divergences.of(replayed)
+    found = [(fate, seen.reason(fate)) for fate in measured]
+    divergences = divergence_report(found, replayed.gpus)
+    of_site = {each.name: each for each in divergences.sites}
     return LocalReport(
         schema=1,
         begin_s=period.begin_s,
@@ -142,10 +154,17 @@ def local_report(
         allocation=_use_change(real, after, lambda use: use.held_gpu_s, seed),
         stranded=_use_change(real, after, lambda use: use.stranded_gpu_s, seed),
         sites=[
-            _site(name, measured, replayed, _Watched(unseen[name], modes[name], period), worse)
+            _site(
+                name,
+                measured,
+                replayed,
+                _Watched(unseen[name], modes[name], period, of_site[name]),
+                worse,
+            )
             for name in replayed.gpus
         ],
         assumptions=list(ASSUMED),
+        divergences=divergences,
     )
 
 
@@ -256,6 +275,7 @@ def _site(
         left_out_frac=unseen.left_out_frac,
         jobs=len(own),
         response_error_frac=error,
+        divergences=watched.divergences,
         worse=tuple(name for name in worse if name in here),
     )
     return SiteReport(

@@ -11,11 +11,13 @@ from typing import Final
 from msgspec import Struct
 
 from federator.model.site_mode import SiteMode
+from federator.sim.report.divergence_counts import Divergence, DivergenceCount
 
 WATCHED_S: Final = 14 * 86_400.0
 MOST_UNWATCHED_FRAC: Final = 0.01
 MOST_LEFT_OUT_FRAC: Final = 0.01
 FEWEST_JOBS: Final = 100
+LEAST_WITH_REASON_FRAC: Final = 0.99
 MOST_ERROR_FRAC: Final = 0.017  # as the simulator of Slurm at BSC comes to reality
 
 
@@ -41,6 +43,7 @@ class RuleFigures:
     left_out_frac: float
     jobs: int
     response_error_frac: float | None
+    divergences: DivergenceCount
     worse: tuple[str, ...]
 
 
@@ -73,8 +76,37 @@ def rules_of_site(of: RuleFigures) -> list[Rule]:
             "no job" if error is None else f"{error:.2%}",
             "within 1.7 % of what happened",
         ),
+        _rule(
+            "divergences",
+            opt_in,
+            of.divergences.with_reason_frac >= LEAST_WITH_REASON_FRAC,
+            divergences_text(of.divergences),
+            "99 % with a reason or more",
+        ),
         _rule("accounts", enforced, not of.worse, ", ".join(of.worse) or "none", "none worse off"),
     ]
+
+
+def divergences_text(count: DivergenceCount) -> str:
+    """How many have a reason, and examples of those that have none."""
+    if not count.divergences:
+        return "none"
+    said = f"{count.with_reason} of {count.divergences} with a reason"
+    if count.interval is not None:
+        said += f" ({count.interval.low:.1%} to {count.interval.high:.1%})"
+    examples = "; ".join(map(_example, count.examples))
+    return f"{said}; without one: {examples}" if examples else said
+
+
+def _example(each: Divergence) -> str:
+    job = f"job {each.job_id} at {each.site} ({each.account}, {each.gpus} GPUs)"
+    words = ", ".join(word for word in (each.held_by, each.federated_code) if word)
+    because = f", {words}" if words else ""
+    if each.federated_start_s is None:
+        return f"{job} would never have started{because}"
+    change_s = each.federated_start_s - each.start_s
+    when = "later" if change_s > 0 else "sooner"
+    return f"{job} would have started {abs(change_s):.0f} s {when}{because}"
 
 
 def _rule(name: str, needed_for: SiteMode, holds: bool, value: str, bound: str) -> Rule:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,6 +16,13 @@ from federator.cli.shadow_step import step, target_of
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site_mode import SiteMode
 from federator.sim.importers.local_history import Unseen
+from federator.sim.report.bootstrap import Interval
+from federator.sim.report.divergence_counts import (
+    Divergence,
+    DivergenceCount,
+    DivergenceReport,
+    count_divergences,
+)
 from federator.sim.report.local_report import LocalReport, SiteReport, UseChange, WaitComparison
 from federator.sim.report.promotion import RuleFigures, rules_of_site
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
@@ -28,12 +36,14 @@ sites:
   alpine: {region: west, partitions: [gpu], mode: shadow, command: ["true"]}  # keep this
 tenants: {bio: {quota: {gpus: 8}}}
 """
+NO_DIVERGENCE = count_divergences("ALL", [])
 GOOD = RuleFigures(
     watched_s=15 * 86_400.0,
     unwatched_frac=0.001,
     left_out_frac=0.0,
     jobs=500,
     response_error_frac=0.01,
+    divergences=NO_DIVERGENCE,
     worse=(),
 )
 NO_CHANGE = UseChange(real_frac=0.0, federated_frac=0.0, real=None, federated=None)
@@ -54,7 +64,10 @@ def report(figures: RuleFigures) -> LocalReport:
         left_out={},
         rules=rules_of_site(figures),
     )
-    return LocalReport(1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [])
+    divergences = DivergenceReport(figures.divergences, [], [])
+    return LocalReport(
+        1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [], divergences
+    )
 
 
 class Desk:
@@ -134,6 +147,31 @@ def test_up_is_refused_with_the_reason_unless_it_is_forced(
     assert desk.path.read_text() == CONFIG
     run(desk, to, "--force")
     assert len(desk.reloaded) == 1
+
+
+def test_divergences_without_a_reason_keep_a_site_below_opt_in(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [
+        Divergence("812", "alpine", "bio", 8, 5000.0, "alpine", 3800.0, "Odd", "", "UNKNOWN"),
+        Divergence("813", "alpine", "nlp", 2, 5000.0, "", None, "", "FedNotTried", "UNKNOWN"),
+    ]
+    interval = Interval(low=0.9484, high=0.9964)
+    strange = DivergenceCount("alpine", 500, 100, 98, 0.98, interval, {}, examples)
+    figures(monkeypatch, replace(GOOD, divergences=strange))
+    desk.path.write_text(CONFIG.replace("mode: shadow", "mode: advisory"))
+    said = (
+        "alpine stays: for mode opt-in divergences: 98 of 100 with a reason (94.8% to 99.6%); "
+        "without one: job 812 at alpine (bio, 8 GPUs) would have started 1200 s sooner, Odd; "
+        "job 813 at alpine (nlp, 2 GPUs) would never have started, FedNotTried, "
+        "needed: 99 % with a reason or more"
+    )
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        run(desk, "up")
+    enough = msgspec.structs.replace(strange, with_reason=99, with_reason_frac=0.99)
+    figures(monkeypatch, replace(GOOD, divergences=enough))
+    run(desk, "up")
+    assert "mode: opt-in" in desk.reloaded[0]
 
 
 def test_without_a_record_there_is_no_way_up(desk: Desk) -> None:
