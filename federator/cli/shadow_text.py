@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from federator.cli.text import counted, printable, slurm_span
+from federator.model.site_mode import SiteMode
 from federator.sim.local_replay import SAME_S
 from federator.sim.report.bootstrap import Interval
 from federator.sim.report.divergence import DivergenceReason
@@ -13,10 +14,12 @@ from federator.sim.report.divergence_counts import DivergenceReport
 from federator.sim.report.local_report import (
     LocalReport,
     SiteReport,
+    TenantReport,
     UseChange,
     WaitComparison,
     Waits,
 )
+from federator.sim.report.promotion import Rule
 
 
 def report_lines(report: LocalReport) -> list[str]:
@@ -31,6 +34,7 @@ def report_lines(report: LocalReport) -> list[str]:
         _use("stranded (free while a job waited that asked for no more)", report.stranded),
         *_divergence_lines(report.divergences),
         *(line for site in report.sites for line in _site_lines(site)),
+        *(line for tenant in report.tenants for line in _tenant_lines(tenant)),
         "assumed:",
         *(f"  {each}" for each in report.assumptions),
         "intervals: nine of ten draws of the days, with replacement; - where there are fewer than "
@@ -123,7 +127,19 @@ def _site_lines(site: SiteReport) -> Iterator[str]:
     )
     for reason, count in site.left_out.items():
         yield f"  left out: {counted(count, 'job')}: {reason}"
-    for rule in site.rules:
+    yield from _rule_lines(site.rules)
+
+
+def _tenant_lines(tenant: TenantReport) -> Iterator[str]:
+    if tenant.mode == SiteMode.ENFORCED.value:
+        return
+    jobs = counted(tenant.jobs, "job")
+    yield f"tenant {printable(tenant.tenant)} (mode {tenant.mode}, {jobs})"
+    yield from _rule_lines(tenant.rules)
+
+
+def _rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
+    for rule in rules:
         yield (
             f"  {'holds' if rule.holds else 'FAILS'}: {rule.name} (for {rule.needed_for}): "
             f"{printable(rule.value)}; needed: {rule.bound}"

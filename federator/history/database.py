@@ -11,7 +11,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, and_, case, create_engine, event, or_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    case,
+    create_engine,
+    event,
+    or_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -168,7 +178,9 @@ def put_rows(
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     if replace:
-        others = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
+        others: dict[str, ColumnElement[Any]] = {
+            c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys
+        }
         for name, weak in kept.items():
             was, new = table.c[name], statement.excluded[name]
             strong = and_(*(was != word for word in weak))

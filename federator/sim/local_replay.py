@@ -28,7 +28,7 @@ from federator.sim.importers.whatif_workload import PastWorkload, history_of
 from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import LeftOut, ReplayOptions, TracePool
-from federator.sim.whatif import fleet_of, question_of, rules_of
+from federator.sim.whatif import WhatIf, fleet_of, question_of, rules_of
 
 SAME_S: Final = 60.0
 """Starts no further apart count as the same."""
@@ -112,9 +112,7 @@ def replay(
     options = ReplayOptions(seed=seed)
     if progress is not None:
         options = replace(options, progress=progress)
-    begun_s = float(question.begin_s)
-    asked = [(past.site, past.start_s + SAME_S - begun_s) for past in question.history.workloads]
-    lives, codes = _federated(scenario, config, options, asked)
+    lives, codes = _federated(question, scenario, config, options)
     alone = _alone(question.history.workloads, scenario, config, options)
     fates = [
         LocalFate(
@@ -123,12 +121,7 @@ def replay(
             measured=workload.came_s >= begin_s
             and (workload.site, workload.job_id) not in past.federated,
             federated_start_s=_start_s(life, question.begin_s),
-            federated_stays=tuple(
-                AttemptInterval(
-                    stay.site, stay.start_s + question.begin_s, stay.end_s + question.begin_s
-                )
-                for stay in life.stays
-            ),
+            federated_stays=_stays(life, question.begin_s),
             alone_start_s=_start_s(by_itself, question.begin_s),
             held_by=past.held_by.get((workload.site, workload.job_id), ""),
             federated_code=codes.get(row),
@@ -145,16 +138,17 @@ def _start_s(life: JobTrace, begin_s: int) -> float | None:
     return begin_s + life.first_start_s if life.first_start_s >= 0 else None
 
 
-def _federated(
-    scenario: Scenario,
-    config: FederationConfig,
-    options: ReplayOptions,
-    asked: Sequence[tuple[SiteName, float]],
-) -> tuple[list[JobTrace], dict[int, ReasonCode]]:
-    """The lives of all jobs under the federation, and why some would have waited.
+def _stays(life: JobTrace, begin_s: int) -> tuple[AttemptInterval, ...]:
+    return tuple(
+        AttemptInterval(stay.site, stay.start_s + begin_s, stay.end_s + begin_s)
+        for stay in life.stays
+    )
 
-    ``asked``: of each job its site, and when it is asked why it waits, by the scenario's clock.
-    """
+
+def _federated(
+    question: WhatIf, scenario: Scenario, config: FederationConfig, options: ReplayOptions
+) -> tuple[list[JobTrace], dict[int, ReasonCode]]:
+    """The lives of all jobs under the federation, and why some wait after their real start."""
     codes: dict[int, ReasonCode] = {}
     if not scenario.arrivals:
         return [], codes
@@ -165,8 +159,9 @@ def _federated(
         if code is not None:
             codes[row] = code
 
-    for row, (site, at_s) in enumerate(asked):
-        fleet.later(BEGIN_S + at_s, SimEventKind.PLAN, partial(ask, row, site))
+    for row, past in enumerate(question.history.workloads):
+        at_s = BEGIN_S + past.start_s + SAME_S - question.begin_s
+        fleet.later(at_s, SimEventKind.PLAN, partial(ask, row, past.site))
     return fleet.run(), codes
 
 

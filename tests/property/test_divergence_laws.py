@@ -24,7 +24,7 @@ def fates(draw: st.DrawFn) -> LocalFate:
     site, gpus = draw(st.sampled_from(SITES)), draw(st.integers(1, 8))
     start_s, end_s = came_s + wait_s, came_s + wait_s + lasts_s
     federated_s = draw(st.none() | st.integers(came_s, came_s + 800))
-    stays = ()
+    stays: tuple[AttemptInterval, ...] = ()
     if federated_s is not None:
         there = draw(st.sampled_from(SITES))
         stays = (AttemptInterval(there, float(federated_s), float(federated_s + lasts_s)),)

@@ -1,4 +1,4 @@
-"""Rules by which a site goes one step up, from shadow to enforced: by figures, not by date.
+"""Rules by which a site or a tenant goes one step up: by figures, not by date.
 
 Each step needs what the steps below it need, and more.
 """
@@ -22,7 +22,7 @@ MOST_ERROR_FRAC: Final = 0.017  # as the simulator of Slurm at BSC comes to real
 
 
 class Rule(Struct, frozen=True):
-    """One rule, and how a site stands by it.
+    """One rule, and how a site or a tenant stands by it.
 
     ``needed_for``: the lowest mode that needs it. ``value``: the figure, as ``bound`` is written.
     """
@@ -36,7 +36,10 @@ class Rule(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFigures:
-    """What the rules look at, of one site. ``worse``: accounts that would wait longer."""
+    """What the rules look at, of one site, or of one tenant at all sites.
+
+    ``worse``: accounts that would wait longer.
+    """
 
     watched_s: float
     unwatched_frac: float
@@ -47,7 +50,7 @@ class RuleFigures:
     worse: tuple[str, ...]
 
 
-def rules_of_site(of: RuleFigures) -> list[Rule]:
+def promotion_rules(of: RuleFigures) -> list[Rule]:
     """All rules, in the order of the steps that need them."""
     error = of.response_error_frac
     advisory, opt_in, enforced = SiteMode.ADVISORY, SiteMode.OPT_IN, SiteMode.ENFORCED
@@ -114,7 +117,7 @@ def _rule(name: str, needed_for: SiteMode, holds: bool, value: str, bound: str) 
 
 
 def broken_rules(rules: list[Rule], target: SiteMode) -> list[Rule]:
-    """Those that keep a site from a mode."""
+    """Those that keep a site or a tenant from a mode."""
     return [
         rule for rule in rules if not rule.holds and SiteMode(rule.needed_for).rank <= target.rank
     ]

@@ -23,8 +23,14 @@ from federator.sim.report.divergence_counts import (
     DivergenceReport,
     count_divergences,
 )
-from federator.sim.report.local_report import LocalReport, SiteReport, UseChange, WaitComparison
-from federator.sim.report.promotion import RuleFigures, rules_of_site
+from federator.sim.report.local_report import (
+    LocalReport,
+    SiteReport,
+    TenantReport,
+    UseChange,
+    WaitComparison,
+)
+from federator.sim.report.promotion import RuleFigures, promotion_rules
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
 
@@ -62,11 +68,12 @@ def report(figures: RuleFigures) -> LocalReport:
         start_error_s=None,
         unseen=Unseen(),
         left_out={},
-        rules=rules_of_site(figures),
+        rules=promotion_rules(figures),
     )
     divergences = DivergenceReport(figures.divergences, [], [])
     return LocalReport(
-        1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [], divergences
+        *(1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [], divergences),
+        tenants=[TenantReport("bio", "shadow", figures.jobs, promotion_rules(figures))],
     )
 
 
@@ -172,6 +179,39 @@ def test_divergences_without_a_reason_keep_a_site_below_opt_in(
     figures(monkeypatch, replace(GOOD, divergences=enough))
     run(desk, "up")
     assert "mode: opt-in" in desk.reloaded[0]
+
+
+def of_tenant(desk: Desk, name: str, *words: str) -> Result:
+    return CliRunner().invoke(
+        step, [name, *words, "--tenant", "--config", str(desk.path)], catch_exceptions=False
+    )
+
+
+def test_a_tenant_goes_up_by_its_own_figures_and_down_always(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = CONFIG.replace("bio: {quota", "bio: {mode: shadow, quota")
+    desk.path.write_text(before)
+    figures(monkeypatch, replace(GOOD, jobs=7))
+    with pytest.raises(InvalidRequest, match="bio stays: for mode advisory jobs: 7, needed: 100"):
+        of_tenant(desk, "bio", "up")
+    assert desk.path.read_text() == before
+    figures(monkeypatch, GOOD)
+    of_tenant(desk, "bio", "up")
+    assert desk.reloaded == [before.replace("bio: {mode: shadow", "bio: {mode: advisory")]
+    of_tenant(desk, "bio", "shadow")
+    assert desk.reloaded[1:] == [before]
+    with pytest.raises(InvalidRequest, match="unknown tenant alpine; expected one of bio"):
+        of_tenant(desk, "alpine", "up")
+
+
+def test_a_tenant_none_of_whose_jobs_was_seen_stays(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.path.write_text(CONFIG.replace("bio: {quota", "nlp: {mode: shadow, quota"))
+    figures(monkeypatch, GOOD)
+    with pytest.raises(InvalidRequest, match="nlp stays: for mode advisory record: none"):
+        of_tenant(desk, "nlp", "up")
 
 
 def test_without_a_record_there_is_no_way_up(desk: Desk) -> None:
