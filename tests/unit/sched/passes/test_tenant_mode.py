@@ -12,6 +12,8 @@ from federator.model.reason import ReasonCode
 from federator.model.site_mode import SiteMode
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 
@@ -84,3 +86,21 @@ def test_a_question_is_answered_by_where_sbatch_would_start_it(mode: SiteMode) -
     answer = fleet(mode).ask(draft(gang(1, 8), tenant="bio"), test_only=True)
     assert isinstance(answer, AnswerTested)
     assert (answer.winner, answer.advised) == (None, (ALPINE,))
+
+
+def test_a_step_down_gives_up_the_nodes_that_were_to_come_free_for_a_tenant() -> None:
+    rules = Rules(preempt_gpus=16, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
+    guest, owner = tenant("guest", priority=7), tenant("owner", 64)
+    f = Loopback({"alpine": rack("a", 8)}, rules, None, Mast(), (guest, owner))
+    for _ in range(8):
+        submit(f, "guest")
+    f.run_for(10.0)
+    f.submit(draft(gang(6, 8), tenant="owner"))
+    f.run_for(20.0)
+    assert len(f.federation.claims()) == 1
+    f.reload(tenants=(guest, replace(owner, mode=SiteMode.SHADOW)))
+    f.run_for(20.0)
+    assert f.federation.claims() == []
+    evicted = f.federation.ledger.evictions.within
+    f.run_for(600.0)
+    assert f.federation.ledger.evictions.within == evicted
