@@ -327,6 +327,11 @@ class FederationConfig(Strict):
         own = () if self.privacy is Privacy.OWN else self.tenants_of(user)
         return Viewer(user=user, tenants=frozenset([*own, *administers]))
 
+    def watches(self, site: SiteName) -> bool:
+        """Whether a site's own jobs are recorded: somebody there is not in mode enforced."""
+        modes = (self.sites[site].mode, *(tenant.mode for tenant in self.tenants.values()))
+        return SiteMode.lowest(modes) is not SiteMode.ENFORCED
+
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""
         tenants = [
@@ -340,6 +345,7 @@ class FederationConfig(Strict):
                 start_within_s=tenant.start_within_s,
                 jobs=tenant.job_limits,
                 unused_quota=unused_quota_mode(name, self.tenants, self.policy.unused_quota.mode),
+                mode=tenant.mode,
             )
             for name, tenant in self.tenants.items()
         ]

@@ -110,6 +110,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "tenants.NAME.home": "The sites at which the quota is guaranteed; none: at every site.",
         "tenants.NAME.start_within_s": "Work within quota starts within this time; 0: as it comes.",
         "tenants.NAME.unused_quota": "Its own policy.unused_quota.mode; left out: its parent's.",
+        "tenants.NAME.mode": "How far the federation acts for it; a site's lower mode holds there.",
         "tenants.NAME.limit.gpus": "The most GPUs in simultaneous use, borrowed ones included.",
         "tenants.NAME.limit.cpus": "The most CPUs in simultaneous use.",
         "tenants.NAME.limit.gpu_types.TYPE": "The most GPUs of one type.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from typing import Annotated, Final
 
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from federator.config_mistakes import one_word_of
 from federator.config_services import Strict
 from federator.model.lending import Lending
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Allowance, JobLimits
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.usage.report import Quota
@@ -90,6 +92,7 @@ class TenantConfig(Strict):
     home: tuple[SiteKey, ...] = ()  # where the quota is guaranteed; none: at every site
     start_within_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # 0: as the budget allows
     unused_quota: Annotated[Lending | None, BeforeValidator(_mode_of)] = None  # None: its parent's
+    mode: Annotated[SiteMode, BeforeValidator(partial(one_word_of, SiteMode))] = SiteMode.ENFORCED
     limit: LimitConfig = LimitConfig()
     max_submit_jobs: Count | None = None  # of all its users together, as the next
     max_jobs: Count | None = None
@@ -122,6 +125,11 @@ def unused_quota_mode(
     """Whether a tenant's quota is lent fully while it is hardly used: its word, or those above."""
     words = (tenants[at].unused_quota for at in chain_of(name, tenants))
     return next((word for word in words if word is not None), default)
+
+
+def mode_of(name: TenantName, tenants: Mapping[TenantName, TenantConfig]) -> SiteMode:
+    """How far the federation acts for a tenant: the lowest of its mode and those above it."""
+    return SiteMode.lowest(tenants[at].mode for at in chain_of(name, tenants))
 
 
 def lendable_quotas(

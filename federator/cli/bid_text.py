@@ -40,7 +40,7 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
         print(
             printable(
                 f"fsbatch: would start now by sbatch at {site}: the federation starts nothing "
-                "there (mode advisory)"
+                "there, or for this tenant (mode advisory)"
             ),
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""Writes the mode of a site into a federation.yaml, and leaves every other character as it is."""
+"""Writes the mode of a site or tenant into a federation.yaml; every other character stays."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import yaml
 from federator.errors import InvalidRequest
 from federator.model.site_mode import SiteMode
 
-_BY_HAND = "write sites.{site}.mode: {mode} by hand, then: federator reload"
+_BY_HAND = "write {kind}.{name}.mode: {mode} by hand, then: federator reload"
 
 
-def with_mode(text: str, site: str, mode: SiteMode) -> str:
-    """The text of a federation.yaml, with that mode of that site.
+def with_mode(text: str, name: str, mode: SiteMode, kind: str = "sites") -> str:
+    """The text of a federation.yaml, with that mode of that site; or ``kind``: ``tenants``.
 
     Raises:
         InvalidRequest: the file is written in a way that this does not know how to change.
     """
     before: Any = yaml.safe_load(text)
-    own = before["sites"][site] | {"mode": mode.value}
-    expected = before | {"sites": before["sites"] | {site: own}}
-    after = _edited(text, site, mode)
+    own = (before[kind][name] or {}) | {"mode": mode.value}
+    expected = before | {kind: before[kind] | {name: own}}
+    after = _edited(text, (kind, name), mode)
     try:
         is_right = after is not None and yaml.safe_load(after) == expected
     except yaml.YAMLError:
         is_right = False
     if after is None or not is_right:
-        raise InvalidRequest(_BY_HAND.format(site=site, mode=mode.value))
+        raise InvalidRequest(_BY_HAND.format(kind=kind, name=name, mode=mode.value))
     return after
 
 
-def _edited(text: str, site: str, mode: SiteMode) -> str | None:
+def _edited(text: str, keys: tuple[str, str], mode: SiteMode) -> str | None:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    settings = _value(_value(root, "sites"), site)
+    settings = _value(_value(root, keys[0]), keys[1])
     if not isinstance(settings, yaml.MappingNode) or not settings.value:
         return None
     old = _value(settings, "mode")

@@ -59,8 +59,8 @@ def report(  # noqa: PLR0913 - an option each
 ) -> None:
     """How the jobs of the sites' own users waited, and would have waited under the federation.
 
-    It reads the history, where the daemon has kept what the agents of sites in the modes shadow,
-    advisory and opt-in have seen. Run it where the daemon's files can be read.
+    It reads the history, where the daemon has kept what agents have seen while their site, or any
+    tenant, was in mode shadow, advisory or opt-in. Run it where the daemon's files can be read.
 
     Example: federator shadow report --config federation.yaml --since now-14days
     """

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from federator.config import FederationConfig
+from federator.config_tenants import mode_of
 from federator.errors import InvalidRequest
 from federator.history.local_jobs import LocalHistory
 from federator.model.site_mode import SiteMode
@@ -42,24 +43,24 @@ def report_of(  # noqa: PLR0913 - each is a part of the question
     from federator.history.url import NONE, history_url  # noqa: PLC0415
     from federator.sim.importers.local_history import past_records, watched_period  # noqa: PLC0415
     from federator.sim.local_replay import replay  # noqa: PLC0415
-    from federator.sim.report.local_report import local_report  # noqa: PLC0415
+    from federator.sim.report.local_report import Modes, local_report  # noqa: PLC0415
 
     url = history_url(config.history.url, config.store)
     if url == NONE:
         raise InvalidRequest("no history is kept (history.url), so no record of the sites' jobs")
     history = read(open_reader(url), since_s, until_s)
     seen = {span.site for span in history.spans} & history.capacities.keys()
-    watched = [n for n, site in config.sites.items() if site.mode is not SiteMode.ENFORCED]
+    watched = [n for n in config.sites if config.watches(n)]
     names = [name for name in sites or watched if name in seen]
     if about in names:
         names = [n for n in names if _first_s(history, n) <= _first_s(history, about) + _DAY_S]
     missing = [name for name in sites if name not in seen]
     if missing or not names:
         which = ", ".join(missing) or "no site"
-        modes = ", ".join(mode.value for mode in SiteMode if mode is not SiteMode.ENFORCED)
+        words = ", ".join(mode.value for mode in SiteMode if mode is not SiteMode.ENFORCED)
         raise InvalidRequest(
-            f"{which}: not watched since {_day(since_s)}; a site's own jobs are recorded in the "
-            f"modes {modes}"
+            f"{which}: not watched since {_day(since_s)}; a site's own jobs are recorded while "
+            f"it, or a tenant, is in one of the modes {words}"
         )
     period = watched_period(history, names, since_s, until_s)
     if period is None:
@@ -68,8 +69,11 @@ def report_of(  # noqa: PLR0913 - each is a part of the question
     capacities = {name: history.capacities[name] for name in names}
     with progress_bar("replaying", 3 * len(past.records)) as progress:
         replayed = replay(past, capacities, config, period.begin_s, seed, progress)
-    modes_of = {name: config.sites[name].mode.value for name in names}
-    return local_report(replayed, period, past.unseen, modes_of, config.policy.name, seed)
+    modes = Modes(
+        sites={name: config.sites[name].mode.value for name in names},
+        tenants={name: mode_of(name, config.tenants).value for name in config.tenants},
+    )
+    return local_report(replayed, period, past.unseen, modes, config.policy.name, seed)
 
 
 def _first_s(history: LocalHistory, site: SiteName) -> float:

@@ -1,4 +1,4 @@
-"""``federator shadow step``: one site one step up or down, by the figures of the report."""
+"""``federator shadow step``: a site or tenant one step up or down, by the report's figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -19,6 +19,7 @@ from federator.config import FederationConfig, load_config
 from federator.errors import FederatorError, HistoryError, InvalidRequest
 from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
+from federator.sim.report.local_report import LocalReport
 from federator.sim.report.promotion import Rule, broken_rules
 from federator.wire.client_protocol import ErrorReply, ReloadCall, ReloadReply
 
@@ -26,7 +27,7 @@ _WORDS: Final = ("up", "down", *(mode.value for mode in SiteMode))
 
 
 @click.command("step")
-@click.argument("site")
+@click.argument("name", metavar="SITE")
 @click.argument("to", metavar="up|down|MODE", type=click.Choice(_WORDS))
 @click.option(
     "--config",
@@ -34,32 +35,52 @@ _WORDS: Final = ("up", "down", *(mode.value for mode in SiteMode))
     required=True,
     help="The federation.yaml of the daemon, which this changes.",
 )
+@click.option("--tenant", "is_tenant", is_flag=True, help="SITE is the name of a tenant.")
 @click.option("--force", is_flag=True, help="Go up although the figures do not allow it.")
 @click.option("--dry-run", is_flag=True, help="Only say whether the figures allow it.")
-def step(site: str, to: str, config: Path, force: bool, dry_run: bool) -> None:
+def step(*, name: str, to: str, config: Path, is_tenant: bool, force: bool, dry_run: bool) -> None:
     """Put SITE one step up or down, or into a mode: change federation.yaml, and reload it.
 
     The modes are shadow, advisory, opt-in and enforced. Up is refused unless the rules of
-    'federator shadow report' hold for the last 30 days. Down is always allowed; below opt-in once
-    no job of the federation is there.
+    'federator shadow report' hold for the last 30 days. Down is always allowed; of a site below
+    opt-in once no job of the federation is there.
 
     Example: federator shadow step alpine up --config /etc/federator/federation.yaml
     """
     loaded = load_config(config)
-    if site not in loaded.sites:
-        known = ", ".join(list(loaded.sites)[:10])
-        raise InvalidRequest(f"unknown site {printable(site)}; expected one of {known}")
-    name = SiteName(site)
-    now = loaded.sites[name].mode
+    meant = Stepped("tenants" if is_tenant else "sites", name)
+    now = _mode_now(loaded, meant)
     target = target_of(now, to)
     if target.rank > now.rank and not force:
-        broken = _broken(loaded, name, now, target)
+        broken = _broken(loaded, meant, now, target)
         if broken:
             raise InvalidRequest(_refusal(name, target, broken))
     if dry_run:
-        click.echo(f"{site}: {now.value} -> {target.value}: nothing is in the way")
+        click.echo(f"{name}: {now.value} -> {target.value}: nothing is in the way")
         return
-    _change(config, name, target)
+    _change(config, meant, target)
+
+
+class Stepped(NamedTuple):
+    """What goes a step: ``kind`` is ``sites`` or ``tenants``, the key of federation.yaml."""
+
+    kind: str
+    name: str
+
+
+def _mode_now(config: FederationConfig, meant: Stepped) -> SiteMode:
+    """The mode that the file gives it; one above a tenant may be lower.
+
+    Raises:
+        InvalidRequest: there is none of that name.
+    """
+    known: dict[str, SiteMode] = {name: site.mode for name, site in config.sites.items()}
+    if meant.kind == "tenants":
+        known = {name: tenant.mode for name, tenant in config.tenants.items()}
+    if meant.name not in known:
+        names, word = ", ".join(list(known)[:10]), meant.kind.removesuffix("s")
+        raise InvalidRequest(f"unknown {word} {printable(meant.name)}; expected one of {names}")
+    return known[meant.name]
 
 
 def target_of(now: SiteMode, to: str) -> SiteMode:
@@ -79,30 +100,37 @@ def target_of(now: SiteMode, to: str) -> SiteMode:
 
 
 def _broken(
-    config: FederationConfig, site: SiteName, now: SiteMode, target: SiteMode
+    config: FederationConfig, meant: Stepped, now: SiteMode, target: SiteMode
 ) -> list[Rule]:
-    """The rules that keep a site from a mode; that it goes step by step is one of them."""
+    """The rules that keep it from a mode; that it goes step by step is one of them."""
     if target.rank > now.rank + 1:
         below = list(SiteMode)[target.rank - 1]
         steps = f"from {now.value}"
         bound = f"from {below.value}"
         return [Rule("one step", target.value, holds=False, value=steps, bound=bound)]
     try:
-        report = report_of(config, [], time.time() - DAYS * 86_400.0, inf, about=site)
+        about = SiteName(meant.name) if meant.kind == "sites" else None
+        report = report_of(config, [], time.time() - DAYS * 86_400.0, inf, about=about)
     except (HistoryError, InvalidRequest) as error:
         return [Rule("record", target.value, holds=False, value=str(error), bound="14 days")]
-    rules = next((each.rules for each in report.sites if each.site == site), None)
+    rules = _rules_in(report, meant)
     if rules is None:
         return [Rule("record", target.value, holds=False, value="none", bound="14 days")]
     return broken_rules(rules, target)
 
 
-def _refusal(site: SiteName, target: SiteMode, broken: list[Rule]) -> str:
+def _rules_in(report: LocalReport, meant: Stepped) -> list[Rule] | None:
+    if meant.kind == "sites":
+        return next((each.rules for each in report.sites if each.site == meant.name), None)
+    return next((each.rules for each in report.tenants if each.tenant == meant.name), None)
+
+
+def _refusal(name: str, target: SiteMode, broken: list[Rule]) -> str:
     said = "; ".join(f"{rule.name}: {rule.value}, needed: {rule.bound}" for rule in broken)
-    return f"{site} stays: for mode {target.value} {said} (--force goes up all the same)"
+    return f"{name} stays: for mode {target.value} {said} (--force goes up all the same)"
 
 
-def _change(path: Path, site: SiteName, target: SiteMode) -> None:
+def _change(path: Path, meant: Stepped, target: SiteMode) -> None:
     """Change the file, and have the daemon go by it; if that is refused, the file is as it was."""
     pending = _asked(ReloadCall(dry_run=True))
     if not pending.path or not _is_same(Path(pending.path), path):
@@ -111,7 +139,7 @@ def _change(path: Path, site: SiteName, target: SiteMode) -> None:
         keys = ", ".join(each.key for each in pending.changes[:5])
         raise InvalidRequest(f"{path} has changes of its own ({printable(keys)}): reload it first")
     text = path.read_text()
-    replace_text(path, with_mode(text, site, target))
+    replace_text(path, with_mode(text, meant.name, target, meant.kind))
     _or_undo(lambda: show(ReloadCall(), as_json=False), lambda: replace_text(path, text))
 
 

@@ -6,14 +6,20 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from federator.cli.text import counted, printable, slurm_span
+from federator.model.site_mode import SiteMode
+from federator.sim.local_replay import SAME_S
 from federator.sim.report.bootstrap import Interval
+from federator.sim.report.divergence import DivergenceReason
+from federator.sim.report.divergence_counts import DivergenceReport
 from federator.sim.report.local_report import (
     LocalReport,
     SiteReport,
+    TenantReport,
     UseChange,
     WaitComparison,
     Waits,
 )
+from federator.sim.report.promotion import Rule
 
 
 def report_lines(report: LocalReport) -> list[str]:
@@ -26,7 +32,9 @@ def report_lines(report: LocalReport) -> list[str]:
         *_table("ACCOUNT", report.accounts),
         _use("allocated", report.allocation),
         _use("stranded (free while a job waited that asked for no more)", report.stranded),
+        *_divergence_lines(report.divergences),
         *(line for site in report.sites for line in _site_lines(site)),
+        *(line for tenant in report.tenants for line in _tenant_lines(tenant)),
         "assumed:",
         *(f"  {each}" for each in report.assumptions),
         "intervals: nine of ten draws of the days, with replacement; - where there are fewer than "
@@ -71,6 +79,25 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{slurm_span(abs(seconds))}"
 
 
+def _divergence_lines(found: DivergenceReport) -> Iterator[str]:
+    """How many started otherwise than they would have, and why."""
+    in_all = found.in_all
+    yield (
+        f"divergences (another site, or {SAME_S:.0f} s sooner or later): "
+        f"{in_all.divergences} of {counted(in_all.jobs, 'job')}"
+    )
+    for name, count in in_all.reasons.items():
+        yield f"  {count:>7}  {name}: {DivergenceReason[name].value}"
+    for kind, rows in (("site", found.sites), ("account", found.accounts)):
+        for row in rows:
+            if row.divergences:
+                reasons = ", ".join(f"{count} {name}" for name, count in row.reasons.items())
+                yield (
+                    f"  {kind} {printable(row.name)}: {row.with_reason} of {row.divergences} have "
+                    f"a reason, {row.with_reason_frac:.1%}{_range(row.interval)}: {reasons}"
+                )
+
+
 def _use(name: str, use: UseChange) -> str:
     return (
         f"{name}: {use.real_frac:.1%}{_range(use.real)} > "
@@ -100,7 +127,19 @@ def _site_lines(site: SiteReport) -> Iterator[str]:
     )
     for reason, count in site.left_out.items():
         yield f"  left out: {counted(count, 'job')}: {reason}"
-    for rule in site.rules:
+    yield from _rule_lines(site.rules)
+
+
+def _tenant_lines(tenant: TenantReport) -> Iterator[str]:
+    if tenant.mode == SiteMode.ENFORCED.value:
+        return
+    jobs = counted(tenant.jobs, "job")
+    yield f"tenant {printable(tenant.tenant)} (mode {tenant.mode}, {jobs})"
+    yield from _rule_lines(tenant.rules)
+
+
+def _rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
+    for rule in rules:
         yield (
             f"  {'holds' if rule.holds else 'FAILS'}: {rule.name} (for {rule.needed_for}): "
             f"{printable(rule.value)}; needed: {rule.bound}"

@@ -64,6 +64,9 @@ def lines(reply: StatusReply) -> Iterator[str]:
         )
     if reply.starts is not None:
         yield f"Starts:    {hits_text(reply.starts)}"
+    if reply.tenant_modes:
+        modes = (f"{row.tenant} in mode {row.mode}" for row in reply.tenant_modes)
+        yield f"Tenants:   {', '.join(modes)}"
     first, *more = lending_lines(reply.lending, reply.now_s)
     yield f"Lending:   {first}"
     yield from more

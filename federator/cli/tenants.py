@@ -65,6 +65,13 @@ def render(rows: Sequence[TenantRow], *, header: bool) -> str:
     for row in rows:
         cells.append(_cells(row))
         cells += _type_cells(row)
+    modes = [f"{row.name[:_NAME_WIDTH]}: mode {row.mode}" for row in rows if row.mode != "enforced"]
+    return "\n".join([_table(cells), *map(printable, modes)])
+
+
+def _table(cells: Sequence[Sequence[str]]) -> str:
+    if not cells:
+        return ""
     safe = [[printable(cell) for cell in line] for line in cells]
     widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
     return "\n".join(

@@ -242,6 +242,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
     ReasonCode.DRAINED: _named("the site takes no new work"),
     ReasonCode.SHADOW: _named("the site is only watched (mode: shadow or advisory)"),
+    ReasonCode.TENANT_MODE: _named("nothing is started for its tenant (mode: shadow or advisory)"),
     ReasonCode.WRITTEN_OFF: _named("the site was written off"),
     ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
     ReasonCode.BAD_BID: _named("the site's offer was not believed"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import Final
 
+from federator.model.site_mode import SiteMode
 from federator.sched.state.ledger import Ledger
 from federator.wire.agent_protocol import Admission, TenantCap
 
@@ -18,10 +19,12 @@ AGAIN_S: Final = 600.0
 
 
 def admission_of(ledger: Ledger) -> Admission:
-    """All tenants, in the order of the configuration."""
+    """The tenants in mode enforced, in the order of the configuration; others have no limit."""
     tenancy, holdings = ledger.tenancy, ledger.holdings
     caps = []
     for row, tenant in enumerate(tenancy.tenants):
+        if tenancy.mode(row) is not SiteMode.ENFORCED:
+            continue
         bounds = (tenancy.limits[r] for r in tenancy.limit_rows(row))
         limit = min((bound[0] for bound in bounds if bound is not None), default=inf)
         caps.append(

@@ -15,7 +15,12 @@ from msgspec import structs
 
 from federator.config import FederationConfig
 from federator.daemon.dependency import known_dependency
-from federator.daemon.submissions import BEYOND_POLICY, account_of, check_interactive
+from federator.daemon.submissions import (
+    BEYOND_POLICY,
+    account_of,
+    check_interactive,
+    check_mode,
+)
 from federator.errors import InvalidRequest
 from federator.model.draft import Draft
 from federator.model.eligibility import Dependency, DependencyKind, Hold
@@ -187,11 +192,13 @@ def _ranked_anew(
     """The change with what follows from another account or priority.
 
     Raises:
-        InvalidRequest: the account is not the user's, or has too many jobs.
+        InvalidRequest: the account is not the user's, has too many jobs, or is in a mode in which
+            nothing of it is taken.
     """
     tenant = w.tenant
     if asked.account != w.tenant:
         tenant = account_of(config, w.user, asked.account)
+        check_mode(config, tenant)
         _check_submit_limits(ledger, w, tenant, len(event.workloads))
     level = max(config.tenants[tenant].priority, asked.asked_priority)
     return structs.replace(

@@ -51,7 +51,6 @@ from federator.errors import ConfigError
 from federator.model.event import encode_event
 from federator.model.message import Command, Observation, Record, SiteDown, Tick
 from federator.model.site import GpuModel
-from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
 from federator.sched.passes.checkpoint_moves import CHECKPOINT
 from federator.sched.passes.federation import Federation
@@ -267,7 +266,7 @@ class Term:
             displaces=self._displaces,
             names=site.names.there,
             mode=site.mode.there,
-            watches=self._feeds is not None and site.mode is not SiteMode.ENFORCED,
+            watches=self._feeds is not None and self._own.now.watches(name),
             reader=site.reader,
         )
         link = SiteLink(

@@ -70,7 +70,7 @@ def _terms_of_link(config: FederationConfig, name: SiteName) -> object:
     if site is None:
         return None
     gpus = {kind: gpu.model_dump() for kind, gpu in config.gpus.items()}
-    return site.model_dump(exclude={"region"}), gpus
+    return site.model_dump(exclude={"region"}), gpus, config.watches(name)
 
 
 def reload_act(asked: AskedReload, changes: Sequence[KeyChange], now_s: float) -> AuditAct:

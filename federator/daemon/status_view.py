@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from federator.daemon.quota_calls import loan_rows
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.site_mode import SiteMode
+from federator.model.tenant import Tenancy
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.round import PassSummary
 from federator.sched.state.evictions import charged, since
 from federator.wire.client_protocol import SiteRow, StatusReply
-from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow
+from federator.wire.status_rows import BudgetRow, ClaimRow, LendingRow, PassRow, TenantModeRow
 
 
 def status_reply(
@@ -55,6 +57,16 @@ def status_reply(
         ),
         lending=_lending(federation, now_s),
         keep_ended_s=keep_ended_s,
+        tenant_modes=tenant_modes(ledger.tenancy),
+    )
+
+
+def tenant_modes(tenancy: Tenancy) -> tuple[TenantModeRow, ...]:
+    """The tenants that are not in mode enforced, in the order of the configuration."""
+    return tuple(
+        TenantModeRow(tenant=tenant.name, mode=tenancy.mode(row).value)
+        for row, tenant in enumerate(tenancy.tenants)
+        if tenancy.mode(row) is not SiteMode.ENFORCED
     )
 
 

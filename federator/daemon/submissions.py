@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from federator.config import FederationConfig
+from federator.config_tenants import mode_of
 from federator.daemon.data_calls import data_uses
 from federator.daemon.dependency import known_dependency
 from federator.daemon.output_calls import output_draft
@@ -12,6 +13,7 @@ from federator.errors import InvalidRequest
 from federator.model.data_output import DataOutput
 from federator.model.draft import Draft
 from federator.model.message import ControlRefusal
+from federator.model.site_mode import SiteMode
 from federator.model.submission import pack_submission
 from federator.model.viewer import Viewer
 from federator.model.workload import TenantName
@@ -40,6 +42,8 @@ def draft_of(
     tenant = account_of(config, user, asked.account)
     priority = config.tenants[tenant].priority
     _check_tenant(config, tenant, asked)
+    if f"{user}:{call.key}" not in ledger.keys.id_of:  # else it has been taken before
+        check_mode(config, tenant, test_only=call.test_only)
     if call.interactive:
         check_interactive(config, asked)
     return Draft(
@@ -115,6 +119,18 @@ def _check_tenant(config: FederationConfig, tenant: TenantName, asked: Interpret
             f"--fed-priority={asked.asked_priority} (or SBATCH_FED_PRIORITY) is above the "
             f"tenant's priority {priority}; it can only lower it"
         )
+
+
+def check_mode(config: FederationConfig, tenant: TenantName, *, test_only: bool = False) -> None:
+    """Raises: InvalidRequest: the federation takes nothing of this tenant."""
+    mode = mode_of(tenant, config.tenants)
+    if mode.acts or (test_only and mode is SiteMode.ADVISORY):
+        return
+    tells = "; --test-only tells where it would start" if mode is SiteMode.ADVISORY else ""
+    raise InvalidRequest(
+        f"tenant {tenant} is in mode {mode.value}: the federation takes none of its jobs; submit "
+        f"it with sbatch at a site{tells}"
+    )
 
 
 def _check_call(call: SubmitCall, config: FederationConfig) -> None:

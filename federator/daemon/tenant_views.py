@@ -52,8 +52,7 @@ def tenant_rows(
     borrowed, lent = borrowed_and_lent(federation, quota_statuses(ledger))
 
     def row_of(row: int) -> TenantRow:
-        tenant, quota = tenancy.tenants[row], tenancy.quotas[row]
-        pending, within = ranks.pending.get(row, (0, 0))
+        tenant, (pending, within) = tenancy.tenants[row], ranks.pending.get(row, (0, 0))
         return TenantRow(
             name=tenant.name,
             parent=tenant.parent or "",
@@ -63,7 +62,7 @@ def tenant_rows(
             users=users.get(tenant.name, ()),
             home=tuple(sorted(tenancy.home(row))),
             start_within_s=tenancy.start_within_s(row),
-            quota=None if quota is None else _bounds(tenancy, quota),
+            quota=_quota_of(tenancy, row),
             limit=_limit(tenancy, row),
             used=_by_resource(tenancy, holdings.used(row)),
             used_own=_by_resource(tenancy, holdings.own(row)),
@@ -77,9 +76,15 @@ def tenant_rows(
             fair_share_term=float(fair_share[row]) if ranks.by_quota else None,
             preempt_tax_gpu_s=ledger.tax.by_preemptor.get(tenant.name, 0.0),
             preempt_lost_gpu_s=ledger.tax.by_victim.get(tenant.name, 0.0),
+            mode=tenancy.mode(row).value,
         )
 
     return tuple(row_of(row) for row in _family_order(tenancy))
+
+
+def _quota_of(tenancy: Tenancy, row: int) -> dict[str, int | None] | None:
+    quota = tenancy.quotas[row]
+    return None if quota is None else _bounds(tenancy, quota)
 
 
 def borrowed_and_lent(

@@ -5,19 +5,30 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    case,
+    create_engine,
+    event,
+    or_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from federator.errors import ConfigError, HistoryError
+from federator.model.mappings import NOTHING
 
 ANSWER_S: Final = 20.0  # that a database has for one statement
 _CONNECT_S: Final = 5
@@ -151,14 +162,30 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def put_rows(
-    connection: Connection, table: Table, rows: Iterator[dict[str, Any]], *, replace: bool
+    connection: Connection,
+    table: Table,
+    rows: Iterator[dict[str, Any]],
+    *,
+    replace: bool,
+    kept: Mapping[str, Collection[str]] = NOTHING,
 ) -> None:
-    """Insert rows, given by column; in place of those with the same key, or where there is none."""
+    """Insert rows, given by column; in place of those with the same key, or where there is none.
+
+    ``kept``: in these columns of text "" replaces nothing, and one of the values given none but
+    another of them.
+    """
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     if replace:
-        others = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
+        others: dict[str, ColumnElement[Any]] = {
+            c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys
+        }
+        for name, weak in kept.items():
+            was, new = table.c[name], statement.excluded[name]
+            strong = and_(*(was != word for word in weak))
+            stays = or_(new == "", and_(or_(*(new == word for word in weak)), strong))
+            others[name] = case((stays, was), else_=new)
         statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)

@@ -15,7 +15,7 @@ from federator.errors import HistoryError
 from federator.history import schema
 from federator.history.database import put_rows, snapshot, transaction
 from federator.history.values import fitted
-from federator.model.local_record import GONE, WAITS_OR_RUNS, LocalRecord
+from federator.model.local_record import GONE, ORDINARY, WAITS_OR_RUNS, LocalRecord
 from federator.model.site import Capacity
 from federator.model.workload import SiteName
 
@@ -66,7 +66,8 @@ def put(engine: Engine, news: Iterable[LocalBatch]) -> None:
     with transaction(engine) as connection:
         schema.check_ready(connection)
         for each in news:
-            put_rows(connection, schema.local_jobs, _rows(each), replace=True)
+            kept = {"held_by": ORDINARY}
+            put_rows(connection, schema.local_jobs, _rows(each), replace=True, kept=kept)
             if each.complete:
                 _end_unseen(connection, each.site, each.at_s)
 

@@ -40,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 5
+VERSION: Final = 6
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -159,7 +159,8 @@ local_jobs: Final = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("submitted_at_s", Double, primary_key=True),
     Column("restarts", BigInteger, primary_key=True, autoincrement=False),
-    *_columns(LocalRecord, frozenset({"job_id", "submitted_at_s", "restarts"})),
+    *_columns(LocalRecord, frozenset({"job_id", "submitted_at_s", "restarts", "held_by"})),
+    Column("held_by", Text, nullable=False, server_default=""),
     Column("seen_at_s", Double, nullable=False),  # when that was told
     Column("unsure_s", Double, nullable=False),  # its end may be so much earlier
 )
@@ -218,19 +219,21 @@ def _with_use(connection: Connection) -> None:
     METADATA.create_all(connection, tables=[unmeasured, measured])
 
 
+def _add_columns(connection: Connection, table: Table) -> None:
+    """Those of a table that is there that it lacks."""
+    there = {each["name"] for each in inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in there:
+            form = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {form}"))
+
+
 def _with_usage(connection: Connection) -> None:
     """Sums of usage; those of the attempts before it are made later, some at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET LOCAL statement_timeout = 0"))
-    there = {
-        name: {each["name"] for each in inspect(connection).get_columns(name)}
-        for name in (attempts.name, measured.name)
-    }
     for table in (attempts, measured):
-        for column in table.columns:
-            if column.name not in there[table.name]:
-                form = CreateColumn(column).compile(dialect=connection.dialect)
-                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {form}"))
+        _add_columns(connection, table)
     METADATA.create_all(connection, tables=[usage_days, supply])
     for index in INDEXES:
         if index.name in ("attempts_by_end", "attempts_uncounted"):
@@ -242,11 +245,17 @@ def _with_local_jobs(connection: Connection) -> None:
     METADATA.create_all(connection, tables=list(LOCAL))
 
 
+def _with_words(connection: Connection) -> None:
+    """Slurm's word for why a site's own job waited; of those before it none is known."""
+    _add_columns(connection, local_jobs)
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
     3: _with_usage,
     4: _with_local_jobs,
+    5: _with_words,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

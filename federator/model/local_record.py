@@ -12,6 +12,8 @@ from typing import Final
 import msgspec
 
 UNKNOWN_GPUS: Final = -1
+ORDINARY: Final = ("", "Priority", "Resources")
+"""Words of ``held_by`` that say no more than that others are ahead, or hold what it needs."""
 GONE: Final = "GONE"
 REQUEUED: Final = "REQUEUED"
 WAITS_OR_RUNS: Final = ("PENDING", "RUNNING", "SUSPENDED")
@@ -33,6 +35,8 @@ class LocalRecord(msgspec.Struct, frozen=True, kw_only=True):
         gpu_type: that it asked for; "": any.
         ran_on: GPU type of its nodes; "": none, several, or not known.
         federated: the federation launched it.
+        held_by: while it waits, the first word of Slurm's reason; "": none. The history keeps the
+            last that was not one of ``ORDINARY``, or else the last.
     """
 
     job_id: int
@@ -52,6 +56,7 @@ class LocalRecord(msgspec.Struct, frozen=True, kw_only=True):
     ran_on: str = ""
     nodes: int = 0
     federated: bool = False
+    held_by: str = ""
 
     @property
     def key(self) -> tuple[int, float, int]:

@@ -35,6 +35,7 @@ class ReasonCode(Enum):
     SITE_DOWN = "FedSiteDown"
     DRAINED = "FedDrained"  # the site takes no new work; its operator's words in ``detail``
     SHADOW = "FedShadow"  # the site is in mode shadow: nothing of the federation runs there
+    TENANT_MODE = "FedTenantMode"  # its tenant (``detail``) is in mode shadow or advisory
     WRITTEN_OFF = "FedWrittenOff"  # the site is gone; of an attempt, with it: ``detail``
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     OLD_RELEASE = "FedRelease"  # the site's release cannot plan what is asked for

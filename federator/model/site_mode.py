@@ -1,12 +1,16 @@
-"""Modes of a site: how far the federation acts there."""
+"""Modes of a site, or of a tenant: how far the federation acts there, or for it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 
 class SiteMode(Enum):
-    """The steps by which a site is adopted, from the lowest up; see docs/adoption.md."""
+    """The steps by which a site is adopted, from the lowest up; see docs/adoption.md.
+
+    A tenant has one of them, too: the lower of the two holds for its work at the site.
+    """
 
     SHADOW = "shadow"  # its Slurm is read, and nothing is ever done there
     ADVISORY = "advisory"  # likewise; who asks is told what would start there
@@ -17,6 +21,11 @@ class SiteMode(Enum):
     def rank(self) -> int:
         """How high the step is, from 0."""
         return list(SiteMode).index(self)
+
+    @classmethod
+    def lowest(cls, modes: Iterable[SiteMode]) -> SiteMode:
+        """The lowest of some, which holds for all of them together; of none, the highest."""
+        return min(modes, key=lambda mode: mode.rank, default=cls.ENFORCED)
 
     @property
     def there(self) -> SiteMode:

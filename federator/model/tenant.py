@@ -11,6 +11,7 @@ from typing import Final
 from federator.errors import InvalidRequest
 from federator.model.lending import Lending
 from federator.model.resources import Bound, Resources
+from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName, TenantName, Workload
 
 HIGHEST_PRIORITY: Final = 1
@@ -77,6 +78,8 @@ class Tenant:
     ``jobs``: how many jobs there may be, whatever their size.
 
     ``unused_quota``: whether its quota is lent fully while it is hardly used.
+
+    ``mode``: how far the federation acts for it; a lower one above it holds for it, too.
     """
 
     name: TenantName
@@ -88,6 +91,7 @@ class Tenant:
     start_within_s: float = 0.0
     jobs: JobLimits = NO_JOB_LIMITS
     unused_quota: Lending = Lending.OFF
+    mode: SiteMode = SiteMode.ENFORCED
 
     def __post_init__(self) -> None:
         if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:
@@ -138,6 +142,7 @@ class Tenancy:
         above = [[self.tenants[at] for at in chain] for chain in self._chains]
         self._homes = [_nearest_home(chain) for chain in above]
         self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
+        self._modes = [SiteMode.lowest(tenant.mode for tenant in chain) for chain in above]
         self._per_user = [_nearest_jobs(chain) for chain in above]
         self.limits_jobs = not all(tenant.jobs.is_none for tenant in self.tenants)
         for row, chain in enumerate(self._chains):  # the highest with a quota, which all share
@@ -195,6 +200,10 @@ class Tenancy:
         """The start objective of a tenant, or of the nearest above it; 0: there is none."""
         chain = (self.tenants[at].start_within_s for at in self._chains[row])
         return next((within_s for within_s in chain if within_s), 0.0)
+
+    def mode(self, row: int) -> SiteMode:
+        """How far the federation acts for a tenant: the lowest of its mode and those above it."""
+        return self._modes[row] if row < len(self._modes) else SiteMode.ENFORCED
 
     def jobs_per_user(self, row: int) -> JobLimits:
         """The limits of each user in a tenant: its own, or those of the nearest above it."""

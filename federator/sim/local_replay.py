@@ -10,18 +10,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from federator.config import FederationConfig
+from federator.model.lifecycle import WorkloadState
+from federator.model.reason import ReasonCode
 from federator.model.site import Capacity, NodeState
 from federator.model.tenant import LOWEST_PRIORITY, Tenant
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, WorkloadId
 from federator.policies.fifo import Fifo
+from federator.sched.passes.federation import Federation
+from federator.sim.failures import SimEventKind
 from federator.sim.fleet import Fleet
 from federator.sim.importers.local_history import PastRecords
 from federator.sim.importers.whatif_workload import PastWorkload, history_of
+from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import LeftOut, ReplayOptions, TracePool
-from federator.sim.whatif import live_through, question_of, rules_of
+from federator.sim.whatif import WhatIf, fleet_of, question_of, rules_of
+
+SAME_S: Final = 60.0
+"""Starts no further apart count as the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +45,9 @@ class LocalFate:
         federated_start_s: under the federation; None: it would never have started.
         federated_stays: where and when it would have run then.
         alone_start_s: in the replay of its site alone; None: likewise.
+        held_by: Slurm's last word for why it waited, as of ``LocalRecord``.
+        federated_code: why the federation would not have started it ``SAME_S`` after it really
+            started; None: it would have.
     """
 
     past: PastWorkload
@@ -43,6 +56,8 @@ class LocalFate:
     federated_start_s: float | None
     federated_stays: tuple[AttemptInterval, ...]
     alone_start_s: float | None
+    held_by: str = ""
+    federated_code: ReasonCode | None = None
 
     @property
     def wait_s(self) -> float:
@@ -97,7 +112,7 @@ def replay(
     options = ReplayOptions(seed=seed)
     if progress is not None:
         options = replace(options, progress=progress)
-    lives = live_through(scenario, config, rules_of(config), options) if scenario.arrivals else []
+    lives, codes = _federated(question, scenario, config, options)
     alone = _alone(question.history.workloads, scenario, config, options)
     fates = [
         LocalFate(
@@ -106,16 +121,13 @@ def replay(
             measured=workload.came_s >= begin_s
             and (workload.site, workload.job_id) not in past.federated,
             federated_start_s=_start_s(life, question.begin_s),
-            federated_stays=tuple(
-                AttemptInterval(
-                    stay.site, stay.start_s + question.begin_s, stay.end_s + question.begin_s
-                )
-                for stay in life.stays
-            ),
+            federated_stays=_stays(life, question.begin_s),
             alone_start_s=_start_s(by_itself, question.begin_s),
+            held_by=past.held_by.get((workload.site, workload.job_id), ""),
+            federated_code=codes.get(row),
         )
-        for workload, arrival, life, by_itself in zip(
-            question.history.workloads, scenario.arrivals, lives, alone, strict=True
+        for row, (workload, arrival, life, by_itself) in enumerate(
+            zip(question.history.workloads, scenario.arrivals, lives, alone, strict=True)
         )
     ]
     gpus = {name: sites[name].gpus for name in pools}
@@ -124,6 +136,43 @@ def replay(
 
 def _start_s(life: JobTrace, begin_s: int) -> float | None:
     return begin_s + life.first_start_s if life.first_start_s >= 0 else None
+
+
+def _stays(life: JobTrace, begin_s: int) -> tuple[AttemptInterval, ...]:
+    return tuple(
+        AttemptInterval(stay.site, stay.start_s + begin_s, stay.end_s + begin_s)
+        for stay in life.stays
+    )
+
+
+def _federated(
+    question: WhatIf, scenario: Scenario, config: FederationConfig, options: ReplayOptions
+) -> tuple[list[JobTrace], dict[int, ReasonCode]]:
+    """The lives of all jobs under the federation, and why some wait after their real start."""
+    codes: dict[int, ReasonCode] = {}
+    if not scenario.arrivals:
+        return [], codes
+    fleet = fleet_of(scenario, config, rules_of(config), options)
+
+    def ask(row: int, site: SiteName) -> None:
+        code = _waits_for(fleet.federation, str(row), site)
+        if code is not None:
+            codes[row] = code
+
+    for row, past in enumerate(question.history.workloads):
+        at_s = BEGIN_S + past.start_s + SAME_S - question.begin_s
+        fleet.later(at_s, SimEventKind.PLAN, partial(ask, row, past.site))
+    return fleet.run(), codes
+
+
+def _waits_for(federation: Federation, key: str, site: SiteName) -> ReasonCode | None:
+    """Why what was submitted by a key does not start at a site; None: it does not wait."""
+    entry = federation.ledger.entries.get(federation.ledger.keys.id_of.get(key, WorkloadId(0)))
+    if entry is None or entry.state is not WorkloadState.PENDING:
+        return None
+    refusals = federation.refusals_of(entry)
+    refusal = refusals.get(SiteName("")) or refusals.get(site)
+    return ReasonCode.NOT_TRIED if refusal is None else refusal.reasons[0].code
 
 
 def _alone(

@@ -15,6 +15,7 @@ from federator.config import FederationConfig
 from federator.errors import InvalidRequest
 from federator.model.draft import Draft
 from federator.model.site import Node
+from federator.model.site_mode import SiteMode
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName
@@ -62,13 +63,20 @@ def live_through(
     Returns:
         A life for each arrival, in their order.
     """
+    return fleet_of(scenario, config, rules, options).run()
+
+
+def fleet_of(
+    scenario: Scenario, config: FederationConfig, rules: Rules, options: ReplayOptions
+) -> Fleet:
+    """What ``live_through`` simulates, at its beginning."""
     return Fleet(
         scenario,
         config.policy.order,
         rules,
         options=options,
         usage=config.policy.credit.usage.average(),
-    ).run()
+    )
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
@@ -120,14 +128,18 @@ def ask(
 def question_of(
     history: History, of_site: Mapping[SiteName, Sequence[TracePool]], config: FederationConfig
 ) -> WhatIf:
-    """Make a scenario of a history; what its tenant's limits forbid is left out of both."""
+    """Make a scenario of a history; what its tenant's limits forbid is left out of both.
+
+    Every tenant is in mode enforced.
+    """
     names = {name.lower(): name for name in config.tenants}  # Slurm keeps accounts in lower case
     tenant_of = {
         account: names.get(account.lower(), TenantName(account))
         for account in sorted({workload.account for workload in history.workloads})
     }
     strangers = tuple(name for name in tenant_of.values() if name not in config.tenants)
-    tenants = (*config.tenancy().tenants, *(Tenant(name=name) for name in strangers))
+    own = (replace(tenant, mode=SiteMode.ENFORCED) for tenant in config.tenancy().tenants)
+    tenants = (*own, *(Tenant(name=name) for name in strangers))
     history = _within_limits(history, tenant_of, Tenancy(tenants))
     begin_s = history.workloads[0].came_s if history.workloads else 0
     priority_of = {tenant.name: tenant.priority for tenant in tenants}

@@ -85,6 +85,7 @@ _WATCHED: Final = watched_record(len(_SAFE_FIELDS), sum(width for _, width in _F
 OTHERS_FORMAT: Final = "JobID:|,StartTime:|,EndTime:|,NodeList:|"
 """For ``squeue -O``, of jobs outside the federation's partitions; Slurm composes all of it."""
 
+_FIRST_WORD: Final = re.compile(r"[A-Za-z]{1,40}")
 _NO_LIMIT_S: Final = 365 * 86_400
 """What Slurm's backfill writes as the time limit of a job that has none (22.05, 24.11, 26.05)."""
 
@@ -229,8 +230,16 @@ def _read_watched(record: bytes) -> tuple[SiteJob, str]:
             gpus=facts.gpus,
             gpu_type=facts.gpu_type,
             nodes=facts.nodes,
+            held_by=_held_by(job),
         ),
     ), remark
+
+
+def _held_by(job: SiteJob) -> str:
+    """The first word of the reason for which it waits: what follows may be names of nodes."""
+    waits = job.state is SiteJobState.PENDING
+    found = _FIRST_WORD.match(job.reason) if waits else None
+    return found[0] if found is not None else ""
 
 
 def _shown(job: SiteJob) -> str:

@@ -33,6 +33,7 @@ from federator.wire.status_rows import (
     LicenseRow,
     PassRow,
     StartsRow,
+    TenantModeRow,
 )
 from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
 
@@ -452,6 +453,7 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     lending: LendingRow = LendingRow(mode="off")
     keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
     starts: StartsRow | None = None  # None: of an older daemon
+    tenant_modes: tuple[TenantModeRow, ...] = ()  # of those that are not in mode enforced
 
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
@@ -508,6 +510,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     fair_share_term: float | None = None  # of its workloads' credit; None: no credit
     preempt_tax_gpu_s: float = 0.0  # destroyed by evictions for its own workloads
     preempt_lost_gpu_s: float = 0.0  # destroyed by evictions of its own workloads
+    mode: str = "enforced"  # the lowest of its own and those above it; as that of ``SiteRow``
 
 
 class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):

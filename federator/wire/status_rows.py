@@ -49,6 +49,13 @@ class LicenseRow(msgspec.Struct, frozen=True, kw_only=True):
     used: int  # by workloads at sites; above ``total`` after that was lowered
 
 
+class TenantModeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant that the federation does not act for in full."""
+
+    tenant: str
+    mode: str  # of ``SiteMode``: the lowest of its own and those above it
+
+
 class LoanRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A quota that is hardly used; times are Unix times."""
 

@@ -8,9 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federator.model.draft import Draft
+from federator.model.event import Awarded
 from federator.model.lifecycle import TERMINAL
-from federator.model.message import Command, DrainAsked, LaunchAt, PreemptAt, SendTo
+from federator.model.message import Command, DrainAsked, LaunchAt, PreemptAt, Record, SendTo
 from federator.model.site_message import Ask
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -127,3 +129,44 @@ def test_what_a_watched_site_runs_is_left_alone_and_its_end_is_taken_in() -> Non
     f.cancel(id_)
     f.run_for(60.0)
     assert f.federation.ledger.entries[id_].state in TERMINAL
+
+
+MODES = st.sampled_from(list(SiteMode))
+TENANT_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("mode"), MODES),
+        st.tuples(st.just("submit"), st.sampled_from(["guest", "owner"])),
+        st.tuples(st.just("cancel"), st.integers(0, 5)),
+        st.tuples(st.just("cut"), _SITE),
+        st.tuples(st.just("stray"), _SITE),
+        st.tuples(st.just("restart"), st.just("")),
+        st.tuples(st.just("wait"), st.sampled_from([1, 15, 90])),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(TENANT_STEPS)
+@example([("mode", SiteMode.SHADOW), ("submit", "owner"), ("restart", ""), ("wait", 90)])
+@example([("submit", "owner"), ("mode", SiteMode.ADVISORY), ("cut", "alpine"), ("wait", 90)])
+def test_nothing_is_awarded_to_a_tenant_that_is_only_watched(
+    steps: list[tuple[str, str | int | SiteMode]],
+) -> None:
+    """By the log: a launch that it tells of already is repeated, for the job is there."""
+    story, mode = Story(), SiteMode.ENFORCED
+    for verb, what in steps:
+        since = len(story.f.commands)
+        if isinstance(what, SiteMode):
+            mode = what
+            guest, owner = TENANTS
+            story.f.reload(tenants=(guest, replace(owner, mode=mode)))
+            story.f.run_for(2.0)
+        else:
+            story.step(verb, what)
+        awarded = [
+            story.f.federation.ledger.entries[each.event.attempt.workload].workload.tenant
+            for each in story.f.commands[since:]
+            if isinstance(each, Record) and isinstance(each.event, Awarded)
+        ]
+        assert mode.acts or "owner" not in awarded, (verb, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -107,3 +108,66 @@ def test_local_jobs_are_counted_with_their_true_waits_and_the_helper_is_never_ca
     call = f"sudo -n -u vision1 -- {HELPER} </dev/null || true"
     at(SITES[0], "sh", "-c", call, user="federator")
     assert "fed-site-exec" in sudo_log(SITES[0])
+
+
+@pytest.fixture
+def half(sudo_log: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
+    """A federation whose sites are all in mode enforced, and one of its tenants in shadow."""
+    yield from lasting(Running(tmp_path, tenants={"vision": {"mode": "shadow"}}))
+
+
+def test_a_tenant_in_shadow_beside_one_in_enforced_gets_nothing_done(
+    half: Running, sudo_log: Callable[[str], str]
+) -> None:
+    script = "#!/bin/sh\ntrue\n"
+    refused = half.run("fsbatch", "--uid=vision1", stdin=script)
+    assert refused.returncode != 0
+    assert "tenant vision is in mode shadow: the federation takes none of its" in refused.stderr
+    (ended,) = half.await_end(half.submit(script, user="nlp1"))
+    assert ended["state"] == "COMPLETED"
+    status = half.run("federator", "status", "--json")
+    assert json.loads(status.stdout)["tenant_modes"] == [{"tenant": "vision", "mode": "shadow"}], (
+        status.stderr
+    )
+    for site in SITES:
+        caps = within(90, partial(at, site, "sh", "-c", f"cat {layout.SPOOL_DIR}/admission.tsv"))
+        assert "nlp" in caps, site
+        assert "vision" not in caps, site
+    logs = "".join(map(sudo_log, SITES))
+    assert "USER=nlp1" in logs
+    assert "USER=vision1" not in logs
+
+    words = ("step", "vision", "opt-in", "--tenant", "--force", "--config", str(half.config))
+    up = half.run("federator", "shadow", *words)
+    assert 'tenants.vision.mode: "shadow" -> "opt-in"' in up.stdout, up.stderr
+    (ended,) = half.await_end(half.submit(script, user="vision1"))
+    assert ended["state"] == "COMPLETED"
+    assert "USER=vision1" in "".join(map(sudo_log, SITES))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[Running]:
+    """The same, whose partitions are those of local users."""
+    running = Running(tmp_path, tenants={"vision": {"mode": "shadow"}})
+    settings = yaml.safe_load(running.config.read_text())
+    for site in settings["sites"].values():
+        site.update(partitions=["local"])
+    running.config.write_text(yaml.safe_dump(settings))
+    yield from lasting(running)
+
+
+def test_own_jobs_are_recorded_where_a_tenant_is_in_shadow_and_the_site_is_not(
+    recorded: Running,
+) -> None:
+    within(60, lambda: report(recorded))
+    own = ("--parsable", "--partition=local", "--account=vision", "--gres=gpu:1", "--wrap=true")
+    at(SITES[0], "sbatch", *own, "--output=/dev/null", user="vision1")
+
+    def counted() -> LocalReport | None:
+        found = report(recorded)
+        return found if found is not None and found.tenants else None
+
+    found = within(90, counted)
+    assert found is not None
+    (vision,) = found.tenants
+    assert (vision.tenant, vision.mode, vision.jobs) == ("vision", "shadow", 1)

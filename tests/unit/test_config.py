@@ -13,8 +13,10 @@ import yaml
 
 from federator.config import FederationConfig, load_config
 from federator.config_policy import CreditConfig
+from federator.config_tenants import mode_of
 from federator.errors import ConfigError
 from federator.model.quota_loan import UnusedQuotaRules
+from federator.model.site_mode import SiteMode
 from federator.model.site_reader import SiteReader
 from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
@@ -594,6 +596,23 @@ def test_a_quota_in_cpus_guarantees_no_gpu(tmp_path: Path) -> None:
 def test_a_limit_leaves_open_what_it_does_not_name(tmp_path: Path) -> None:
     _, limit = quota_and_limit(with_tenants(tmp_path, "a: {limit: {gpu_types: {h100: 8}}}"), "a")
     assert limit == Allowance(gpus=inf, cpus=inf, gpu_types={"h100": 8})
+
+
+def test_the_lowest_mode_of_a_tenant_and_those_above_it_holds(tmp_path: Path) -> None:
+    tenants = (
+        "{lab: {mode: opt-in}, bio: {parent: lab, mode: enforced}, nlp: {mode: shadow}, x: {}}"
+    )
+    config = with_tenants(tmp_path, tenants)
+    modes = {name: mode_of(name, config.tenants).value for name in config.tenants}
+    assert modes == {"lab": "opt-in", "bio": "opt-in", "nlp": "shadow", "x": "enforced"}
+    tenancy = config.tenancy()
+    assert {t.name: tenancy.mode(tenancy.row(t.name)).value for t in tenancy.tenants} == modes
+    assert tenancy.mode(tenancy.row(TenantName("met in the log"))) is SiteMode.ENFORCED
+    assert all(config.watches(site) for site in config.sites)  # for the sake of nlp
+    assert not any(map(with_tenants(tmp_path, "{x: {}}").watches, config.sites))
+    said = mistakes(tmp_path, "{nlp: {mode: optin}}")
+    assert "tenants.nlp.mode" in said[0]
+    assert "expected shadow, advisory, opt-in or enforced" in said[0]
 
 
 def test_a_limit_of_zero_is_a_limit(tmp_path: Path) -> None:

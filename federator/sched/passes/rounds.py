@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import Final
 
+from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Decided, SendTo, Wake
 from federator.model.plan import BidRequest
@@ -157,10 +158,17 @@ class Rounds:
             ReasonCode.DATA,
         )
 
+    def _is_of_a_watched_tenant(self, claim: Claimed) -> bool:
+        """Whether nothing is started for its tenant any more, so that it leads nowhere."""
+        tenancy = self._ledger.tenancy
+        tenant = self._ledger.entries[claim.workload].workload.tenant
+        return not tenancy.mode(tenancy.row(tenant)).acts
+
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
         self._holding.try_again(turn)
         self._switch_waits.give_up(turn)
+        self.memory.end_claims(turn, self._is_of_a_watched_tenant, ReasonCode.TENANT_MODE)
         self._due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)

@@ -63,13 +63,18 @@ class Trial:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None
 
-    def advised(self, sites: Mapping[SiteName, SiteView]) -> tuple[SiteName, ...]:
-        """The sites in mode advisory that would start it now, in their order."""
+    def advised(
+        self, sites: Mapping[SiteName, SiteView], *, everywhere: bool = False
+    ) -> tuple[SiteName, ...]:
+        """The sites in mode advisory that would start it now, in their order.
+
+        ``everywhere``: all sites are so for its tenant.
+        """
         id_ = self.workload.id
         return tuple(
             site
             for site, view in sites.items()
-            if view.advisory
+            if (view.advisory or everywhere)
             and (answer := self.round.answers.get(site, {}).get(id_)) is not None
             and answer.bid is not None
         )

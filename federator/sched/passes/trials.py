@@ -60,7 +60,9 @@ class Trials:
         for pass_id, trial in list(self._open.items()):
             if trial.round.over(turn.now_s):
                 del self._open[pass_id]
+                acts = self._acts_for(trial.workload)
                 answers, winner = trial.answers(self._ledger, self._sites, guests())
+                winner = winner if acts else None
                 held = self._ledger.counts.licenses
                 lacking = beyond_pools(trial.workload.jobs, turn.rules.licenses, held)
                 if lacking is not None and winner is not None:
@@ -70,6 +72,12 @@ class Trials:
                     client=trial.client,
                     answers=answers,
                     winner=winner,
-                    advised=trial.advised(self._sites),
+                    advised=trial.advised(self._sites, everywhere=not acts),
                 )
                 turn.commands.append(reply)
+
+    def _acts_for(self, workload: Workload) -> bool:
+        """Whether the federation would start it: for its tenant, too."""
+        tenancy = self._ledger.tenancy
+        known = workload.tenant in tenancy  # a question gives nobody a row
+        return not known or tenancy.mode(tenancy.row(workload.tenant)).acts

@@ -7,7 +7,7 @@ ends hold their GPUs to its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from federator.history.local_jobs import KeptRecord, LocalHistory, WatchedTime
 from federator.model.local_record import GONE, UNKNOWN_GPUS, LocalRecord
+from federator.model.mappings import NOTHING
 from federator.model.workload import SiteName
 from federator.sim.importers.sacct import SacctRecord
 
@@ -47,12 +48,14 @@ class Unseen(Struct, frozen=True):
 class PastRecords(NamedTuple):
     """Records to replay, and by site what they leave out.
 
-    ``federated``: site and id of jobs that the federation launched: load, as it was.
+    ``federated``: site and id of jobs that the federation launched: load, as it was. ``held_by``:
+    by site and id, Slurm's word for why a job waited for its first stay.
     """
 
     records: list[SacctRecord]
     unseen: dict[SiteName, Unseen]
     federated: frozenset[tuple[SiteName, str]] = frozenset()
+    held_by: Mapping[tuple[SiteName, str], str] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def past_records(
     """
     found: list[SacctRecord] = []
     unseen: dict[SiteName, Unseen] = {}
+    held_by: dict[tuple[SiteName, str], str] = {}
     for site in sites:
         own = [kept for kept in history.kept if kept.site == site]
         there = [kept for kept in own if kept.record.submitted_at_s < period.end_s]
@@ -109,9 +113,16 @@ def past_records(
             unwatched_s=_unwatched_s([s for s in history.spans if s.site == site], period),
         )
         found += [_as_sacct(site, kept.record, period, any_gpu) for kept in usable]
+        for kept in sorted(usable, key=lambda each: each.record.restarts):
+            held_by.setdefault((site, _leader(kept.record)), kept.record.held_by)
     ours = ((kept.site, kept.record) for kept in history.kept if kept.record.federated)
-    federated = frozenset((site, record.shown.partition("+")[0]) for site, record in ours)
-    return PastRecords(found, unseen, federated)
+    federated = frozenset((site, _leader(record)) for site, record in ours)
+    return PastRecords(found, unseen, federated, held_by)
+
+
+def _leader(record: LocalRecord) -> str:
+    """Of a component of a het job the id of its leader, else its own."""
+    return record.shown.partition("+")[0]
 
 
 def _is_usable(kept: KeptRecord) -> bool:

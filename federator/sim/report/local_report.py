@@ -9,12 +9,18 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, TenantName
 from federator.sim.importers.local_history import Period, Unseen
 from federator.sim.local_replay import LocalFate, LocalReplay
 from federator.sim.report.bootstrap import Interval, mean_interval, ratio_interval
+from federator.sim.report.divergence import Divergences
+from federator.sim.report.divergence_counts import (
+    DivergenceCount,
+    DivergenceReport,
+    divergence_report,
+)
 from federator.sim.report.gpu_time import DAY_S, GpuTime, Use, gpu_time
-from federator.sim.report.promotion import Rule, RuleFigures, rules_of_site
+from federator.sim.report.promotion import Rule, RuleFigures, promotion_rules
 
 SIZES: Final = ((1, "1"), (7, "2-7"), (8, "8"), (64, "9-64"))
 LARGER: Final = ">64"
@@ -87,6 +93,15 @@ class SiteReport(Struct, frozen=True):
     rules: list[Rule]
 
 
+class TenantReport(Struct, frozen=True):
+    """A tenant whose jobs were seen, and how it stands by the rules, at all sites together."""
+
+    tenant: str
+    mode: str
+    jobs: int
+    rules: list[Rule]
+
+
 class LocalReport(Struct, frozen=True):
     """What ``federator shadow report --json`` prints."""
 
@@ -102,6 +117,15 @@ class LocalReport(Struct, frozen=True):
     stranded: UseChange
     sites: list[SiteReport]
     assumptions: list[str]
+    divergences: DivergenceReport
+    tenants: list[TenantReport]
+
+
+class Modes(NamedTuple):
+    """Of each site, and of each tenant of federation.yaml; other tenants have no rules."""
+
+    sites: Mapping[SiteName, str]
+    tenants: Mapping[TenantName, str]
 
 
 class _Watched(NamedTuple):
@@ -110,17 +134,27 @@ class _Watched(NamedTuple):
     unseen: Unseen
     mode: str
     period: Period
+    divergences: DivergenceCount
 
 
 def local_report(
     replayed: LocalReplay,
     period: Period,
     unseen: Mapping[SiteName, Unseen],
-    modes: Mapping[SiteName, str],
+    modes: Modes,
     policy: str,
     seed: int,
 ) -> LocalReport:
-    """Make the report; the jobs of the record's beginning are load, and are not measured."""
+    """Make the report; the jobs of the record's beginning are load, and are not measured.
+
+    Args:
+        replayed: the jobs, as they went and would have gone.
+        period: that was looked at.
+        unseen: of each site, what the record does not tell.
+        modes: of sites and tenants.
+        policy: its name.
+        seed: of the draws of days.
+    """
     measured = [fate for fate in replayed.fates if fate.measured]
     accounts = _grouped(measured, lambda fate: fate.tenant)
     of_accounts = [_compared(name, accounts[name], seed) for name in sorted(accounts)]
@@ -130,6 +164,7 @@ def local_report(
     real = gpu_time(*_real_uses(replayed.fates), gpus, period.begin_s, period.end_s)
     after = gpu_time(*_federated_uses(replayed.fates, period), gpus, period.begin_s, period.end_s)
     named = [*(name for _, name in SIZES), LARGER]
+    divergences = _divergences(replayed, measured)
     return LocalReport(
         schema=1,
         begin_s=period.begin_s,
@@ -142,10 +177,52 @@ def local_report(
         allocation=_use_change(real, after, lambda use: use.held_gpu_s, seed),
         stranded=_use_change(real, after, lambda use: use.stranded_gpu_s, seed),
         sites=[
-            _site(name, measured, replayed, _Watched(unseen[name], modes[name], period), worse)
-            for name in replayed.gpus
+            _site(name, measured, replayed, _Watched(unseen[name], mode, period, count), worse)
+            for count in divergences.sites
+            for name in [SiteName(count.name)]
+            for mode in [modes.sites[name]]
         ],
         assumptions=list(ASSUMED),
+        divergences=divergences,
+        tenants=[
+            _tenant(modes.tenants[TenantName(count.name)], count, figures)
+            for count in divergences.accounts
+            if count.name in modes.tenants
+            for figures in [_figures(count, accounts[count.name], period, unseen, worse)]
+        ],
+    )
+
+
+def _divergences(replayed: LocalReplay, measured: Sequence[LocalFate]) -> DivergenceReport:
+    seen = Divergences.of(replayed)
+    return divergence_report([(fate, seen.reason(fate)) for fate in measured], replayed.gpus)
+
+
+def _tenant(mode: str, count: DivergenceCount, figures: RuleFigures) -> TenantReport:
+    return TenantReport(
+        tenant=count.name, mode=mode, jobs=count.jobs, rules=promotion_rules(figures)
+    )
+
+
+def _figures(
+    count: DivergenceCount,
+    own: Sequence[LocalFate],
+    period: Period,
+    unseen: Mapping[SiteName, Unseen],
+    worse: Sequence[str],
+) -> RuleFigures:
+    """Of a tenant; how well its sites were seen is as at the worst of those where it has jobs."""
+    lasted_s = period.end_s - period.begin_s
+    there = [unseen[site] for site in dict.fromkeys(fate.past.site for fate in own)]
+    unwatched_s = max((each.unwatched_s for each in there), default=0.0)
+    return RuleFigures(
+        watched_s=lasted_s - unwatched_s,
+        unwatched_frac=unwatched_s / lasted_s,
+        left_out_frac=max((each.left_out_frac for each in there), default=0.0),
+        jobs=count.jobs,
+        response_error_frac=_response_error_frac([f for f in own if f.alone_start_s is not None]),
+        divergences=count,
+        worse=tuple(name for name in worse if name == count.name),
     )
 
 
@@ -256,6 +333,7 @@ def _site(
         left_out_frac=unseen.left_out_frac,
         jobs=len(own),
         response_error_frac=error,
+        divergences=watched.divergences,
         worse=tuple(name for name in worse if name in here),
     )
     return SiteReport(
@@ -269,7 +347,7 @@ def _site(
         start_error_s=_start_error_s(own),
         unseen=unseen,
         left_out=reasons,
-        rules=rules_of_site(figures),
+        rules=promotion_rules(figures),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules by which a site goes one step up, from shadow to enforced: by figures, not by date.
+"""Rules by which a site or a tenant goes one step up: by figures, not by date.
 
 Each step needs what the steps below it need, and more.
 """
@@ -11,16 +11,18 @@ from typing import Final
 from msgspec import Struct
 
 from federator.model.site_mode import SiteMode
+from federator.sim.report.divergence_counts import Divergence, DivergenceCount
 
 WATCHED_S: Final = 14 * 86_400.0
 MOST_UNWATCHED_FRAC: Final = 0.01
 MOST_LEFT_OUT_FRAC: Final = 0.01
 FEWEST_JOBS: Final = 100
+LEAST_WITH_REASON_FRAC: Final = 0.99
 MOST_ERROR_FRAC: Final = 0.017  # as the simulator of Slurm at BSC comes to reality
 
 
 class Rule(Struct, frozen=True):
-    """One rule, and how a site stands by it.
+    """One rule, and how a site or a tenant stands by it.
 
     ``needed_for``: the lowest mode that needs it. ``value``: the figure, as ``bound`` is written.
     """
@@ -34,17 +36,21 @@ class Rule(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFigures:
-    """What the rules look at, of one site. ``worse``: accounts that would wait longer."""
+    """What the rules look at, of one site, or of one tenant at all sites.
+
+    ``worse``: accounts that would wait longer.
+    """
 
     watched_s: float
     unwatched_frac: float
     left_out_frac: float
     jobs: int
     response_error_frac: float | None
+    divergences: DivergenceCount
     worse: tuple[str, ...]
 
 
-def rules_of_site(of: RuleFigures) -> list[Rule]:
+def promotion_rules(of: RuleFigures) -> list[Rule]:
     """All rules, in the order of the steps that need them."""
     error = of.response_error_frac
     advisory, opt_in, enforced = SiteMode.ADVISORY, SiteMode.OPT_IN, SiteMode.ENFORCED
@@ -73,8 +79,37 @@ def rules_of_site(of: RuleFigures) -> list[Rule]:
             "no job" if error is None else f"{error:.2%}",
             "within 1.7 % of what happened",
         ),
+        _rule(
+            "divergences",
+            opt_in,
+            of.divergences.with_reason_frac >= LEAST_WITH_REASON_FRAC,
+            divergences_text(of.divergences),
+            "99 % with a reason or more",
+        ),
         _rule("accounts", enforced, not of.worse, ", ".join(of.worse) or "none", "none worse off"),
     ]
+
+
+def divergences_text(count: DivergenceCount) -> str:
+    """How many have a reason, and examples of those that have none."""
+    if not count.divergences:
+        return "none"
+    said = f"{count.with_reason} of {count.divergences} with a reason"
+    if count.interval is not None:
+        said += f" ({count.interval.low:.1%} to {count.interval.high:.1%})"
+    examples = "; ".join(map(_example, count.examples))
+    return f"{said}; without one: {examples}" if examples else said
+
+
+def _example(each: Divergence) -> str:
+    job = f"job {each.job_id} at {each.site} ({each.account}, {each.gpus} GPUs)"
+    words = ", ".join(word for word in (each.held_by, each.federated_code) if word)
+    because = f", {words}" if words else ""
+    if each.federated_start_s is None:
+        return f"{job} would never have started{because}"
+    change_s = each.federated_start_s - each.start_s
+    when = "later" if change_s > 0 else "sooner"
+    return f"{job} would have started {abs(change_s):.0f} s {when}{because}"
 
 
 def _rule(name: str, needed_for: SiteMode, holds: bool, value: str, bound: str) -> Rule:
@@ -82,7 +117,7 @@ def _rule(name: str, needed_for: SiteMode, holds: bool, value: str, bound: str) 
 
 
 def broken_rules(rules: list[Rule], target: SiteMode) -> list[Rule]:
-    """Those that keep a site from a mode."""
+    """Those that keep a site or a tenant from a mode."""
     return [
         rule for rule in rules if not rule.holds and SiteMode(rule.needed_for).rank <= target.rank
     ]

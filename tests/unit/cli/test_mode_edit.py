@@ -43,6 +43,14 @@ def test_comments_and_all_else_stay(text: str, site: str, old: str, new: str) ->
     assert with_mode(text, site, SiteMode.OPT_IN) == text.replace(old, new)
 
 
+def test_the_mode_of_a_tenant_is_written_likewise() -> None:
+    text = "sites:\n  bio: {region: west}\ntenants:\n  bio: {quota: {gpus: 8}}  # ours\n"
+    expected = text.replace("bio: {quota", "bio: {mode: shadow, quota")
+    assert with_mode(text, "bio", SiteMode.SHADOW, "tenants") == expected
+    with pytest.raises(InvalidRequest, match=r"write tenants\.bio\.mode: shadow by hand"):
+        with_mode("sites: {}\ntenants:\n  bio:\n", "bio", SiteMode.SHADOW, "tenants")
+
+
 def test_what_is_shared_by_two_sites_is_to_be_changed_by_hand() -> None:
     text = "sites:\n  alpine: &one {region: west}\n  birch: *one\n"
     said = "write sites.birch.mode: shadow by hand, then: federator reload"

@@ -98,6 +98,10 @@ def test_the_report_for_people_has_its_assumptions_and_what_was_not_seen(config:
     assert "simulator: 0.0% off in the mean time to the end" in out
     assert "FAILS: watched (for advisory): 0.0 days; needed: 14 days or more" in out
     assert "a job runs as long under the federation as it did, at whatever site" in out
+    assert "divergences (another site, or 60 s sooner or later): 1 of 2 jobs" in out
+    assert "1  OTHER_SITE: the federation would have started it at another site" in out
+    whose = "account bio: 1 of 1 have a reason, 100.0% (5.0% to 100.0%): 1 OTHER_SITE"
+    assert whose in out
 
 
 @pytest.mark.parametrize(

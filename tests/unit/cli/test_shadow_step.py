@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,8 +16,21 @@ from federator.cli.shadow_step import step, target_of
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site_mode import SiteMode
 from federator.sim.importers.local_history import Unseen
-from federator.sim.report.local_report import LocalReport, SiteReport, UseChange, WaitComparison
-from federator.sim.report.promotion import RuleFigures, rules_of_site
+from federator.sim.report.bootstrap import Interval
+from federator.sim.report.divergence_counts import (
+    Divergence,
+    DivergenceCount,
+    DivergenceReport,
+    count_divergences,
+)
+from federator.sim.report.local_report import (
+    LocalReport,
+    SiteReport,
+    TenantReport,
+    UseChange,
+    WaitComparison,
+)
+from federator.sim.report.promotion import RuleFigures, promotion_rules
 from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
 
@@ -28,12 +42,14 @@ sites:
   alpine: {region: west, partitions: [gpu], mode: shadow, command: ["true"]}  # keep this
 tenants: {bio: {quota: {gpus: 8}}}
 """
+NO_DIVERGENCE = count_divergences("ALL", [])
 GOOD = RuleFigures(
     watched_s=15 * 86_400.0,
     unwatched_frac=0.001,
     left_out_frac=0.0,
     jobs=500,
     response_error_frac=0.01,
+    divergences=NO_DIVERGENCE,
     worse=(),
 )
 NO_CHANGE = UseChange(real_frac=0.0, federated_frac=0.0, real=None, federated=None)
@@ -52,9 +68,13 @@ def report(figures: RuleFigures) -> LocalReport:
         start_error_s=None,
         unseen=Unseen(),
         left_out={},
-        rules=rules_of_site(figures),
+        rules=promotion_rules(figures),
     )
-    return LocalReport(1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [])
+    divergences = DivergenceReport(figures.divergences, [], [])
+    return LocalReport(
+        *(1, 0.0, 1.0, "mast", 0, nobody, [], [], NO_CHANGE, NO_CHANGE, [site], [], divergences),
+        tenants=[TenantReport("bio", "shadow", figures.jobs, promotion_rules(figures))],
+    )
 
 
 class Desk:
@@ -134,6 +154,64 @@ def test_up_is_refused_with_the_reason_unless_it_is_forced(
     assert desk.path.read_text() == CONFIG
     run(desk, to, "--force")
     assert len(desk.reloaded) == 1
+
+
+def test_divergences_without_a_reason_keep_a_site_below_opt_in(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [
+        Divergence("812", "alpine", "bio", 8, 5000.0, "alpine", 3800.0, "Odd", "", "UNKNOWN"),
+        Divergence("813", "alpine", "nlp", 2, 5000.0, "", None, "", "FedNotTried", "UNKNOWN"),
+    ]
+    interval = Interval(low=0.9484, high=0.9964)
+    strange = DivergenceCount("alpine", 500, 100, 98, 0.98, interval, {}, examples)
+    figures(monkeypatch, replace(GOOD, divergences=strange))
+    desk.path.write_text(CONFIG.replace("mode: shadow", "mode: advisory"))
+    said = (
+        "alpine stays: for mode opt-in divergences: 98 of 100 with a reason (94.8% to 99.6%); "
+        "without one: job 812 at alpine (bio, 8 GPUs) would have started 1200 s sooner, Odd; "
+        "job 813 at alpine (nlp, 2 GPUs) would never have started, FedNotTried, "
+        "needed: 99 % with a reason or more"
+    )
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        run(desk, "up")
+    enough = msgspec.structs.replace(strange, with_reason=99, with_reason_frac=0.99)
+    figures(monkeypatch, replace(GOOD, divergences=enough))
+    run(desk, "up")
+    assert "mode: opt-in" in desk.reloaded[0]
+
+
+def of_tenant(desk: Desk, name: str, *words: str) -> Result:
+    return CliRunner().invoke(
+        step, [name, *words, "--tenant", "--config", str(desk.path)], catch_exceptions=False
+    )
+
+
+def test_a_tenant_goes_up_by_its_own_figures_and_down_always(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = CONFIG.replace("bio: {quota", "bio: {mode: shadow, quota")
+    desk.path.write_text(before)
+    figures(monkeypatch, replace(GOOD, jobs=7))
+    with pytest.raises(InvalidRequest, match="bio stays: for mode advisory jobs: 7, needed: 100"):
+        of_tenant(desk, "bio", "up")
+    assert desk.path.read_text() == before
+    figures(monkeypatch, GOOD)
+    of_tenant(desk, "bio", "up")
+    assert desk.reloaded == [before.replace("bio: {mode: shadow", "bio: {mode: advisory")]
+    of_tenant(desk, "bio", "shadow")
+    assert desk.reloaded[1:] == [before]
+    with pytest.raises(InvalidRequest, match="unknown tenant alpine; expected one of bio"):
+        of_tenant(desk, "alpine", "up")
+
+
+def test_a_tenant_none_of_whose_jobs_was_seen_stays(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.path.write_text(CONFIG.replace("bio: {quota", "nlp: {mode: shadow, quota"))
+    figures(monkeypatch, GOOD)
+    with pytest.raises(InvalidRequest, match="nlp stays: for mode advisory record: none"):
+        of_tenant(desk, "nlp", "up")
 
 
 def test_without_a_record_there_is_no_way_up(desk: Desk) -> None:

@@ -21,7 +21,7 @@ from federator.wire.client_protocol import (
     StatusReply,
 )
 from federator.wire.replies import Reply
-from federator.wire.status_rows import BudgetRow, ClaimRow, PassRow
+from federator.wire.status_rows import BudgetRow, ClaimRow, PassRow, TenantModeRow
 
 GPU = PartitionSummary(
     partition="gpu",
@@ -157,3 +157,13 @@ def test_json_has_everything(run: Callable[..., str]) -> None:
 def test_an_answer_to_something_else_is_an_error(run: Callable[..., str]) -> None:
     with pytest.raises(SiteUnavailable, match="unexpected answer"):
         run(CancelReply(ids=()))
+
+
+def test_tenants_in_lower_modes_have_a_line() -> None:
+    rows = [
+        TenantModeRow(tenant="bio", mode="shadow"),
+        TenantModeRow(tenant="nlp", mode="opt-in"),
+    ]
+    shown = structs.replace(STATUS, tenant_modes=tuple(rows))
+    assert "Tenants:   bio in mode shadow, nlp in mode opt-in" in list(status.lines(shown))
+    assert not [line for line in status.lines(STATUS) if line.startswith("Tenants:")]

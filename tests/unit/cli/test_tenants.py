@@ -142,3 +142,9 @@ def test_a_refusal_is_one_printable_line(run: Run) -> None:
 def test_an_answer_to_another_question_is_an_error(run: Run) -> None:
     with pytest.raises(SiteUnavailable, match="unexpected answer"):
         run(CancelReply(ids=()))
+
+
+def test_tenants_in_lower_modes_are_named_below_the_table(run: Run) -> None:
+    shown = run(reply(row("lab"), row("vision", mode="shadow")), "--noheader").splitlines()
+    assert shown[-1] == "vision: mode shadow"
+    assert len(shown) == 3

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federator.daemon.admission import AGAIN_S, EVERY_S, AdmissionUpdates, admission_of
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Tenant
 from federator.wire.agent_protocol import TenantCap
 from tests.fakes.build import draft, gang, rack, tenant
@@ -21,6 +24,12 @@ def run(f: Loopback, name: str) -> None:
 
 def caps(f: Loopback) -> dict[str, TenantCap]:
     return {cap.name: cap for cap in admission_of(f.federation.ledger).tenants}
+
+
+def test_a_tenant_below_mode_enforced_has_no_figures_so_sites_hold_nobody_to_its_limit() -> None:
+    lab = replace(tenant("lab", limit=8), mode=SiteMode.OPT_IN)
+    found = caps(fleet(lab, tenant("vision", limit=8, parent="lab"), tenant("guest", limit=8)))
+    assert list(found) == ["guest"]
 
 
 def test_a_tenant_is_bound_by_the_least_limit_above_it_and_uses_what_those_below_it_do() -> None:

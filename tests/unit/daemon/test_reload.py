@@ -20,6 +20,7 @@ from federator.daemon.edges import CallDesk, DaemonEdges
 from federator.daemon.loop import Term
 from federator.daemon.metrics.catalogue import as_metrics
 from federator.daemon.own_config import ConfigFile, OwnConfig
+from federator.daemon.reload import changed_links
 from federator.errors import ConfigError
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.submission import Option, Submission
@@ -468,3 +469,22 @@ def test_a_site_that_is_to_dial_from_now_on_finds_a_door(tmp_path: Path) -> None
         assert door.is_socket()
 
     live(tmp_path, story)
+
+
+def test_a_tenants_first_step_down_has_every_site_recorded_and_its_last_step_up_none(
+    tmp_path: Path,
+) -> None:
+    """The agents are told when their channels begin, so those begin anew."""
+    path = tmp_path / "federation.yaml"
+    loaded = []
+    for old, new in (
+        ("", ""),
+        ("nlp: {", "nlp: {mode: shadow, "),
+        ("nlp: {", "nlp: {mode: opt-in, "),
+    ):
+        path.write_text(CONFIG.replace(old, new) if old else CONFIG)
+        loaded.append(load_config(path))
+    plain, watched, higher = loaded
+    both = ["alpine", "baker"]
+    assert changed_links(plain, watched) == changed_links(watched, plain) == (both, both)
+    assert changed_links(watched, higher) == ([], [])

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from federator.model.lending import Lending, LendingPlan, LoadForecast
 from federator.model.message import PlanAsked
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.wire.client_protocol import StatusCall, StatusReply
-from federator.wire.status_rows import LendingRow
+from federator.wire.status_rows import LendingRow, TenantModeRow
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import Desk
@@ -94,3 +95,10 @@ def test_lending_is_shown_with_its_plan_and_what_may_be_lent_now() -> None:
     assert (found.made_at_s, found.forecasts) == (now_s, forecasts)
     f.run_for(60.0)
     assert status(f).lending == LendingRow(mode="on", expires_at_s=now_s + 60)
+
+
+def test_tenants_that_are_not_in_mode_enforced_are_named() -> None:
+    guest, owner = TENANTS
+    watched = (replace(guest, mode=SiteMode.OPT_IN), owner)
+    f = Loopback({"alpine": rack("a", 1)}, RULES, None, Mast(), watched)
+    assert status(f).tenant_modes == (TenantModeRow(tenant="guest", mode="opt-in"),)

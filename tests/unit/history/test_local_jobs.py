@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, inspect, text
 
 from federator.errors import HistoryError
 from federator.history import local_jobs, schema
@@ -53,6 +53,38 @@ def test_the_last_that_was_told_of_a_stay_is_kept(engines: tuple[Engine, Engine]
     again = record(1, "PENDING", submitted_at_s=T_S + 9, restarts=1)
     put(writer, [told(9, again)])
     assert [name for name, *_ in kept(reader)] == ["1", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept_word"),
+    [
+        (("Priority", "Resources", ""), "Resources"),
+        (("QOSMaxGRESPerUser", "Priority", ""), "QOSMaxGRESPerUser"),
+        (("Dependency", "QOSMaxGRESPerUser", "Resources"), "QOSMaxGRESPerUser"),
+        (("", ""), ""),
+    ],
+)
+def test_why_a_job_waited_is_known_after_its_start(
+    engines: tuple[Engine, Engine], words: tuple[str, ...], kept_word: str
+) -> None:
+    writer, reader = engines
+    for at_s, word in enumerate(words):
+        put(writer, [told(at_s, record(1, "PENDING", held_by=word))])
+    (found,) = read(reader, 0.0, inf).kept
+    assert found.record.held_by == kept_word
+
+
+def test_tables_of_an_earlier_release_get_the_word_by_which_a_job_was_held(tmp_path: Path) -> None:
+    writer = open_writer(f"sqlite://{tmp_path / 'history.db'}")
+    with transaction(writer) as connection:
+        schema.prepare(connection)
+        connection.execute(text("ALTER TABLE local_jobs DROP COLUMN held_by"))
+        connection.execute(schema.history_version.update().values(version=5))
+    with transaction(writer) as connection:
+        schema.prepare(connection)
+    put(writer, [told(1, record(1, "PENDING", held_by="Priority"))])
+    (found,) = read(open_reader(f"sqlite://{tmp_path / 'history.db'}"), 0.0, inf).kept
+    assert found.record.held_by == "Priority"
 
 
 def test_what_a_new_look_at_all_does_not_show_has_ended_since_the_site_was_watched(

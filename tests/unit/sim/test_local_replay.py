@@ -10,10 +10,10 @@ from federator.config import FederationConfig, load_config
 from federator.history.local_jobs import LocalHistory
 from federator.model.local_record import UNKNOWN_GPUS
 from federator.model.site_mode import SiteMode
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, TenantName
 from federator.sim.importers.local_history import past_records, watched_period
 from federator.sim.local_replay import LocalReplay, replay
-from federator.sim.report.local_report import LocalReport, local_report
+from federator.sim.report.local_report import LocalReport, Modes, local_report
 from federator.sim.report.promotion import broken_rules
 from tests.fakes.local_jobs import T0_S, capacity, local_history, stay
 
@@ -46,7 +46,7 @@ def replayed(
     assert period is not None
     past = past_records(history, names, period, any_gpu=any_gpu)
     found = replay(past, history.capacities, config, period.begin_s)
-    modes = dict.fromkeys(names, "shadow")
+    modes = Modes(dict.fromkeys(names, "shadow"), {TenantName("nlp"): "advisory"})
     return found, local_report(found, period, past.unseen, modes, "mast", 0)
 
 
@@ -194,3 +194,12 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
         "jobs",
         "accounts",
     ]
+    (nlp,) = report.tenants  # bio is not asked about
+    assert (nlp.tenant, nlp.mode, nlp.jobs) == ("nlp", "advisory", 4)
+    assert [r.name for r in broken_rules(nlp.rules, SiteMode.ENFORCED)] == [
+        "watched",
+        "jobs",
+        "accounts",
+    ]
+    counts = {each.name: (each.divergences, each.reasons) for each in report.divergences.accounts}
+    assert counts["nlp"] == (4, {"ORDER": 4})

@@ -49,6 +49,24 @@ def test_the_ordinary_fields_are_as_without_watching() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "reason", "word"),
+    [
+        ("PENDING", "Priority", "Priority"),
+        ("PENDING", "ReqNodeNotAvail,_UnavailableNodes:a1,b2", "ReqNodeNotAvail"),
+        ("PENDING", "Nodes_required_for_job_are_DOWN,_DRAINED", "Nodes"),
+        ("PENDING", "None", ""),
+        ("PENDING", "\x1b[2J|", ""),
+        ("PENDING", "x" * 80, "x" * 40),
+        ("RUNNING", "Priority", ""),  # of what runs Slurm may still print it
+    ],
+)
+def test_why_a_job_waits_is_the_first_word_of_slurms_reason(
+    state: str, reason: str, word: str
+) -> None:
+    assert record_of(watched(State=state, Reason=reason)).held_by == word
+
+
+@pytest.mark.parametrize(
     ("behind", "held", "gpus", "kind"),
     [
         ((), CPUS, 0, ""),
