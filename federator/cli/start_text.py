@@ -19,7 +19,7 @@ _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
         NoEstimate.NOT_WAITING.value: "it does not wait for its start",
         NoEstimate.MAY_NOT_START.value: "it may not start as things are",
         NoEstimate.NO_GPUS.value: "it asks for no GPUs, and only GPUs are counted",
-        NoEstimate.LICENSES.value: "others hold licences that it asks for, which are not counted",
+        NoEstimate.LICENSES.value: "others hold the site's licences that it asks for",
         NoEstimate.NO_PLACE.value: "no site that is there could hold it",
         NoEstimate.TOO_LATE.value: "it may well wait longer than half a day",
         NoEstimate.TOO_WIDE.value: "the interval would be too wide to say anything",

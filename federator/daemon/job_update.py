@@ -150,8 +150,7 @@ def _update(
     throttle = fields.get("arraytaskthrottle")
     waits_for = None
     if "dependency" in fields:
-        kill, viewer = group[0].waits_for.kill, asker.viewer
-        waits_for = _dependency(ledger, ids, fields["dependency"], kill=kill, viewer=viewer)
+        waits_for = _dependency(ledger, ids, fields["dependency"], group[0], asker.viewer)
     event = Amended(
         at_s=0.0,
         workloads=ids,
@@ -341,10 +340,15 @@ def _refuse_what_never_runs(federation: Federation, w: Workload, asked: Interpre
 
 
 def _dependency(
-    ledger: Ledger, ids: Sequence[WorkloadId], text: str, *, kill: bool, viewer: Viewer | None
+    ledger: Ledger,
+    ids: Sequence[WorkloadId],
+    text: str,
+    entry: WorkloadRecord,
+    viewer: Viewer | None,
 ) -> Dependency:
+    """What these jobs depend on from now on; ``entry`` says what becomes of one that never can."""
     try:
-        asked = read_dependency([text], ["yes" if kill else None])
+        asked = read_dependency([text], ["yes" if entry.waits_for.kill else None])
         found = known_dependency(ledger, asked, viewer)
     except InvalidRequest as error:
         raise InvalidRequest(str(error).removeprefix("Batch job submission failed: ")) from error

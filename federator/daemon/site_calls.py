@@ -24,7 +24,7 @@ from federator.errors import InvalidRequest
 from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.agent_protocol import SignalTo
 from federator.wire.client_protocol import (
     ErrorReply,
@@ -247,15 +247,7 @@ def send_signals(
         raise InvalidRequest(
             f"--signal={call.signal[:20]} cannot be sent; one of {', '.join(sorted(SIGNALS))}"
         )
-    errors: list[str] = []
-    jobs: list[WorkloadRecord] = []
-    numbers = SiteNumbers(federation.ledger, caller.may_change)
-    for id_ in dict.fromkeys(call.ids):
-        named = find(federation.ledger, id_, viewer)
-        found = [federation.ledger.entries[each] for each in named]
-        refusal = _why_not(id_, found, caller) + ("" if found else numbers.whose(id_))
-        errors += [refusal] if refusal else []
-        jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]
+    errors, jobs = _meant(federation.ledger, call, caller, viewer)
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
 
@@ -278,6 +270,21 @@ def send_signals(
         else:
             job = (entry.workload.user, entry.site_job_id)
             link.questions.ask_signal(job, call.signal, to, taken)
+
+
+def _meant(
+    ledger: Ledger, call: SignalCall, caller: Caller, viewer: Viewer | None
+) -> tuple[list[str], list[WorkloadRecord]]:
+    """A line for each id that gets no signal, and the jobs that get it."""
+    errors: list[str] = []
+    jobs: list[WorkloadRecord] = []
+    numbers = SiteNumbers(ledger, caller.may_change)
+    for id_ in dict.fromkeys(call.ids):
+        found = [ledger.entries[each] for each in find(ledger, id_, viewer)]
+        refusal = _why_not(id_, found, caller) + ("" if found else numbers.whose(id_))
+        errors += [refusal] if refusal else []
+        jobs += [] if refusal else [entry for entry in found if entry.state in RUNS]
+    return errors, jobs
 
 
 def _why_not(id_: str, found: list[WorkloadRecord], caller: Caller) -> str:

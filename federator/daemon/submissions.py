@@ -25,7 +25,7 @@ from federator.wire.client_protocol import SubmitCall
 BEYOND_POLICY: Final = f"Batch job submission failed: {ControlRefusal.BEYOND_POLICY.value}"
 
 
-def draft_of(
+def draft_of(  # one field a line
     call: SubmitCall,
     user: str,
     config: FederationConfig,

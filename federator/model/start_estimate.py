@@ -13,7 +13,7 @@ class NoEstimate(Enum):
     NOT_WAITING = "not waiting"  # it is at a site, or over
     MAY_NOT_START = "may not start"  # held, not eligible yet, or refused by every site
     NO_GPUS = "no GPUs"  # it asks for none, and the play knows GPUs alone
-    LICENSES = "licenses"  # others hold those that it asks for, and the play counts none
+    LICENSES = "licenses"  # others hold those of the site, which only its Slurm counts
     NO_PLACE = "no place"  # no site that is there could hold it
     TOO_LATE = "too far"  # not within the time that is played
     TOO_WIDE = "too wide"  # the interval says nothing

@@ -1,6 +1,7 @@
 """Plays a queue forward once: who starts when, if runs take as long as they were drawn to.
 
-A proxy of the daemon's passes that knows GPUs on nodes alone. The first by rank that fits starts,
+A proxy of the daemon's passes that knows GPUs on nodes, and the fleet's licences, which a run
+gives back when it ends. The first by rank that fits starts,
 others pass it by; nobody is evicted, nothing is reserved, and what a workload asks for beside GPUs
 counts in which pools it may use. Nothing starts before something has ended or come: the pass before
 the play has just tried all.
@@ -8,11 +9,14 @@ the play has just tried all.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil, inf, log
 from typing import Final, NamedTuple
+
+from federator.model.license import Licenses
+from federator.model.mappings import NOTHING
 
 Hold = tuple[tuple[int, int], ...]
 """Node and GPUs of it, each."""
@@ -27,6 +31,7 @@ class PlayShape(NamedTuple):
         per_node: GPUs.
         pools: the indices of those that it may use, in order.
         limit_s: it may run so long, and must be over before a pool closes; 0: none closes to it.
+        licenses: of the fleet's, that it takes wherever it runs.
     """
 
     gpus: int
@@ -34,6 +39,7 @@ class PlayShape(NamedTuple):
     per_node: int
     pools: tuple[int, ...]
     limit_s: float = 0.0
+    licenses: Licenses = ()
 
 
 class Closure(NamedTuple):
@@ -44,11 +50,12 @@ class Closure(NamedTuple):
 
 
 class PlayedRun(NamedTuple):
-    """What runs: where, and for how long yet in seconds."""
+    """What runs: where, for how long yet in seconds, and the fleet's licences that it holds."""
 
     pool: int
     hold: Hold
     left_s: float
+    licenses: Licenses = ()
 
 
 class Coming(NamedTuple):
@@ -149,9 +156,10 @@ class Play:
         closures: Sequence[Sequence[Closure]] = (),
     ) -> None:
         self._pools = pools
-        self._ends = [(e.left_s, k, e.pool, e.hold) for k, e in enumerate(running)]
+        self._licenses: Counter[str] = Counter()
+        self._ends = [(e.left_s, k, e.pool, e.hold, e.licenses) for k, e in enumerate(running)]
         opens = [(each.to_s, p) for p, some in enumerate(closures) for each in some]
-        self._ends += [(at_s, len(running) + k, pool, ()) for k, (at_s, pool) in enumerate(opens)]
+        self._ends += [(at_s, len(running) + k, p, (), ()) for k, (at_s, p) in enumerate(opens)]
         heapify(self._ends)
         self._closures = closures
         self._jobs = list(waiting)
@@ -166,9 +174,15 @@ class Play:
         for k, job in enumerate(waiting):
             self._wait(k, job.shape)
 
-    def run(self, until_s: float) -> list[float]:
-        """When each that waits starts, in seconds from now; inf: not before ``until_s``."""
+    def run(self, until_s: float, licenses: Mapping[str, int] = NOTHING) -> list[float]:
+        """When each that waits starts, in seconds from now; inf: not before ``until_s``.
+
+        Args:
+            until_s: seconds from now.
+            licenses: of the fleet's, that are free now, by name.
+        """
         ends, coming = self._ends, self._coming
+        self._licenses.update(licenses)
         comes = next(coming, _NOTHING) if coming is not None else _NOTHING
         while self._left:
             ends_s = ends[0][0] if ends else inf
@@ -176,36 +190,50 @@ class Play:
             if now_s > until_s or now_s == inf:
                 break
             if ends_s <= comes.at_s:
-                for pool in self._end(now_s):
-                    self._serve(pool, now_s)
+                self._end(now_s)
             else:
                 self._arrive(comes, now_s)
                 comes = next(coming, _NOTHING) if coming is not None else _NOTHING
         return self.starts_s
 
-    def _end(self, now_s: float) -> list[int]:
-        ends, touched = self._ends, []
+    def _end(self, now_s: float) -> None:
+        """End what is over, and start who fits now.
+
+        Where only licences came free, only those that want some start.
+        """
+        ends, touched, licensed = self._ends, [], False
         while ends and ends[0][0] <= now_s:
-            _, _, pool, hold = heappop(ends)
+            _, _, pool, hold, licenses = heappop(ends)
             self._pools[pool].give(hold)
             if pool not in touched:
                 touched.append(pool)
-        return touched
+            for name, amount in licenses:
+                self._licenses[name] += amount
+                licensed = True
+        for pool in touched:
+            self._serve(pool, self._by_pool[pool], now_s)
+        for pool in range(len(self._pools)) if licensed else ():
+            self._serve(pool, [shape for shape in self._by_pool[pool] if shape.licenses], now_s)
 
-    def _serve(self, pool: int, now_s: float) -> None:
-        """Start all that fit a pool, the first by rank first."""
-        room, shapes = self._pools[pool], self._by_pool[pool]
+    def _serve(self, pool: int, shapes: Sequence[PlayShape], now_s: float) -> None:
+        """Start all of these shapes that fit a pool, the first by rank first."""
+        room = self._pools[pool]
         while True:
             first, chosen = inf, None
             for shape in shapes:
                 lane = self._lanes[shape]
                 if not lane or lane[0] >= first or shape.gpus > room.total:
                     continue
-                if room.fits(shape) and self._is_open(pool, self._jobs[lane[0]].shape, now_s):
+                if not room.fits(shape) or not self._has_licenses(shape):
+                    continue
+                if self._is_open(pool, self._jobs[lane[0]].shape, now_s):
                     first, chosen = lane[0], shape
             if chosen is None:
                 return
             self._start(self._lanes[chosen].popleft(), pool, now_s)
+
+    def _has_licenses(self, shape: PlayShape) -> bool:
+        return all(self._licenses[name] >= amount for name, amount in shape.licenses)
 
     def _is_open(self, pool: int, shape: PlayShape, now_s: float) -> bool:
         if not shape.limit_s or not self._closures:
@@ -220,7 +248,8 @@ class Play:
         fitting = [
             p for p in shape.pools if self._pools[p].fits(shape) and self._is_open(p, shape, now_s)
         ]
-        if fitting and not self._lanes.get(self._lane(shape)):
+        waits = self._lanes.get(self._lane(shape)) or not self._has_licenses(shape)
+        if fitting and not waits:
             self._start(k, min(fitting, key=lambda p: self._pools[p].total), now_s)
         else:
             self._wait(k, shape)
@@ -246,7 +275,9 @@ class Play:
         job = self._jobs[k]
         self._seq += 1
         hold = self._pools[pool].take(job.shape)
-        heappush(self._ends, (now_s + job.runs_s, self._seq, pool, hold))
+        for name, amount in job.shape.licenses:
+            self._licenses[name] -= amount
+        heappush(self._ends, (now_s + job.runs_s, self._seq, pool, hold, job.shape.licenses))
         if k < len(self.starts_s):
             self.starts_s[k] = now_s
             self._left -= k not in self._unwanted

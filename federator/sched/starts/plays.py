@@ -49,14 +49,19 @@ class Plays:
         """One more."""
         view, draw = self.view, self._draw
         running = [
-            PlayedRun(o.pool, o.hold, LEAVES_IN_S if o.leaving else _left_s(o.lasting, draw()))
+            PlayedRun(
+                o.pool,
+                o.hold,
+                LEAVES_IN_S if o.leaving else _left_s(o.lasting, draw()),
+                o.licenses,
+            )
             for o in view.occupied
         ]
         waiting = [Coming(0.0, q.shape, _left_s(q.lasting, draw())) for q in view.queued]
         pools = [pool.copy() for pool in view.pools]
         coming = self._coming() if self._arrivals.foretell(view.at_s) else None
         play = Play(pools, running, waiting, coming, self._hopeless, view.closures)
-        starts_s = play.run(HORIZON_S)
+        starts_s = play.run(HORIZON_S, view.places.licenses_free)
         self._starts_s.append(starts_s)
         self._give_up(starts_s)
 

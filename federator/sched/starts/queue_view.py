@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
+from federator.model.license import Licenses
 from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.node_names import names_reservation
-from federator.model.reason import RefusalKind
+from federator.model.reason import ReasonCode, Refusal, RefusalKind
 from federator.model.start_estimate import NoEstimate
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
@@ -24,7 +25,7 @@ from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.starts.calibration import COVERAGE
 from federator.sched.starts.playout import Closure, Hold, PlayShape, Pool
 from federator.sched.state.durations import Lasting
-from federator.sched.state.fleet_licenses import beyond_pools
+from federator.sched.state.fleet_licenses import asked_of_pools, beyond_pools
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import WorkloadRecord
 from federator.sched.state.recent_runs import size_class
@@ -37,13 +38,14 @@ _LEAVING: Final = (WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
 
 
 class Occupied(NamedTuple):
-    """What holds GPUs of a pool."""
+    """What holds GPUs of a pool, or the fleet's licences and no GPUs: then the pool is any."""
 
     id: WorkloadId
     pool: int
     hold: Hold
     lasting: Lasting | None  # None: nothing is known of its like
     leaving: bool
+    licenses: Licenses = ()
 
 
 class Queued(NamedTuple):
@@ -64,7 +66,8 @@ class _Places:
     def __init__(self, federation: Federation) -> None:
         self._sites = federation.sites
         self._licenses = federation.rules.licenses
-        self._licenses_held = dict(federation.ledger.counts.licenses)
+        held = federation.ledger.counts.licenses
+        self.licenses_free = {name: n - held[name] for name, n in self._licenses.items()}
         self.names: list[tuple[SiteName, str]] = []
         self._node_at: dict[tuple[SiteName, str], tuple[int, int]] = {}
         self.free: list[list[int]] = []
@@ -136,8 +139,8 @@ class _Places:
         jobs = workload.jobs
         if not workload.total_gpus:
             return NoEstimate.NO_GPUS
-        if beyond_pools(jobs, self._licenses, self._licenses_held) is not None:
-            return NoEstimate.LICENSES
+        if beyond_pools(jobs, self._licenses) is not None:
+            return NoEstimate.MAY_NOT_START
         if jobs not in self._known:
             self._known[jobs] = tuple(self._pools_for(jobs))
         pools = tuple(
@@ -149,10 +152,10 @@ class _Places:
             return NoEstimate.NO_PLACE
         closes = any(self.closures[p] for p in pools) if self.closures else False
         limit_s = workload.time_limit_s if closes and not names_reservation(jobs) else 0.0
-        job, gpus = jobs[0], workload.total_gpus
+        job, gpus, licenses = jobs[0], workload.total_gpus, asked_of_pools(jobs)
         if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
-            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools, limit_s)
-        return PlayShape(gpus, 0, 0, pools, limit_s)
+            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools, limit_s, licenses)
+        return PlayShape(gpus, 0, 0, pools, limit_s, licenses)
 
     def _pools_for(self, jobs: tuple[Job, ...]) -> Iterable[int]:
         for pool, (site, kind) in enumerate(self.names):
@@ -277,9 +280,13 @@ def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
     occupied, own = [], [0] * len(places.names)
     for entry in ledger.in_state(*AT_SITE):
         lasting, leaving = ledger.durations.lasting(entry, now_s), entry.state in _LEAVING
-        for pool, hold in places.hold(entry).items():
+        licenses = asked_of_pools(entry.workload.jobs)
+        held = places.hold(entry) or ({0: []} if licenses and places.names else {})
+        for pool, hold in held.items():
             own[pool] += sum(gpus for _, gpus in hold)
-            occupied.append(Occupied(entry.workload.id, pool, tuple(hold), lasting, leaving))
+            id_ = entry.workload.id
+            occupied.append(Occupied(id_, pool, tuple(hold), lasting, leaving, licenses))
+            licenses = ()
     places.take_unknown(own)
     places.close(now_s)
     queued, without, is_cut = _queued(federation, places, now_s)
@@ -308,8 +315,8 @@ def _queued(
                 return found, without, True
             entry = ledger.entries[standing.id]
             shape = places.shape(entry.workload)
-            if isinstance(shape, PlayShape) and _refused_for_good(federation, entry):
-                shape = NoEstimate.MAY_NOT_START
+            if isinstance(shape, PlayShape):
+                shape = not_played(federation, entry) or shape
             if isinstance(shape, NoEstimate):
                 without[standing.id] = shape
                 continue
@@ -337,9 +344,23 @@ def _within(lasting: Lasting | None, limit_s: float) -> Lasting | None:
     return lasting._replace(limit_s=limit_s)
 
 
-def _refused_for_good(federation: Federation, entry: WorkloadRecord) -> bool:
+def not_played(federation: Federation, entry: WorkloadRecord) -> NoEstimate | None:
+    """Why sites' refusals keep it out of a play; None: they do not.
+
+    Of a site's own licences only its Slurm knows how many others hold.
+    """
     refusals = federation.refusals_of(entry).values()
-    return bool(refusals) and all(r.kind is not RefusalKind.WAIT for r in refusals)
+    waits = [refusal for refusal in refusals if refusal.kind is RefusalKind.WAIT]
+    if refusals and not waits:
+        return NoEstimate.MAY_NOT_START
+    of_sites = any(job.licenses for job in entry.workload.jobs)
+    if of_sites and waits and all(_wants_licenses(refusal) for refusal in waits):
+        return NoEstimate.LICENSES
+    return None
+
+
+def _wants_licenses(refusal: Refusal) -> bool:
+    return any(reason.code is ReasonCode.LICENSES for reason in refusal.reasons)
 
 
 def classes_of(workload: Workload, within_quota: bool) -> tuple[str, ...]:

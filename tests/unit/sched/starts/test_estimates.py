@@ -169,17 +169,18 @@ def test_what_asks_for_no_gpus_has_no_estimate(practised: Watched) -> None:
     f.run_until_all_end()
 
 
-def test_what_waits_for_licences_that_others_hold_has_no_estimate() -> None:
+MATLAB = replace(gang(1), gpus_per_node=4, fleet_licenses=(("matlab", 2),))
+
+
+def test_who_asks_for_more_licences_than_there_are_has_no_estimate() -> None:
     f = Watched()
     f.reload(replace(f.federation.rules, licenses={"matlab": 2}))
-    asks = replace(gang(1), gpus_per_node=4, fleet_licenses=(("matlab", 2),))
-    f.submit(draft(asks))
+    f.submit(draft(MATLAB))
     f.watch(60.0)
-    waits, behind = f.submit(draft(asks)), f.submit(draft(gang(1)))
+    waits = f.submit(draft(MATLAB))
+    f.reload(replace(f.federation.rules, licenses={"matlab": 1}))
     f.watch(60.0)
-    assert f.none(waits) == NoEstimate.LICENSES.value
-    assert f.none(behind) == NoEstimate.UNTRIED.value  # it is played
-    f.run_until_all_end()
+    assert f.none(waits) == NoEstimate.MAY_NOT_START.value
 
 
 def test_one_that_leaves_the_queue_is_not_judged(practised: Watched) -> None:

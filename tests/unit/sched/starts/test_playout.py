@@ -53,6 +53,31 @@ def test_nothing_starts_before_something_ends() -> None:
     assert Play([Pool([8])], [], [waiting(one_node(1))]).run(inf) == [inf]
 
 
+LICENSED = PlayShape(4, 1, 4, (0,), licenses=(("matlab", 1),))
+
+
+def test_licences_come_free_when_their_holder_ends_wherever_that_runs() -> None:
+    pools = [Pool([8]), Pool([0])]
+    running = [PlayedRun(1, ((0, 8),), 60.0, LICENSED.licenses)]
+    queue = [waiting(LICENSED), waiting(LICENSED), waiting(one_node(1))]
+    # The last would fit all the while, and waits for what a play does not know.
+    assert Play(pools, running, queue).run(1_000.0) == [60.0, 160.0, 160.0]
+
+
+def test_free_gpus_start_nobody_whose_licences_others_hold() -> None:
+    running = [PlayedRun(0, ((0, 8),), 50.0), PlayedRun(0, (), 80.0, LICENSED.licenses)]
+    queue = [waiting(LICENSED), waiting(one_node(4), 10.0)]
+    assert Play([Pool([0])], running, queue).run(inf) == [80.0, 50.0]
+
+
+def test_who_comes_waits_for_licences_too() -> None:
+    coming = iter([Coming(10.0, LICENSED, 200.0), Coming(20.0, LICENSED, 300.0)])
+    running = [PlayedRun(0, ((0, 4),), 100.0)]
+    play = Play([Pool([4])], running, [waiting(one_node(8))], coming)
+    # At 100 s there are GPUs for the second, and no licence: it would run until 400 s.
+    assert play.run(inf, {"matlab": 1}) == [210.0]
+
+
 def test_what_comes_meanwhile_takes_what_is_free() -> None:
     pools = [Pool([4])]
     running = [PlayedRun(0, ((0, 4),), 100.0)]

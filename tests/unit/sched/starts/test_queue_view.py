@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from federator.model.workload import SiteName
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.start_estimate import NoEstimate
+from federator.model.workload import Job, SiteName
 from federator.sched.bid.site_scheduler import summarise
-from federator.sched.starts.queue_view import queue_view
-from tests.fakes.build import rack
+from federator.sched.starts.queue_view import not_played, queue_view
+from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
+
+MATLAB = (("matlab", 2),)
 
 
 def free_gpus(used: tuple[int, ...], partitions: tuple[tuple[str, ...], ...]) -> list[int]:
@@ -38,3 +44,50 @@ def test_partitions_without_a_node_in_common_are_summed() -> None:
 @pytest.mark.parametrize("second", [("gpu", "long"), ("long", "gpu")])
 def test_partitions_that_share_nodes_count_once(second: tuple[str, ...]) -> None:
     assert sum(free_gpus((4, 4), (("gpu", "long"), second))) == 8
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        replace(gang(1), gpus_per_node=4, fleet_licenses=MATLAB),
+        Job(name="cpu", nodes=1, cpus_per_node=1, fleet_licenses=MATLAB),
+    ],
+    ids=["of GPUs, too", "of no GPUs"],
+)
+def test_who_waits_for_the_fleets_licences_is_seen_with_their_holder(holder: Job) -> None:
+    f = Loopback({"alpine": rack("a", 1)})
+    f.reload(replace(f.federation.rules, licenses={"matlab": 3}))
+    runs = f.submit(draft(holder))
+    f.run_for(60.0)
+    waits = f.submit(draft(replace(gang(1), gpus_per_node=4, fleet_licenses=MATLAB)))
+    f.run_for(60.0)
+    view = queue_view(f.federation, f.clock.now_s)
+    assert [(held.id, held.licenses) for held in view.occupied] == [(runs, MATLAB)]
+    assert [(queued.id, queued.shape.licenses) for queued in view.queued] == [(waits, MATLAB)]
+    assert view.places.licenses_free == {"matlab": 1}
+
+
+def refused(*codes: ReasonCode) -> Any:
+    """A federation whose sites let everybody wait, each for one of these."""
+    said = {
+        SiteName(code.value): Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code),))
+        for code in codes
+    }
+    return SimpleNamespace(refusals_of=lambda _entry: said)
+
+
+@pytest.mark.parametrize(
+    ("licenses", "codes", "found"),
+    [
+        (MATLAB, (ReasonCode.LICENSES,), NoEstimate.LICENSES),
+        (MATLAB, (ReasonCode.LICENSES, ReasonCode.RESOURCES), None),
+        (MATLAB, (ReasonCode.RESOURCES,), None),
+        (MATLAB, (), None),
+        ((), (ReasonCode.LICENSES,), None),  # of the fleet
+    ],
+)
+def test_who_waits_for_licences_of_sites_alone_is_not_played(
+    licenses: Any, codes: tuple[ReasonCode, ...], found: NoEstimate | None
+) -> None:
+    entry: Any = SimpleNamespace(workload=workload(1, replace(gang(1), licenses=licenses)))
+    assert not_played(refused(*codes), entry) is found
