@@ -24,6 +24,7 @@ from federator.sim.report.promotion import Rule, RuleFigures, promotion_rules
 
 SIZES: Final = ((1, "1"), (7, "2-7"), (8, "8"), (64, "9-64"))
 LARGER: Final = ">64"
+ALL_SIZES: Final = (*(name for _, name in SIZES), LARGER)
 WORSE_S: Final = 60.0  # that the mean wait of an account may grow
 WORSE_FRAC: Final = 0.1  # likewise, of what it was
 ASSUMED: Final = (
@@ -163,7 +164,6 @@ def local_report(
     gpus = sum(replayed.gpus.values())
     real = gpu_time(*_real_uses(replayed.fates), gpus, period.begin_s, period.end_s)
     after = gpu_time(*_federated_uses(replayed.fates, period), gpus, period.begin_s, period.end_s)
-    named = [*(name for _, name in SIZES), LARGER]
     divergences = _divergences(replayed, measured)
     return LocalReport(
         schema=1,
@@ -172,23 +172,20 @@ def local_report(
         policy=policy,
         seed=seed,
         in_all=_compared("ALL", measured, seed),
-        sizes=[_compared(name, sizes[name], seed) for name in named if name in sizes],
+        sizes=[_compared(name, sizes[name], seed) for name in ALL_SIZES if name in sizes],
         accounts=of_accounts,
         allocation=_use_change(real, after, lambda use: use.held_gpu_s, seed),
         stranded=_use_change(real, after, lambda use: use.stranded_gpu_s, seed),
         sites=[
-            _site(name, measured, replayed, _Watched(unseen[name], mode, period, count), worse)
-            for count in divergences.sites
-            for name in [SiteName(count.name)]
-            for mode in [modes.sites[name]]
+            _site(n, measured, replayed, _Watched(unseen[n], modes.sites[n], period, count), worse)
+            for n, count in zip(replayed.gpus, divergences.sites, strict=True)
         ],
         assumptions=list(ASSUMED),
         divergences=divergences,
         tenants=[
-            _tenant(modes.tenants[TenantName(count.name)], count, figures)
+            _tenant(mode, count, _figures(count, accounts[count.name], period, unseen, worse))
             for count in divergences.accounts
-            if count.name in modes.tenants
-            for figures in [_figures(count, accounts[count.name], period, unseen, worse)]
+            if (mode := modes.tenants.get(TenantName(count.name))) is not None
         ],
     )
 
