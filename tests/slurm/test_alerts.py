@@ -243,7 +243,8 @@ def jobs_fail(watched: Watched) -> None:
 def a_node_dies(watched: Watched) -> None:
     """SIGKILL of its slurmd, with six jobs. That clears later: ``test_what_has_fired_clears``."""
     running, site, node = watched.running, "boreal", "boreal-g3"
-    ids = [running.submit(STAYS, *ONE_GPU, f"--nodelist={site}:{node}") for _ in range(6)]
+    there = ("-N1", "--gres=gpu:1", f"--nodelist={site}:{node}")
+    ids = [running.submit(STAYS, *there) for _ in range(6)]
     for id_ in ids:
         running.await_state(id_, "RUNNING")
     at(site, "sh", "-c", killed_slurmd(node))
@@ -267,7 +268,7 @@ def budget_is_cut_while_gangs_wait(watched: Watched) -> None:
     first = running.submit(
         STAYS, "-N2", "--gres=gpu:h100:8", "--array=1-4", "--output=/dev/null", user="nlp1"
     )
-    within(30, lambda: open_claims(running) == 4)
+    within(30, lambda: open_claims(running) >= 3)  # one that is kept meanwhile changes nothing
     _set_evictions(running, budget_window_s=3600.0)
     try:
         prometheus.await_firing("FederatorClaimsOverdue")
