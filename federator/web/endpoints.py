@@ -7,7 +7,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -29,6 +29,13 @@ _Key = tuple[str, object, tuple[int, int] | None]
 """The kind of answer, what is asked for and by whom, and of which news."""
 
 
+class Rendered(NamedTuple):
+    """An answer, made once for all who ask for the same."""
+
+    body: bytes
+    tag: str  # of HTTP: the same for the same body
+
+
 class Endpoints:
     """Renders views.
 
@@ -41,7 +48,7 @@ class Endpoints:
     def __init__(self, feed: Feed, doorman: Doorman, config: WatchedConfig) -> None:
         self._feed, self._doorman, self._config = feed, doorman, config
         self._templates = environment()
-        self._kept: OrderedDict[_Key, asyncio.Future[bytes]] = OrderedDict()
+        self._kept: OrderedDict[_Key, asyncio.Future[Rendered]] = OrderedDict()
 
     def visitor(self, request: Request) -> Visitor:
         """Who asks."""
@@ -117,12 +124,11 @@ class Endpoints:
     ) -> Response:
         """Render once for all who ask for the same; nothing where the browser has it already."""
         self._feed.want(topic)
-        body = await self._once(key, rendered)
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {"etag": tag}
-        if request.headers.get("if-none-match") == tag:
+        found = await self._once(key, rendered)
+        headers = {"etag": found.tag}
+        if request.headers.get("if-none-match") == found.tag:
             return Response(status_code=304, headers=headers)
-        return Response(body, media_type=key[0], headers=headers)
+        return Response(found.body, media_type=key[0], headers=headers)
 
     def _key(self, request: Request, visitor: Visitor, topic: str, kind: str) -> _Key:
         query = tuple(sorted(request.query_params.multi_items()))
@@ -131,16 +137,16 @@ class Endpoints:
             return kind, asked, None
         return kind, asked, (self._feed.version_of(topic), self._feed.version_of("status"))
 
-    async def _once(self, key: _Key, rendered: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _once(self, key: _Key, rendered: Callable[[], Awaitable[bytes]]) -> Rendered:
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = asyncio.ensure_future(rendered())
+            found = self._kept[key] = asyncio.ensure_future(_tagged(rendered))
             found.add_done_callback(partial(self._rendered, key))
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return await asyncio.shield(found)
 
-    def _rendered(self, key: _Key, done: asyncio.Future[bytes]) -> None:
+    def _rendered(self, key: _Key, done: asyncio.Future[Rendered]) -> None:
         """What failed is tried again; what no version vouches for is not kept."""
         failed_ = done.cancelled() or done.exception() is not None
         if (failed_ or key[2] is None) and self._kept.get(key) is done:
@@ -156,6 +162,11 @@ class Endpoints:
     async def openapi(self, _request: Request) -> Response:
         """``/api/openapi.json``: what the others below ``/api/`` answer."""
         return Response(msgspec.json.encode(openapi_document()), media_type=JSON)
+
+
+async def _tagged(rendered: Callable[[], Awaitable[bytes]]) -> Rendered:
+    body = await rendered()
+    return Rendered(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
 def failed(why: str, status: int) -> Response:

@@ -11,6 +11,7 @@ from federator.web.visitors import is_own_host
 from federator.web.watched_config import WatchedConfig
 
 MOST_AT_ONCE: Final = 1_000  # requests, and open pages
+RETRY_AFTER_S: Final = 5  # of whoever came beyond that
 MOST_PATH_BYTES: Final = 512
 MOST_QUERY_BYTES: Final = 4096
 CSP: Final = (
@@ -63,7 +64,8 @@ class Guard:
 
         why = self._why_not(scope)
         if why:
-            refusal = PlainTextResponse(why[1] + "\n", status_code=why[0])
+            headers = {"retry-after": str(RETRY_AFTER_S)} if why[0] == 503 else None
+            refusal = PlainTextResponse(why[1] + "\n", status_code=why[0], headers=headers)
             await refusal(scope, receive, with_headers)
             return
         await self._app(scope, receive, with_headers)

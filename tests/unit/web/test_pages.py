@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec import structs
 
+from federator.web.guard import MOST_AT_ONCE
 from federator.wire.client_protocol import Call, ErrorReply, NodesCall, NodesReply, QueueCall
 from federator.wire.replies import Reply
 from tests.fakes.build import draft, gang
@@ -122,6 +123,22 @@ def test_the_queue_is_filtered_sorted_and_paged_on_the_server() -> None:
     assert gpus == sorted(gpus, reverse=True)
     assert rows["states"] == {"PENDING": 250, "RUNNING": 10}
     assert rows["total"] == sum(daemon.row(k).user == "ada" for k in range(10, 260))
+
+
+def test_a_queue_of_10_000_pending_takes_less_than_half_a_second_of_cpu() -> None:
+    daemon = MadeUpDaemon(pending=10_000)
+
+    async def visiting(client: PageClient) -> float:
+        await client.get("/queue")  # the daemon is asked, and templates are compiled
+        took_s = []
+        for k in range(3):  # each is rendered anew
+            before_s = time.process_time()
+            answer = await client.get(f"/queue?sort=-gpus&user=ada&x={k}")
+            took_s.append(time.process_time() - before_s)
+            assert answer.text.count("<tr data-key") == 100
+        return min(took_s)
+
+    assert visit(daemon.ask, config_of(), visiting) < 0.5  # 0.1 s where nothing else runs
 
 
 @pytest.mark.parametrize(
@@ -334,6 +351,21 @@ def test_many_requests_at_once_ask_the_daemon_once() -> None:
 
 async def at_once(client: PageClient, paths: list[str]) -> list[Answered]:
     return list(await asyncio.gather(*(client.get(path) for path in paths)))
+
+
+def test_ten_thousand_at_once_are_served_or_told_to_come_back_and_none_is_the_daemons() -> None:
+    daemon = MadeUpDaemon()
+
+    async def visiting(client: PageClient) -> list[Answered]:
+        return await at_once(client, [VIEWS[k % len(VIEWS)] for k in range(10_000)])
+
+    answers = visit(daemon.ask, config_of(), visiting)
+    served = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status == 503]
+    assert len(served) == MOST_AT_ONCE
+    assert len(served) + len(refused) == 10_000
+    assert {answer.header("retry-after") for answer in refused} == {"5"}
+    assert max(daemon.asked.values()) <= 2
 
 
 def test_a_story_asked_for_by_many_is_asked_of_the_daemon_once() -> None:
