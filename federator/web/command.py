@@ -8,7 +8,7 @@ import socket as sockets
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,6 @@ from federator.errors import ConfigError, InvalidRequest
 if TYPE_CHECKING:
     from federator.config_web import WebConfig
     from federator.web.app import WebPage
-
-NICE: Final = 10  # the daemon on this host goes first, whatever browsers ask
 
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
 
@@ -79,7 +77,6 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
         return found.model_copy(update={"web": WebConfig.model_validate(keys)})
 
     log_to_stderr(log_level)
-    give_way()
     config = loaded(path, listen)
     opened = config.web.listen  # until the end: who is believed depends on the socket that is open
     tokens = TokenFile(None if config.web.tokens is None else path.parent / config.web.tokens)
@@ -88,12 +85,6 @@ def _serve(path: Path, listen: str | None, log_level: str) -> None:
     page = WebPage(watched, asking, tokens, time.monotonic, time.time)
     structlog.get_logger().info("web_started", listen=config.web.listen)
     _run(page, _door(config.web))
-
-
-def give_way() -> None:
-    """Lower this process's priority; one that is lower already stays."""
-    if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
 
 
 def _run(page: WebPage, door: sockets.socket) -> None:
