@@ -113,8 +113,7 @@ class Agent:
         self._core: AgentCore | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sbatches: set[asyncio.Task[None]] = set()  # of them
-        self._wake_at_s = inf
-        self._rescheduled = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None  # that wakes the core
         self._durable = 0  # the number of the last write
         self._settled = asyncio.Event()  # something has come to its end
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -135,8 +134,6 @@ class Agent:
         self._core = core
         server = await self._services.open(welcome, core.memory.live, self._listen)
         obeying = asyncio.create_task(self._obey(reader))
-        waking = asyncio.create_task(self._wake_in_time())
-        waking.add_done_callback(self._finished)
         self._observe(Started())
         self._services.begin()
         try:
@@ -145,7 +142,6 @@ class Agent:
             server.close()
             self._services.close()
             await self._finish(core)
-            waking.cancel()
             obeying.cancel()
         for ended in (self._failure, obeying):
             if ended.done() and not ended.cancelled():
@@ -171,6 +167,8 @@ class Agent:
         if self._tasks:  # asyncio never ends a child whose start is cancelled as the loop closes
             await asyncio.wait(self._tasks, timeout=FINISHES_WITHIN_S)
         self._core = None
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
@@ -245,8 +243,7 @@ class Agent:
         assert effect.after <= self._durable, "an effect came before the write that it relies on"
         began_s = self._clock() if self._traces is not None else 0.0
         if isinstance(effect, WakeAt):
-            self._wake_at_s = effect.at_s
-            self._rescheduled.set()
+            self._wake_at(effect.at_s)
         elif not self._acts.do_at_once(effect):
             task = self._start(self._bring_back(effect, core))
             if isinstance(effect, Sbatch):
@@ -264,17 +261,18 @@ class Agent:
             self._traces.answered(answer, began_s, self._clock())
         self._observe(answer)
 
-    async def _wake_in_time(self) -> None:
-        while True:
-            self._rescheduled.clear()
-            due_s = self._wake_at_s
-            try:
-                async with asyncio.timeout_at(due_s if due_s < inf else None):
-                    await self._rescheduled.wait()
-            except TimeoutError:
-                self._wake_at_s = inf
-                # Timers fire a little early: the core would ask for the same moment for ever.
-                self._observe(Woken(), not_before_s=due_s)
+    def _wake_at(self, due_s: float) -> None:
+        """Have the core woken then, and not when it asked for before."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_at(due_s, self._wake, due_s)
+
+    def _wake(self, due_s: float) -> None:
+        try:
+            # Timers fire a little early: the core would ask for the same moment for ever.
+            self._observe(Woken(), not_before_s=due_s)
+        except BaseException as error:  # there is no task that would end with it
+            self._fail(error)
 
     # ---- tasks ----
 

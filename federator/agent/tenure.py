@@ -132,7 +132,11 @@ UNRIVALLED: Final = AgentTenure(None, host="", process="")
 
 def _read(path: Path) -> _Said:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(file, 2 * _BYTES).decode(errors="replace")
+        finally:
+            os.close(file)
         epoch, channel, whose = text.split()
         return _Said(int(epoch), int(channel), whose)
     except (FileNotFoundError, ValueError):  # none yet; or a line that was torn is nobody's

@@ -117,7 +117,8 @@ class Leadership:
                 self._silent(error)
             if idle:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), TRY_S)
+                    async with asyncio.timeout(TRY_S):
+                        await stopping.wait()
         return None
 
     async def _try(self, at_least: int) -> int | None:
@@ -160,9 +161,8 @@ class Leadership:
         began_s = self._monotonic()
         patience_s = self._until_s - began_s
         try:
-            lasts_s = await asyncio.wait_for(
-                self._act(self._store.renew), patience_s if patience_s < inf else None
-            )
+            async with asyncio.timeout(patience_s if patience_s < inf else None):
+                lasts_s = await self._act(self._store.renew)
         except LeadershipLost:
             self._until_s = -inf
             raise

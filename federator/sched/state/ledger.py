@@ -131,7 +131,7 @@ class Ledger:
         return not (self.tail or self._half_restored or self.epoch or self.entries)
 
     def in_state(self, *states: WorkloadState) -> Iterator[WorkloadRecord]:
-        """Entries in these states, oldest change first within each."""
+        """Entries in these states, in whatever order they are named; see ``StateIndex.records``."""
         return self.by_state.records(*states)
 
     def apply(self, event: LogRecord) -> tuple[Effect, ...]:

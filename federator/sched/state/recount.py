@@ -30,5 +30,5 @@ def recount(ledger: Ledger, tenancy: Tenancy, usage: UsageAverage, now_s: float)
         ledger.holdings.restore_usage(each)
     for entry in ledger.entries.values():
         ledger.count(entry)
-    at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
+    at_sites = ledger.in_state(*AT_SITE)
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

@@ -322,5 +322,5 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):
         ledger.dependents.watch(entry)  # all that it can wait for is known now
     ledger.drains.restore((*done.drains, *done.written_off))
-    at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
+    at_sites = ledger.in_state(*AT_SITE)
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

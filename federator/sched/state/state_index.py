@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.state.workload_record import WorkloadRecord
+
+_PLACE: Final = {state: place for place, state in enumerate(WorkloadState)}
 
 
 class StateIndex:
@@ -21,8 +24,12 @@ class StateIndex:
         self._ids: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def records(self, *states: WorkloadState) -> Iterator[WorkloadRecord]:
-        """Those in these states, oldest change first within each."""
-        for state in states:
+        """Those in these states, oldest change first within each.
+
+        The states come as ``WorkloadState`` has them. Callers name them by sets, whose own order is
+        another one in each process, and what is decided in it would be, too.
+        """
+        for state in sorted(states, key=_PLACE.__getitem__):
             for id_ in list(self._ids[state]):
                 yield self._entries[id_]
 

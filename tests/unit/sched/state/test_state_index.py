@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.sched.state.state_index import StateIndex
@@ -34,6 +36,15 @@ def test_a_state_may_change_while_it_is_read() -> None:
         seen.append(record.workload.id)
         by_state.move(record.workload.id, PENDING, RUNNING)
     assert tuple(seen) == by_state.ids(RUNNING) == IDS
+
+
+def test_the_order_of_records_does_not_follow_from_that_of_the_states_asked_for() -> None:
+    """A set of states has another order in each process."""
+    by_state = index()
+    by_state.move(IDS[0], PENDING, RUNNING)
+    for states in permutations((PENDING, RUNNING, WorkloadState.LAUNCHING)):
+        found = [record.workload.id for record in by_state.records(*states)]
+        assert found == [IDS[1], IDS[2], IDS[0]]
 
 
 def test_what_is_dropped_is_in_no_state() -> None:
