@@ -70,8 +70,6 @@ SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 STANDBY_PING_S: Final = 0.5  # where another login node could serve the site
 STANDBY_SILENCE_S: Final = 2.5
 STANDBY_GREETING_S: Final = 20.0  # an agent has the old one's lock by then, or does not want it
-SUSPECT_S: Final = 1.0  # of silence; then the channel to another login node is opened ahead
-SUSPECTS_EVERY_S: Final = 30.0  # at most: a machine that is busy is not made busier
 AGAIN_S: Final = 0.1  # to the other login node, when a channel that was up is lost
 _EXPECTED: Final = (FederatorError, OSError, *UNREADABLE, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
@@ -120,7 +118,7 @@ class SiteLink:
         self.site = site
         self._transport = transport
         self._login_nodes = transport if isinstance(transport, LoginNodes) else None
-        self._suspects_from_s = self._heard_at_s = 0.0
+        self._heard_at_s = 0.0
         self._welcome = welcome
         self._observe = observe
         self._desk = desk
@@ -290,21 +288,9 @@ class SiteLink:
         while True:
             self.send(Ping())
             if self._login_nodes is not None:
-                self._suspect(self._login_nodes)
+                now_s = asyncio.get_running_loop().time()
+                self._login_nodes.silent(now_s - self._heard_at_s, now_s)
             await asyncio.sleep(STANDBY_PING_S if self.has_standby() else PING_S)
-
-    def _suspect(self, nodes: LoginNodes) -> None:
-        """While the site is silent, have the way by another login node opened ahead.
-
-        To log in and to start an agent there takes as long as the rest of the silence that counts
-        as a loss. The agent does nothing before it is greeted, and is let go if the site speaks.
-        """
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._heard_at_s < SUSPECT_S:
-            nodes.forget()
-        elif now_s >= self._suspects_from_s:
-            self._suspects_from_s = now_s + SUSPECTS_EVERY_S
-            nodes.prepare()
 
     def _last_words(self) -> str:
         return self._channel.last_words() if self._channel is not None else ""

@@ -11,6 +11,8 @@ from federator.errors import SiteUnavailable
 from federator.wire.transport import Channel, Transport
 
 NEXT_AFTER_S: Final = 2.0  # one that does not answer is left for the next one, at first
+SUSPECT_S: Final = 1.0  # of silence; then the channel to another login node is opened ahead
+SUSPECTS_EVERY_S: Final = 30.0  # at most: a machine that is busy is not made busier
 
 
 class LoginNodes:
@@ -29,6 +31,20 @@ class LoginNodes:
         self._rounds = 0  # in which no node let us in
         self._ahead: asyncio.Task[Channel] | None = None
         self._next_without = 0  # ``_next`` if what is opened ahead is not needed
+        self._suspects_from_s = 0.0
+
+    def silent(self, for_s: float, now_s: float) -> None:
+        """Learn that the agent that serves the site has said nothing for so long.
+
+        To log in at another node and to start an agent there takes as long as the rest of the
+        silence that counts as a loss. So that is prepared after ``SUSPECT_S``, and given up when
+        the site speaks again.
+        """
+        if for_s < SUSPECT_S:
+            self.forget()
+        elif now_s >= self._suspects_from_s:
+            self._suspects_from_s = now_s + SUSPECTS_EVERY_S
+            self.prepare()
 
     def prepare(self) -> None:
         """Begin to open the channel that ``open`` will return; again is harmless.

@@ -71,6 +71,12 @@ def is_on_drained_nodes(claim: Claimed, ledger: Ledger) -> bool:
     return claim.site in drains.written_off or drains.of(claim.site, nodes) is not None
 
 
+def is_of_a_watched_tenant(claim: Claimed, ledger: Ledger) -> bool:
+    """Tell whether nothing is started for a claim's tenant any more, so that it leads nowhere."""
+    tenancy = ledger.tenancy
+    return not tenancy.mode(tenancy.row(ledger.entries[claim.workload].workload.tenant)).acts
+
+
 def drained_nodes(ledger: Ledger, site: SiteName) -> tuple[SiteClaim, ...]:
     """The drained nodes of a site as a claim that binds everybody; empty where it has none."""
     names = ledger.drains.nodes_at(site)

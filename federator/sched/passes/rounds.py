@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import Final
 
-from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Decided, SendTo, Wake
 from federator.model.plan import BidRequest
@@ -18,7 +17,11 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import BidsMade
 from federator.model.workload import SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction, bids_for
-from federator.sched.passes.availability import is_on_drained_nodes, sites_to_ask
+from federator.sched.passes.availability import (
+    is_of_a_watched_tenant,
+    is_on_drained_nodes,
+    sites_to_ask,
+)
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.data_copies import stage
@@ -158,17 +161,13 @@ class Rounds:
             ReasonCode.DATA,
         )
 
-    def _is_of_a_watched_tenant(self, claim: Claimed) -> bool:
-        """Whether nothing is started for its tenant any more, so that it leads nowhere."""
-        tenancy = self._ledger.tenancy
-        tenant = self._ledger.entries[claim.workload].workload.tenant
-        return not tenancy.mode(tenancy.row(tenant)).acts
-
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
         self._holding.try_again(turn)
         self._switch_waits.give_up(turn)
-        self.memory.end_claims(turn, self._is_of_a_watched_tenant, ReasonCode.TENANT_MODE)
+        self.memory.end_claims(
+            turn, lambda claim: is_of_a_watched_tenant(claim, self._ledger), ReasonCode.TENANT_MODE
+        )
         self._due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from federator.errors import InvalidRequest
+from federator.sim.baselines.hived import HivedReplay
 from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.baselines.themis import ThemisReplay
 from federator.sim.experiments.base import seeded
@@ -21,7 +22,7 @@ from tests.fakes.traces import pool, replay, trace
 pytestmark = pytest.mark.slow
 
 ENOUGH_S = 60.0
-PREEMPTS = ("tiresias", "themis")
+PREEMPTS = ("tiresias", "themis", "hived")
 CAREFUL: tuple[TracePolicy | str, ...] = (
     "pool-fifo-count",
     "sia-vc",
@@ -111,8 +112,8 @@ def test_no_policy_waits_less(seed: int) -> None:
     assert any_order.proven
     assert careful.proven
     assert any_order.wait_s <= careful.wait_s
-    held = ThemisReplay(lease_s=None)
-    for policy in (*TRACE_POLICIES, held, *CAREFUL):
+    held, kept = ThemisReplay(lease_s=None), HivedReplay(preempts=False)
+    for policy in (*TRACE_POLICIES, held, kept, *CAREFUL):
         if policy not in PREEMPTS:
             assert any_order.wait_s <= wait_s(jobs, replay(jobs, policy)), policy
     for policy in CAREFUL:
