@@ -32,8 +32,8 @@ def test_a_site_in_mode_advisory_is_named_beside_the_federations_own_answer(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("fsbatch: - alpine")
     assert lines[2:] == [
-        "fsbatch: would start now by sbatch at alpine: the federation starts nothing there (mode "
-        "advisory)",
+        "fsbatch: would start now by sbatch at alpine: the federation starts nothing there, or for "
+        "this tenant (mode advisory)",
         "fsbatch: would wait in the federation's queue",
     ]
 
