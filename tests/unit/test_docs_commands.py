@@ -1,0 +1,132 @@
+"""Every command in a block of README.md and docs/*.md is run: here, or where its page says.
+
+Here there is the real daemon with three simulated sites (``tests/fakes/live_federation.py``), and
+commands are typed in a shell. ``tests/fakes/shown_blocks.py`` says how a page marks a block that
+another test runs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.fakes.live_federation import LiveFederation, live_federation
+from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks
+from tests.unit.cli.test_data import WAREHOUSE
+
+BLOCKS: Final = list(blocks())
+HERE: Final = [block for block in BLOCKS if not block.how]
+ELSEWHERE: Final = [block for block in BLOCKS if block.how in ("run", "host")]
+ON_HOSTS: Final = {"docs/install-site.md": 2, "docs/packaging.md": 3, "docs/planner.md": 1}
+"""Blocks that change a host, by page. The list may only shrink."""
+NOT_RUN: Final = {
+    "README.md": 1,
+    "docs/pyslurm.md": 1,
+    "docs/results.md": 7,
+    "docs/simulator.md": 1,
+    "docs/tutorial.md": 2,
+}
+"""Blocks that no test runs, by page. The list may only shrink."""
+JOB: Final = re.compile(r"\b(?:7387947728902|1722470400001|4294967300)\b")
+A_JOB: Final = """\
+job=$(fsbatch --parsable --gres=gpu:1 --wrap=true)
+while fsqueue -h -t all -j $job -o %t | grep -q PD; do :; done
+"""
+TRACE: Final = """\
+submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id
+0,7200,8,1,ant,ann,COMPLETED,8,1
+60,3600,4,,ant,bob,FAILED,8,2
+90,600,4,1,bee,,,,3
+95,600,9,,bee,,,,4
+"""
+POOLS: Final = "pool,nodes,gpus_per_node,gpus\nant,1,8,8\nbee,1,4,4\n"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFederation]:
+    with live_federation(tmp_path_factory.mktemp("federation")) as running:
+        furnish(running)
+        yield running
+
+
+def furnish(running: LiveFederation) -> None:
+    """Lay out what commands of documents read."""
+    desk = running.desk
+    (desk / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    (desk / "jobs.csv.gz").write_bytes(gzip.compress(TRACE.encode()))
+    (desk / "pools.csv").write_text(POOLS)
+    (desk / "warehouse.json").write_text(json.dumps(WAREHOUSE))
+    (desk / "examples").symlink_to(ROOT / "examples")
+    (desk / ".venv").symlink_to(Path(sys.executable).parents[1])
+    (desk / ".testbed").symlink_to(running.folder)
+    (desk / "keys").mkdir()
+    (desk / "keys" / "known_hosts").write_text("")
+    (desk / "federation.yaml").write_text(shown_configuration())
+    images = running.folder / "lustre/fed/vision/imagenet"
+    images.mkdir(parents=True)
+    (images / "images.bin").write_bytes(b"pixels")
+    old = "federator data add imagenet@1 --at west-flash:vision/old"
+    assert running.shell(old).returncode == 0
+    keys = yaml.safe_load(running.config.read_text())
+    keys["tenants"]["vision"]["quota"]["gpus"] = 96
+    (desk / "proposed.yaml").write_text(yaml.safe_dump(keys))
+
+
+def shown_configuration() -> str:
+    """The federation.yaml that docs/formats.md shows."""
+    text = (ROOT / "docs" / "formats.md").read_text()
+    (found,) = re.findall(r"^```yaml\n(federation: demo\n.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+def script_of(block: ShownBlock, running: LiveFederation) -> str:
+    """A block as it is typed here: its job is one that there is, and so are its paths."""
+    text = "\n".join(block.commands).replace("/etc/federator/federation.yaml", str(running.config))
+    text = re.sub("/(?:lustre/fed|gpfs/data)/", lambda root: f"{running.folder}{root[0]}", text)
+    if JOB.search(text):
+        text = f"{A_JOB}{text}"
+    return JOB.sub("$job", text)
+
+
+@pytest.mark.parametrize(("how", "known"), [("host", ON_HOSTS), ("not run", NOT_RUN)])
+def test_what_is_not_run_here_is_listed_and_becomes_less(how: str, known: dict[str, int]) -> None:
+    found = Counter(block.page for block in BLOCKS if block.how == how)
+    assert dict(found) == known, "a block more needs a reason; one less: take it off the list"
+
+
+def test_most_blocks_are_run_here() -> None:
+    assert len(HERE) >= 25
+
+
+@pytest.mark.parametrize("block", HERE, ids=lambda block: block.name)
+def test_the_commands_of_a_block_run(federation: LiveFederation, block: ShownBlock) -> None:
+    done = federation.shell(script_of(block, federation))
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def words_of(command: str) -> Iterator[str]:
+    """What the text of a test must have that runs a command of ours."""
+    words = shlex.split(command.replace("…", ""))
+    if words[0].rpartition("/")[2] == "federator":
+        yield from (word for word in words[1:3] if re.fullmatch("[a-z][a-z-]+", word))
+    elif words[0].startswith("fs"):
+        yield words[0]
+
+
+@pytest.mark.parametrize("block", ELSEWHERE, ids=lambda block: block.name)
+def test_a_block_that_is_run_elsewhere_is_run_there(block: ShownBlock) -> None:
+    test = ROOT / block.where
+    assert re.match(r"tests/(?:\w+/)*test_\w+\.py$", block.where)
+    text = test.read_text().replace("_", "-")
+    wanted = {word for command in block.commands for word in words_of(command)}
+    assert {word for word in wanted if word not in text} == set()
