@@ -92,7 +92,7 @@ def drain(
     Example: federator drain alpine --reason 'new switch' --deadline now+4hours --migrate
     """
     name, nodes = _where(site)
-    until_s = 0.0 if deadline is None else parsed_time(deadline, time.time())
+    until_s = 0.0 if deadline is None else parsed_time(deadline, time.time(), to_come=True)
     reply = _ask(
         DrainCall(
             site=name,

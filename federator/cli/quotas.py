@@ -66,7 +66,7 @@ def keep(tenant: str, until: str | None) -> None:
 
     Example: federator quotas keep vision --until now+28days
     """
-    until_s = _FOR_EVER if until is None else parsed_time(until, time.time())
+    until_s = _FOR_EVER if until is None else parsed_time(until, time.time(), to_come=True)
     _ask(QuotaCall(tenant=tenant, keep=True, until_s=until_s))
     print(printable(f"the quota of {tenant} is held back, used or not"))
 

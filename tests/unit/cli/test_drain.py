@@ -56,6 +56,13 @@ def test_a_drain_says_what_runs_there_and_what_goes_elsewhere(run: Run) -> None:
     )
 
 
+def test_a_clock_that_has_passed_is_the_next_days(run: Run) -> None:
+    passed = time.strftime("%H:%M:%S", time.localtime(time.time() - 120))
+    asked, _ = run(drain.drain, TAKEN, "alpine", "--deadline", passed)
+    assert isinstance(asked, DrainCall)
+    assert asked.deadline_s == pytest.approx(time.time() + 86_280, abs=3_700)  # summer time
+
+
 def test_a_deadline_is_read_as_slurm_reads_times(run: Run) -> None:
     asked, text = run(drain.drain, TAKEN, "alpine", "--deadline", "now+2hours")
     assert isinstance(asked, DrainCall)
