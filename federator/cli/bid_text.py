@@ -44,17 +44,23 @@ def print_bids(reply: Reply, *, as_json: bool) -> int:
             ),
             file=sys.stderr,
         )
+    _print_outcome(reply, hopeful)
+    return 0 if hopeful else 1
+
+
+def _print_outcome(reply: TestOnlyReply, hopeful: Sequence[SiteBid]) -> None:
     if reply.winner:
         print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)
-    elif hopeful and all(map(_is_down, hopeful)):
+    elif not hopeful:
+        print("allocation failure: no site can ever run this job", file=sys.stderr)
+    elif reply.for_watched_tenant:
+        pass  # it would not wait either: the federation's own line says why
+    elif all(map(_is_down, hopeful)):
         print(printable(f"fsbatch: {_would_wait_for(hopeful)}"), file=sys.stderr)
-    elif hopeful:
+    else:
         print("fsbatch: would wait in the federation's queue", file=sys.stderr)
         if reply.start is not None:
             print(f"fsbatch: {start_text(reply.start, time.time())}", file=sys.stderr)
-    else:
-        print("allocation failure: no site can ever run this job", file=sys.stderr)
-    return 0 if hopeful else 1
 
 
 def _may_run_it(answer: SiteBid) -> bool:

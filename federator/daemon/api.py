@@ -281,12 +281,12 @@ class Api:
 
     def _estimate(self, draft: Draft, answer: GiveReply, reply: Reply) -> None:
         """Add to the bids for a trial that nobody would start now when it is estimated to start."""
-        waits = isinstance(reply, TestOnlyReply) and not reply.winner
-        if self._starts is None or not waits:
+        if self._starts is None or not isinstance(reply, TestOnlyReply) or reply.winner:
             answer(reply)
             return
         at_s = self._clock()
-        if draft.hold is not Hold.NONE or draft.waits_for or draft.begin_at_s > at_s:
+        held = draft.hold is not Hold.NONE or draft.waits_for or draft.begin_at_s > at_s
+        if held or reply.for_watched_tenant:
             none = StartEstimate(none=NoEstimate.MAY_NOT_START.value)
             answer(msgspec.structs.replace(reply, start=none))
             return

@@ -143,6 +143,7 @@ class Tenancy:
         self._homes = [_nearest_home(chain) for chain in above]
         self.has_objectives = any(tenant.start_within_s for tenant in self.tenants)
         self._modes = [SiteMode.lowest(tenant.mode for tenant in chain) for chain in above]
+        self.acts_for_all = all(mode.acts for mode in self._modes)
         self._per_user = [_nearest_jobs(chain) for chain in above]
         self.limits_jobs = not all(tenant.jobs.is_none for tenant in self.tenants)
         for row, chain in enumerate(self._chains):  # the highest with a quota, which all share

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from federator.model.plan import Bid
-from federator.model.reason import Refusal
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.start_estimate import StartEstimate
 from federator.model.tagged import Message
 from federator.wire.client_protocol import (
@@ -49,6 +49,12 @@ class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
     winner: str  # "" when no site can start it now
     advised: tuple[str, ...] = ()  # sites in mode advisory, where it would start by their sbatch
     start: StartEstimate | None = None  # where there is no winner; None: of an older daemon
+
+    @property
+    def for_watched_tenant(self) -> bool:
+        """Whether the federation takes nothing of its tenant, so that it would not wait either."""
+        refusals = [each.refusal for each in self.bids if each.refusal is not None]
+        return any(each.reasons[0].code is ReasonCode.TENANT_MODE for each in refusals)
 
 
 Reply = (

@@ -128,7 +128,7 @@ class Candidates:
             entry.workload,
             self._ledger.holdings,
             within=ranked.within_quota,
-            alone=len(self._ledger.backlog) <= 1,
+            alone=self._ledger.backlog.startable <= 1,
             most=entry.most_nodes or inf,
         )
 

@@ -83,7 +83,7 @@ class Growth:
             self._gave_back_at_s.clear()
         if not self._ledger.elastic or turn.now_s < self._next_look_s:
             return
-        entries = self._ledger.entries
+        entries, tenancy = self._ledger.entries, self._ledger.tenancy
         running = [
             entry
             for id_ in self._ledger.elastic
@@ -91,6 +91,7 @@ class Growth:
             and entry.workload.preemptible
             and entry.promised_to is None
             and self._sites[entry.site].ready
+            and tenancy.mode(tenancy.row(entry.workload.tenant)).acts  # else it would not come back
         ]
         self._next_look_s = turn.now_s + LOOKS_EVERY_S
         self._forget(running)
@@ -129,7 +130,7 @@ class Growth:
         if self._is_wanted(entry, nodes, turn.now_s):
             target = asked_nodes(entry.workload)
             self._gave_back_at_s[id_] = turn.now_s
-        elif may_grow and not len(self._ledger.backlog):
+        elif may_grow and not self._ledger.backlog.startable:
             target = self._larger(entry, nodes, turn.now_s)
             if target:
                 self._grown_from[id_] = nodes
@@ -144,7 +145,7 @@ class Growth:
         """Tell whether somebody who waits could start with what it has beyond what it asked for."""
         surplus = nodes - asked_nodes(entry.workload)
         capacity = self._sites[entry.site].capacity
-        if surplus <= 0 or capacity is None or not len(self._ledger.backlog):
+        if surplus <= 0 or capacity is None or not self._ledger.backlog.startable:
             return False
         if now_s < self._gave_back_at_s.get(entry.workload.id, -inf) + self.rules.cooldown_s:
             return False

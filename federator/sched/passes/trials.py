@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from federator.model.message import AnswerTested, SendTo
 from federator.model.plan import BidRequest
+from federator.model.reason import Refusal
 from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.availability import drained_nodes, sites_to_advise, sites_to_ask
@@ -14,6 +15,7 @@ from federator.sched.passes.round import Round, RoundSeries, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
+from federator.sched.passes.withheld import tenant_refusal
 from federator.sched.queue.guests import Guests
 from federator.sched.state.fleet_licenses import beyond_pools
 from federator.sched.state.ledger import Ledger
@@ -60,24 +62,24 @@ class Trials:
         for pass_id, trial in list(self._open.items()):
             if trial.round.over(turn.now_s):
                 del self._open[pass_id]
-                acts = self._acts_for(trial.workload)
+                watched = self._tenant_refusal(trial.workload)
                 answers, winner = trial.answers(self._ledger, self._sites, guests())
-                winner = winner if acts else None
                 held = self._ledger.counts.licenses
                 lacking = beyond_pools(trial.workload.jobs, turn.rules.licenses, held)
-                if lacking is not None and winner is not None:
+                refusal = watched or (lacking if winner is not None else None)
+                if refusal is not None:
                     winner = None
-                    answers[SiteName("")] = SiteAnswer(id=trial.workload.id, refusal=lacking)
+                    answers[SiteName("")] = SiteAnswer(id=trial.workload.id, refusal=refusal)
                 reply = AnswerTested(
                     client=trial.client,
                     answers=answers,
                     winner=winner,
-                    advised=trial.advised(self._sites, everywhere=not acts),
+                    advised=trial.advised(self._sites, everywhere=watched is not None),
                 )
                 turn.commands.append(reply)
 
-    def _acts_for(self, workload: Workload) -> bool:
-        """Whether the federation would start it: for its tenant, too."""
+    def _tenant_refusal(self, workload: Workload) -> Refusal | None:
+        """Why the federation would not start it for its tenant, wherever that is."""
         tenancy = self._ledger.tenancy
         known = workload.tenant in tenancy  # a question gives nobody a row
-        return not known or tenancy.mode(tenancy.row(workload.tenant)).acts
+        return tenant_refusal(tenancy, tenancy.row(workload.tenant)) if known else None

@@ -14,6 +14,7 @@ from typing import Final
 from federator.model.lending import LendingDecision
 from federator.model.mappings import NOTHING
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.tenant import Tenancy
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.data_places import data_nowhere
 from federator.sched.passes.limits import LimitRefusals, Places, limit_refusal, wait
@@ -55,7 +56,7 @@ class Withheld:
 
     def of_lane(self, lane: Lane) -> Refusal | None:
         """The refusal of all of a lane; None: there is none."""
-        if (refusal := self._of_mode(lane.row)) is not None:
+        if (refusal := tenant_refusal(self._ledger.tenancy, lane.row)) is not None:
             return refusal
         if (refusal := self.guests.withheld(lane)) is not None:
             return refusal
@@ -89,7 +90,8 @@ class Withheld:
         workload = entry.workload
         if workload.id in self._unsure:
             return wait(ReasonCode.NO_ANSWER)
-        if (refusal := self._of_mode(self._ledger.tenancy.row(workload.tenant))) is not None:
+        tenancy = self._ledger.tenancy
+        if (refusal := tenant_refusal(tenancy, tenancy.row(workload.tenant))) is not None:
             return refusal
         if (refusal := data_nowhere(self._ledger, workload.needed_data)) is not None:
             return refusal
@@ -102,21 +104,21 @@ class Withheld:
 
         ``within``: it would be within quota, at home.
         """
-        beyond = self._of_mode(charge.row)
+        beyond = tenant_refusal(self._ledger.tenancy, charge.row)
         beyond = beyond or limit_refusal(self._ledger.holdings, charge.row, charge.amounts)
         if beyond is not None:
             return beyond
         row, amounts = charge.row, charge.amounts
         return self.guests.decide(workload, row, amounts, within=within, named=True)
 
-    def _of_mode(self, row: int) -> Refusal | None:
-        """The refusal of all work of a tenant for which the federation starts nothing."""
-        tenancy = self._ledger.tenancy
-        if tenancy.mode(row).acts:
-            return None
-        reason = Reason(code=ReasonCode.TENANT_MODE, detail=tenancy.tenants[row].name)
-        return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
-
     def was_not_awarded(self, workload: Workload) -> None:
         """It was tried and does not start after all: a task gives its place back."""
         self._places.give_back(workload)
+
+
+def tenant_refusal(tenancy: Tenancy, row: int) -> Refusal | None:
+    """The refusal of all work of a tenant for which the federation starts nothing."""
+    if tenancy.mode(row).acts:
+        return None
+    reason = Reason(code=ReasonCode.TENANT_MODE, detail=tenancy.tenants[row].name)
+    return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))

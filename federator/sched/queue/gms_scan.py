@@ -110,7 +110,7 @@ class GmsScan:
 
     def _scan(self, lanes: Sequence[Lane], rows: Sequence[int], timeless: bool) -> None:
         rooms_of = self._rooms(rows)
-        if timeless and _all_fit(lanes, rooms_of[rows[0]]):
+        if timeless and self._acts_for(rows[0]) and _all_fit(lanes, rooms_of[rows[0]]):
             for lane in lanes:
                 lane.within = len(lane)
             return
@@ -131,6 +131,10 @@ class GmsScan:
                     continue
             heappop(heap)
 
+    def _acts_for(self, row: int) -> bool:
+        """Whether work of a tenant is started at all; else it takes no quota from its relatives."""
+        return self._backlog.tenancy.mode(row).acts
+
     def _fitting(
         self,
         lanes: Sequence[Lane],
@@ -142,7 +146,7 @@ class GmsScan:
         for lane in lanes:
             lane.within = 0
             rooms = rooms_of[lane.row]
-            if rooms and _fits(lane.shape.request, rooms):
+            if rooms and self._acts_for(lane.row) and _fits(lane.shape.request, rooms):
                 found.append((self._key(lane, timeless), lane, rooms))
         return found
 

@@ -351,7 +351,8 @@ def not_played(federation: Federation, entry: WorkloadRecord) -> NoEstimate | No
     """
     refusals = federation.refusals_of(entry).values()
     waits = [refusal for refusal in refusals if refusal.kind is RefusalKind.WAIT]
-    if refusals and not waits:
+    of_tenant = any(reason.code is ReasonCode.TENANT_MODE for r in waits for reason in r.reasons)
+    if (refusals and not waits) or of_tenant:
         return NoEstimate.MAY_NOT_START
     of_sites = any(job.licenses for job in entry.workload.jobs)
     if of_sites and waits and all(_wants_licenses(refusal) for refusal in waits):

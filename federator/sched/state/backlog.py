@@ -187,6 +187,14 @@ class Backlog:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def startable(self) -> int:
+        """How many there are but for those of tenants for which nothing is started."""
+        if self.tenancy.acts_for_all:
+            return self._count
+        lanes = (self._lanes[row] for row in self._lanes if self.tenancy.mode(row).acts)
+        return sum(len(lane) for each in lanes for lane in each.values())
+
     def add(self, workload: Workload, since_s: float | None = None) -> None:
         """A workload waits from now on; one that comes back keeps its place.
 

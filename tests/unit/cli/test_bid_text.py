@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from federator.cli.bid_text import print_bids
 from federator.model.plan import Bid, JobPlan
@@ -36,6 +37,17 @@ def test_a_site_in_mode_advisory_is_named_beside_the_federations_own_answer(
         "this tenant (mode advisory)",
         "fsbatch: would wait in the federation's queue",
     ]
+
+
+def test_who_asks_for_a_tenant_of_whom_nothing_is_taken_is_promised_no_queue(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = Reason(code=ReasonCode.TENANT_MODE, detail="bio")
+    own = replies.SiteBid(site="", refusal=Refusal(kind=RefusalKind.WAIT, reasons=(reason,)))
+    assert print_bids(structs.replace(REPLY, bids=(*REPLY.bids, own)), as_json=False) == 0
+    said = capsys.readouterr().err
+    assert "federation  not now: nothing is started for its tenant (mode: shadow" in said
+    assert "would wait" not in said
 
 
 def test_programs_are_told_it_too(capsys: pytest.CaptureFixture[str]) -> None:

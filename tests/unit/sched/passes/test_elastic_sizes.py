@@ -16,6 +16,7 @@ from federator.model.plan import Bid
 from federator.model.reason import ReasonCode
 from federator.model.score import Score
 from federator.model.site_message import SiteAnswer
+from federator.model.site_mode import SiteMode
 from federator.model.sizes import MOST_TRIED
 from federator.model.submission import NodeRange
 from federator.model.tenant import Allowance, Tenant
@@ -68,6 +69,14 @@ def test_it_starts_on_as_many_nodes_as_are_free(taken: int, got: int) -> None:
     started(f, *[rigid(1)] * taken)
     (id_,) = started(f, elastic(1, 4))
     assert nodes(f, id_) == got
+
+
+def test_what_waits_for_its_tenants_mode_alone_is_in_nobodys_way() -> None:
+    bio = Tenant(name=TenantName("bio"), priority=3, mode=SiteMode.SHADOW)
+    f = fleet(OWNER, bio)
+    f.submit(rigid(1, tenant=bio.name))
+    (id_,) = started(f, elastic(1, 4, asked=2))
+    assert nodes(f, id_) == 4
 
 
 def test_it_takes_whole_steps_only() -> None:

@@ -11,6 +11,7 @@ from federator.model.event import Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import ControlVerb, DrainAsked, ResumeAsked
 from federator.model.reason import ReasonCode
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -243,3 +244,23 @@ def test_it_goes_from_two_nodes_to_four_to_one_to_two_over_two_sites() -> None:
     f.run_for(COOLDOWN_S + 240.0)
     sizes.append((f.entry(id_).site, nodes(f, id_)))
     assert sizes == [("alpine", 2), ("alpine", 4), ("baker", 1), ("baker", 2)]
+
+
+WATCHED = replace(OWNER, mode=SiteMode.SHADOW)
+
+
+def test_a_job_whose_tenant_has_stepped_down_runs_on_as_it_is() -> None:
+    f = fleet(rules=RULES)
+    id_ = small(f)
+    f.reload(tenants=(WATCHED,))
+    f.run_for(2 * COOLDOWN_S)
+    assert (nodes(f, id_), f.entry(id_).attempt) == (2, 1)
+
+
+def test_what_waits_for_its_tenants_mode_alone_keeps_nobody_small() -> None:
+    bio = Tenant(name=TenantName("bio"), priority=3, mode=SiteMode.SHADOW)
+    f = fleet(OWNER, bio, rules=RULES)
+    f.submit(rigid(1, tenant=bio.name))
+    id_ = small(f)
+    f.run_for(COOLDOWN_S + 180.0)
+    assert (nodes(f, id_), resizes(f, id_)) == (4, [(2, 4)])

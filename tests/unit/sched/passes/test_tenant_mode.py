@@ -86,6 +86,9 @@ def test_a_question_is_answered_by_where_sbatch_would_start_it(mode: SiteMode) -
     answer = fleet(mode).ask(draft(gang(1, 8), tenant="bio"), test_only=True)
     assert isinstance(answer, AnswerTested)
     assert (answer.winner, answer.advised) == (None, (ALPINE,))
+    refusal = answer.answers[SiteName("")].refusal
+    assert refusal is not None
+    assert refusal.reasons[0].code is ReasonCode.TENANT_MODE
 
 
 def test_a_step_down_gives_up_the_nodes_that_were_to_come_free_for_a_tenant() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from federator.model.site_mode import SiteMode
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, TenantName, Workload
 from federator.sched.queue.gms_scan import GmsScan
@@ -273,3 +275,13 @@ def test_a_family_that_no_longer_waits_is_not_scanned_for_ever() -> None:
 
 def test_nobody_waits_and_nobody_is_within() -> None:
     assert Queue([tenant("vision", 8)]).within() == []
+
+
+def test_a_tenant_for_which_nothing_is_started_takes_no_quota_from_its_relatives() -> None:
+    lab, nlp = tenant("lab", 16), tenant("nlp", parent="lab")
+    bio = replace(tenant("bio", parent="lab"), mode=SiteMode.SHADOW)
+    bios = [asking(number, 8, tenant="bio", hour=0.0) for number in (1, 2)]
+    nlps = [asking(number, 8, tenant="nlp", hour=90.0) for number in (3, 4)]
+    assert Queue((lab, bio, nlp), *bios, *nlps).within() == [3, 4]
+    assert Queue((lab, replace(bio, mode=SiteMode.OPT_IN), nlp), *bios, *nlps).within() == [1, 2]
+    assert Queue((replace(lab, mode=SiteMode.ADVISORY), nlp), *nlps).within() == []

@@ -84,9 +84,10 @@ def refused(*codes: ReasonCode) -> Any:
         (MATLAB, (ReasonCode.RESOURCES,), None),
         (MATLAB, (), None),
         ((), (ReasonCode.LICENSES,), None),  # of the fleet
+        ((), (ReasonCode.TENANT_MODE,), NoEstimate.MAY_NOT_START),
     ],
 )
-def test_who_waits_for_licences_of_sites_alone_is_not_played(
+def test_who_waits_for_licences_of_sites_or_for_its_tenants_mode_is_not_played(
     licenses: Any, codes: tuple[ReasonCode, ...], found: NoEstimate | None
 ) -> None:
     entry: Any = SimpleNamespace(workload=workload(1, replace(gang(1), licenses=licenses)))
