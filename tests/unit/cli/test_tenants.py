@@ -145,6 +145,7 @@ def test_an_answer_to_another_question_is_an_error(run: Run) -> None:
 
 
 def test_tenants_in_lower_modes_are_named_below_the_table(run: Run) -> None:
-    shown = run(reply(row("lab"), row("vision", mode="shadow")), "--noheader").splitlines()
-    assert shown[-1] == "vision: mode shadow"
-    assert len(shown) == 3
+    long = "a-tenant-whose-name-has-more-than-32-letters"
+    told = reply(row("lab"), row("vision", mode="shadow"), row(long, mode="opt-in"))
+    assert run(told).splitlines()[4:] == ["vision: mode shadow", f"{long}: mode opt-in"]
+    assert len(run(told, "--noheader").splitlines()) == 3

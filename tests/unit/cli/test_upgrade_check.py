@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,10 +18,12 @@ from federator.cli.upgrade_check import upgrade_check
 from federator.errors import SiteUnavailable
 from federator.history import schema
 from federator.history.database import open_writer
-from federator.model.event import EpochBegan, encode_event
+from federator.model.event import Awarded, EpochBegan, Submitted, encode_event
+from federator.model.workload import FIRST_WORKLOAD_ID
 from federator.store.sqlite import SqliteStore
 from federator.wire.client_protocol import Call, SiteRow, SitesReply
 from federator.wire.replies import Reply
+from tests.fakes.build import attempt, draft, gang, plan_on
 
 Findings = dict[str, tuple[str, str]]  # verdict and detail, by check
 
@@ -77,6 +81,68 @@ def test_a_record_of_a_later_release_fails(config: Path) -> None:
     status, found = checked(config)
     assert (status, found["log"][0]) == (1, "fail")
     assert "record 2, of kind 'of_a_later_release', cannot be read" in found["log"][1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("vision: {quota", "nlp: {quota", "live workloads of tenant 'vision'"),
+        ("alpine: {", "baker: {", "live workloads at site 'alpine'"),
+        ("command: [agent]", "command: [agent], mode: shadow", "mode shadow would leave alone"),
+    ],
+)
+def test_a_configuration_that_lacks_what_live_workloads_need_fails(
+    config: Path, old: str, new: str, says: str
+) -> None:
+    for event in (
+        Submitted(at_s=101.0, draft=draft(gang(1)), first_id=FIRST_WORKLOAD_ID, key="a"),
+        Awarded(at_s=102.0, attempt=attempt(), site="alpine", jobs=plan_on("a1")),
+    ):
+        append(config, encode_event(event))
+    assert checked(config)[1]["log"][0] == "ok"
+    config.write_text(config.read_text().replace(old, new))
+    status, found = checked(config)
+    assert (status, found["configuration"][0], found["log"][0]) == (1, "ok", "fail")
+    assert says in found["log"][1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (SiteUnavailable("nobody listens"), "warn"),  # none has run yet
+        (client.NoAnswer("no answer within 30 s"), "fail"),
+        (SitesReply(sites=()), "fail"),
+    ],
+)
+def test_a_log_that_is_not_there_fails_where_a_daemon_runs(
+    config: Path, monkeypatch: pytest.MonkeyPatch, answer: Reply | Exception, verdict: str
+) -> None:
+    def call(_asked: Call, **_: object) -> Reply:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(client, "call", call)
+    config.write_text(config.read_text().replace("queue.db", "quee.db"))
+    status, found = checked(config)
+    assert (status, found["log"][0]) == (verdict == "fail", verdict)
+    assert "quee.db: there is no such log" in found["log"][1]
+
+
+def test_a_log_in_a_folder_that_another_account_keeps_to_itself_fails(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def denied(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.name == "queue.db":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", denied)
+    status, found = checked(config)
+    assert (status, found["log"][0]) == (1, "fail")
+    assert "queue.db: cannot be looked at: Permission denied" in found["log"][1]
 
 
 def test_a_configuration_that_this_release_refuses_fails_and_ends_the_checks(config: Path) -> None:

@@ -237,6 +237,54 @@ def test_a_site_that_speaks_again_keeps_its_channel_and_the_other_is_let_go() ->
     play(script)
 
 
+class Answering(FakeChannel):
+    """Its agent answers each ping."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if data == frame(Ping()):
+            asyncio.get_running_loop().call_later(0.01, self.say, Pong())
+
+
+@pytest.mark.parametrize(
+    "begins_s",
+    [
+        0.7,
+        links.STANDBY_PING_S + 0.005,  # the answer is under way
+        2 * links.STANDBY_PING_S + 5e-7,  # in the turn of the event loop in which a ping is sent
+    ],
+)
+def test_a_long_turn_of_the_daemon_itself_is_no_silence_of_a_site(begins_s: float) -> None:
+    clock = VirtualClock()
+
+    async def script() -> None:
+        one, two = Answering(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        played, way = by_login_nodes(one, two)
+        task = asyncio.create_task(played.running(asyncio.sleep(10.0)))
+        loop = asyncio.get_running_loop()
+        loop.call_at(played.began_s + begins_s, loop.call_soon, clock.advance, 2.0)
+        await asyncio.sleep(5.0)
+        assert (way.channels, played.link.connections) == ([two], 1)
+        await task
+
+    run_virtual(clock, script())
+
+
+def test_a_link_that_stops_opens_no_channel_to_another_login_node() -> None:
+    async def script() -> None:
+        one, two = FakeChannel(), FakeChannel()
+        one.say(SHARES, Report(attempts=(), complete=True))
+        played, way = by_login_nodes(one, two)
+        task = asyncio.create_task(played.running(asyncio.sleep(links.STANDBY_SILENCE_S - 0.3)))
+        await asyncio.sleep(links.STANDBY_PING_S / 2)
+        played.link.stop()
+        await task  # it is cancelled only now
+        assert way.channels == [two]
+
+    play(script)
+
+
 def test_channels_of_a_site_are_numbered_so_that_the_later_has_the_greater() -> None:
     async def script() -> None:
         channels = [FakeChannel() for _ in range(3)]

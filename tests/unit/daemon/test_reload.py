@@ -486,5 +486,17 @@ def test_a_tenants_first_step_down_has_every_site_recorded_and_its_last_step_up_
         loaded.append(load_config(path))
     plain, watched, higher = loaded
     both = ["alpine", "baker"]
-    assert changed_links(plain, watched) == changed_links(watched, plain) == (both, both)
-    assert changed_links(watched, higher) == ([], [])
+    assert changed_links(plain, watched, has_history=True) == (both, both)
+    assert changed_links(watched, plain, has_history=True) == (both, both)
+    assert changed_links(watched, higher, has_history=True) == ([], [])
+
+
+def test_a_tenants_first_step_down_ends_no_channel_where_no_history_is_kept(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        links = dict(host.term._links.by_site)
+        host.change("nlp: {", "nlp: {mode: shadow, ")
+        reply = await host.reload()
+        assert [each.key for each in reply.changes] == ["tenants.nlp.mode"]
+        assert host.term._links.by_site == links
+
+    live(tmp_path, story)

@@ -118,6 +118,24 @@ def test_where_preparing_has_failed_all_are_tried_anew() -> None:
     run_virtual(VirtualClock(), story())
 
 
+def test_preparing_that_failed_in_vain_leaves_a_silent_node_as_soon_as_before() -> None:
+    one, two = Node("one"), Node("two")
+
+    async def story() -> None:
+        ways, loop = LoginNodes([one, two]), asyncio.get_running_loop()
+        assert await node(ways) is one
+        one.takes_s = two.takes_s = None
+        ways.prepare()
+        await asyncio.sleep(1.0)
+        ways.forget()
+        one.takes_s, two.takes_s = 0.1, 9.0
+        began_s = loop.time()
+        assert await node(ways) is one
+        assert loop.time() - began_s == pytest.approx(NEXT_AFTER_S + 0.1)
+
+    run_virtual(VirtualClock(), story())
+
+
 def test_all_must_let_us_in_to_pass_a_check() -> None:
     one, two = Node("one"), Node("two")
 
