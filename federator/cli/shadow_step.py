@@ -126,7 +126,10 @@ def _rules_in(report: LocalReport, meant: Stepped) -> list[Rule] | None:
 
 
 def _refusal(name: str, target: SiteMode, broken: list[Rule]) -> str:
-    said = "; ".join(f"{rule.name}: {rule.value}, needed: {rule.bound}" for rule in broken)
+    """In words; a value may hold text of the site's users, such as an account."""
+    said = "; ".join(
+        f"{rule.name}: {printable(rule.value)}, needed: {rule.bound}" for rule in broken
+    )
     return f"{name} stays: for mode {target.value} {said} (--force goes up all the same)"
 
 

@@ -12,8 +12,13 @@ from typing import Final
 import msgspec
 
 UNKNOWN_GPUS: Final = -1
-ORDINARY: Final = ("", "Priority", "Resources")
-"""Words of ``held_by`` that say no more than that others are ahead, or hold what it needs."""
+ORDINARY: Final = (
+    "",
+    *("Priority", "Resources"),
+    *("Dependency", "DependencyNeverSatisfied", "BeginTime"),
+)
+"""Words of ``held_by`` that replace no other: others are ahead, or hold what it needs; or it is not
+eligible yet, which is no part of its wait."""
 GONE: Final = "GONE"
 REQUEUED: Final = "REQUEUED"
 WAITS_OR_RUNS: Final = ("PENDING", "RUNNING", "SUSPENDED")

@@ -76,9 +76,10 @@ class JobRecords:
     # ---- steps ----
 
     def answered(self, answer: AnswerSubmitted | AnswerRefused) -> None:
-        """An arrival, whose index is that of the client, has its id; or no site can ever run it."""
+        """An arrival, whose index is that of the client, has its id; or it is not queued."""
         if isinstance(answer, AnswerRefused):
-            self.lives[answer.client].refused = True
+            life = self.lives[answer.client]
+            life.refused, life.refusals = True, answer.refusals
             self.over += 1
             self._options.progress(1)
         else:

@@ -15,7 +15,7 @@ from typing import Final
 
 from federator.config import FederationConfig
 from federator.model.lifecycle import WorkloadState
-from federator.model.reason import ReasonCode
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity, NodeState
 from federator.model.tenant import LOWEST_PRIORITY, Tenant
 from federator.model.workload import SiteName, WorkloadId
@@ -148,7 +148,10 @@ def _stays(life: JobTrace, begin_s: int) -> tuple[AttemptInterval, ...]:
 def _federated(
     question: WhatIf, scenario: Scenario, config: FederationConfig, options: ReplayOptions
 ) -> tuple[list[JobTrace], dict[int, ReasonCode]]:
-    """The lives of all jobs under the federation, and why some wait after their real start."""
+    """The lives of all jobs under the federation, and why some wait after their real start.
+
+    Or why they were never queued.
+    """
     codes: dict[int, ReasonCode] = {}
     if not scenario.arrivals:
         return [], codes
@@ -162,7 +165,11 @@ def _federated(
     for row, past in enumerate(question.history.workloads):
         at_s = BEGIN_S + past.start_s + SAME_S - question.begin_s
         fleet.later(at_s, SimEventKind.PLAN, partial(ask, row, past.site))
-    return fleet.run(), codes
+    lives = fleet.run()
+    for row, (life, past) in enumerate(zip(lives, question.history.workloads, strict=True)):
+        if life.refused:
+            codes[row] = _first_code(life.refusals, past.site)
+    return lives, codes
 
 
 def _waits_for(federation: Federation, key: str, site: SiteName) -> ReasonCode | None:
@@ -170,7 +177,10 @@ def _waits_for(federation: Federation, key: str, site: SiteName) -> ReasonCode |
     entry = federation.ledger.entries.get(federation.ledger.keys.id_of.get(key, WorkloadId(0)))
     if entry is None or entry.state is not WorkloadState.PENDING:
         return None
-    refusals = federation.refusals_of(entry)
+    return _first_code(federation.refusals_of(entry), site)
+
+
+def _first_code(refusals: Mapping[SiteName, Refusal], site: SiteName) -> ReasonCode:
     refusal = refusals.get(SiteName("")) or refusals.get(site)
     return ReasonCode.NOT_TRIED if refusal is None else refusal.reasons[0].code
 

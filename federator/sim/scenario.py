@@ -12,6 +12,8 @@ from math import log2
 from typing import NamedTuple
 
 from federator.model.draft import Draft
+from federator.model.mappings import NOTHING
+from federator.model.reason import Refusal
 from federator.model.site import Node
 from federator.model.tenant import Tenant
 from federator.model.window import SiteWindow
@@ -118,7 +120,8 @@ class JobTrace:
     claims_broken: int = 0  # that ended with a later start
     timed_out: bool = False  # ended by its time limit
     failed: bool = False  # ended with its node, and was not to be requeued
-    refused: bool = False  # no site can ever run it: never queued
+    refused: bool = False  # never queued: no site can ever run it, or too many are queued
+    refusals: Mapping[SiteName, Refusal] = field(default_factory=lambda: NOTHING)  # why
 
 
 class FleetSample(NamedTuple):

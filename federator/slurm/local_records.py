@@ -17,7 +17,8 @@ def local_records(
     """The records of all jobs; those that the federation has launched say so.
 
     The tasks of an array that have not been started are one job for Slurm; each has a record once
-    it is one. So has a job that is not submitted yet, such as a component without a time.
+    it is one, with the word for which the others still wait. So has a job that is not submitted
+    yet, such as a component without a time.
 
     Args:
         jobs: of a site whose queue is watched.
@@ -25,6 +26,12 @@ def local_records(
         own: what its agent knows.
     """
     type_of = {node.name: node.gpu_type or "" for node in nodes if node.gpus}
+    jobs = tuple(jobs)
+    waiting = {
+        job.array_job_id: job.local.held_by
+        for job in jobs
+        if job.local is not None and job.array_job_id and job.array_task_id is None
+    }
     found = []
     for job in jobs:
         if job.local is None or not job.submitted_at_s:
@@ -34,5 +41,8 @@ def local_records(
         types = {type_of.get(name, "") for name in job.hosts}
         ran_on = types.pop() if len(types) == 1 else ""
         ours = job.leader_id in own.launched
-        found.append(msgspec.structs.replace(job.local, ran_on=ran_on, federated=ours))
+        held_by = job.local.held_by or waiting.get(job.array_job_id, "")
+        found.append(
+            msgspec.structs.replace(job.local, ran_on=ran_on, federated=ours, held_by=held_by)
+        )
     return tuple(found)

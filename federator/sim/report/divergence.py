@@ -34,7 +34,6 @@ class DivergenceReason(Enum):
     TENANT_LIMIT = "a limit of its tenant or its user would have held it"
     QUOTA = "it would have been beyond its quota, and nothing was lent"
     KEPT_ROOM = "the federation would have kept the room for one that ranks before it"
-    DATA = "its data would not have been there"
     GUESTS = "jobs of other sites would have had the GPUs"
     ORDER = "jobs of its own site would have gone first, by priority, quota and credit"
     PLACEMENT = "enough GPUs would have been free, and not on the nodes that it needs"
@@ -234,10 +233,6 @@ RULES: Final[tuple[tuple[DivergenceReason, Rule], ...]] = (
     (
         DivergenceReason.KEPT_ROOM,
         _said_by_federation(frozenset({ReasonCode.RESERVED, ReasonCode.CLAIM})),
-    ),
-    (
-        DivergenceReason.DATA,
-        _said_by_federation(frozenset({ReasonCode.DATA, ReasonCode.CHECKPOINT})),
     ),
     (DivergenceReason.GUESTS, _without_room(_has_guests)),
     (DivergenceReason.ORDER, _without_room(_would_be_full)),

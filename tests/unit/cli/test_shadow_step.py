@@ -181,6 +181,18 @@ def test_divergences_without_a_reason_keep_a_site_below_opt_in(
     assert "mode: opt-in" in desk.reloaded[0]
 
 
+def test_a_sites_text_does_not_reach_the_terminal_raw(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = Divergence("8\x1b[2J", "alpine", "b\nio", 8, 5000.0, "", None, "Odd\r", "", "UNKNOWN")
+    strange = DivergenceCount("alpine", 500, 1, 0, 0.0, None, {}, [example])
+    figures(monkeypatch, replace(GOOD, divergences=strange, worse=("n\x07lp",)))
+    desk.path.write_text(CONFIG.replace("mode: shadow", "mode: opt-in"))
+    with pytest.raises(InvalidRequest, match=r"job 8.*Odd.*n.*lp") as refused:
+        run(desk, "up")
+    assert str(refused.value).isprintable()
+
+
 def of_tenant(desk: Desk, name: str, *words: str) -> Result:
     return CliRunner().invoke(
         step, [name, *words, "--tenant", "--config", str(desk.path)], catch_exceptions=False

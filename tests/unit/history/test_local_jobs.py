@@ -61,6 +61,9 @@ def test_the_last_that_was_told_of_a_stay_is_kept(engines: tuple[Engine, Engine]
         (("Priority", "Resources", ""), "Resources"),
         (("QOSMaxGRESPerUser", "Priority", ""), "QOSMaxGRESPerUser"),
         (("Dependency", "QOSMaxGRESPerUser", "Resources"), "QOSMaxGRESPerUser"),
+        (("Dependency", "Priority"), "Priority"),
+        (("BeginTime", "Resources", ""), "Resources"),
+        (("JobHeldUser", "Dependency", "Priority"), "JobHeldUser"),
         (("", ""), ""),
     ],
 )

@@ -161,3 +161,25 @@ def test_records_are_of_the_sites_own_jobs_with_the_gpus_they_ran_on() -> None:
         ("11_3", "a100"),
         ("14+1", "a100"),
     ]
+
+
+def test_a_task_of_an_array_has_the_word_for_which_the_others_wait() -> None:
+    throttled = {"ArrayJobID": "11", "ArrayTaskID": "4-7%2", "State": "PENDING"}
+    asked = {"Reason": "JobArrayTaskLimit", "NodeList": "", "StartTime": "N/A"}
+    found = local_records(
+        jobs(
+            watched(JobID="12", ArrayJobID="11", ArrayTaskID="3"),
+            watched(JobID="11", **throttled, **asked),
+            watched(JobID="14", ArrayJobID="11", ArrayTaskID="2", State="PENDING", Reason="Nodes"),
+            watched(JobID="22", ArrayJobID="21", ArrayTaskID="1"),  # none of its others waits
+            watched(),
+        ),
+        [],
+        KnownJobs(),
+    )
+    assert [(record.shown, record.held_by) for record in found] == [
+        ("11_3", "JobArrayTaskLimit"),
+        ("11_2", "Nodes"),
+        ("21_1", ""),
+        ("7", ""),
+    ]

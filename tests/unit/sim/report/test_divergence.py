@@ -26,6 +26,8 @@ tenants:
   bio: {priority: 2, quota: {gpus: 8}}
   nlp: {priority: 3}
   few: {limit: {gpus: 8}}
+  one: {max_submit_jobs: 1}
+  each: {max_submit_jobs_per_user: 1}
 """
 ALPINE = {"alpine": capacity("alpine", 1)}
 BOTH = ALPINE | {"birch": capacity("birch", 1)}
@@ -150,6 +152,18 @@ def test_one_that_a_limit_of_its_tenant_would_have_held(config: FederationConfig
     second = stay(2, account="few", submitted_at_s=5.0, started_at_s=5.0, ended_at_s=600.0)
     found = replayed(at_alpine(first, second), two, config)
     assert reasons(found) == {"1": None, "2": DivergenceReason.TENANT_LIMIT}
+
+
+@pytest.mark.parametrize("account", ["one", "each"])
+def test_one_that_would_have_been_refused_by_a_limit_of_its_tenant(
+    config: FederationConfig, account: str
+) -> None:
+    two = {"alpine": capacity("alpine", 2)}
+    first = stay(1, account=account, started_at_s=0.0, ended_at_s=600.0)
+    second = stay(2, account=account, submitted_at_s=5.0, started_at_s=5.0, ended_at_s=600.0)
+    found = replayed(at_alpine(first, second), two, config)
+    assert reasons(found) == {"1": None, "2": DivergenceReason.TENANT_LIMIT}
+    assert [fate.federated_start_s is None for fate in found.fates] == [False, True]
 
 
 def test_one_that_would_never_have_started_has_a_reason_only_if_the_federation_said_it(
