@@ -133,11 +133,16 @@ def decide(
     )
 
 
+class NoSuchLog(StoreError):
+    """No file is where the log should be."""
+
+
 def opened(url: str | None, config: Path | None) -> tuple[str, Store]:
     """The log that the options name, and what to call it.
 
     Raises:
         InvalidRequest: not exactly one of them is given.
+        NoSuchLog: there is none.
         StoreError: it cannot be opened.
     """
     from federator.config import load_config  # noqa: PLC0415
@@ -147,8 +152,13 @@ def opened(url: str | None, config: Path | None) -> tuple[str, Store]:
         raise InvalidRequest("name the log by --store URL or by --config FILE, one of them")
     url = load_config(config).store if config is not None else str(url)
     path = Path(url.removeprefix("sqlite://"))
-    if url.startswith("sqlite:") and not path.exists():
-        raise StoreError(f"{path}: there is no such log")
+    if url.startswith("sqlite:"):
+        try:
+            path.stat()
+        except FileNotFoundError as error:
+            raise NoSuchLog(f"{path}: there is no such log") from error
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be looked at: {error.strerror}") from error
     return url, open_store(url)
 
 

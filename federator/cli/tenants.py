@@ -30,7 +30,7 @@ _NAME_WIDTH = 32
 
 
 @click.command()
-@click.option("--noheader", is_flag=True, help="No header line.")
+@click.option("--noheader", is_flag=True, help="Only the rows: no header, no modes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 def tenants(noheader: bool, as_json: bool) -> None:
     """Quota, limit and use of every tenant.
@@ -38,7 +38,8 @@ def tenants(noheader: bool, as_json: bool) -> None:
     Amounts are GPUs/CPUs, '-' where nothing bounds them. USED counts a tenant with all below it;
     BORROWED is what its own work holds over quota, LENT what others borrow of its idle quota.
     SHARE% and FAIRSHARE are its part of all use and the credit it gets for it; PENDING counts its
-    own waiting workloads within/over quota. GPU types with a quota or limit have a line each.
+    own waiting workloads within/over quota. GPU types with a quota or limit have a line each. Tenants in a mode
+    below enforced are named below the table.
 
     Example: federator tenants --json
     """
@@ -65,8 +66,8 @@ def render(rows: Sequence[TenantRow], *, header: bool) -> str:
     for row in rows:
         cells.append(_cells(row))
         cells += _type_cells(row)
-    modes = [f"{row.name[:_NAME_WIDTH]}: mode {row.mode}" for row in rows if row.mode != "enforced"]
-    return "\n".join([_table(cells), *map(printable, modes)])
+    lower = [row for row in rows if row.mode != "enforced"] if header else []
+    return "\n".join([_table(cells), *(printable(f"{row.name}: mode {row.mode}") for row in lower)])
 
 
 def _table(cells: Sequence[Sequence[str]]) -> str:

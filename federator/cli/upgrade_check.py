@@ -14,11 +14,12 @@ import click
 
 from federator import __version__
 from federator.cli import client
-from federator.cli.log import opened, replayed, up_to_its_mark
+from federator.cli.log import NoSuchLog, opened, replayed, up_to_its_mark
 from federator.cli.text import counted, refused, unexpected
 from federator.cli.verify import findings_as_json, table
 from federator.config import FederationConfig, load_config
-from federator.errors import ConfigError, FederatorError, SiteUnavailable, StoreError
+from federator.daemon.own_config import check_complete
+from federator.errors import ConfigError, FederatorError, SiteUnavailable
 from federator.store.sqlite import SqliteStore
 from federator.wire.client_protocol import ErrorReply, Finding, SitesCall, SitesReply, Verdict
 
@@ -70,20 +71,35 @@ def _findings(path: Path) -> Iterator[Finding]:
 
 
 def _of_log(config: FederationConfig) -> Finding:
-    """Whether all of it is read, and follows from what came before.
+    """Whether all of it is read, follows from what came before, and fits the configuration.
 
     Raises:
-        StoreError: it cannot be, or is not what was written.
+        ConfigError: a site or a tenant is missing that still has workloads.
+        StoreError: it cannot be read, or is not what was written.
     """
     try:
         where, store = opened(config.store, None)
-    except StoreError as error:  # there is none, or it may not be opened
-        return _found("log", Verdict.WARN, str(error))
-    _, seen = replayed(up_to_its_mark(where, store))
+    except NoSuchLog as error:
+        if not _daemon_is_there(config):
+            return _found("log", Verdict.WARN, str(error))
+        words = f"{error}, though a daemon runs, which has one: see 'store' in the configuration"
+        return _found("log", Verdict.FAIL, words)
+    federation, seen = replayed(up_to_its_mark(where, store))
+    check_complete(config, federation.ledger)
     number = counted(seen.kinds.total(), "record")
     if isinstance(store, SqliteStore) and store.will_be_converted():
         return _found("log", Verdict.WARN, f"{number}; its format is converted; {_NO_WAY_BACK}")
     return _found("log", Verdict.OK, f"{number}, all of which this release reads")
+
+
+def _daemon_is_there(config: FederationConfig) -> bool:
+    try:
+        client.call(SitesCall(), path=client.socket_beside(config.socket))
+    except client.NoAnswer:  # it is busy
+        return True
+    except SiteUnavailable:
+        return False
+    return True
 
 
 def _of_history(config: FederationConfig) -> Finding:

@@ -118,7 +118,7 @@ class SiteLink:
         self.site = site
         self._transport = transport
         self._login_nodes = transport if isinstance(transport, LoginNodes) else None
-        self._heard_at_s = 0.0
+        self._asked_at_s: float | None = None  # by the first ping since the agent was last heard
         self._welcome = welcome
         self._observe = observe
         self._desk = desk
@@ -242,11 +242,11 @@ class SiteLink:
         self._last_epoch = last_of_ours(hello, self._welcome)
         self._observe(self._up())
         self.admission.came_up()
-        self._heard_at_s = asyncio.get_running_loop().time()
+        self._asked_at_s = None
         pinging = asyncio.create_task(self._ping())
         try:
             while (message := await next_message(frames, self._silence_s)) is not None:
-                self._heard_at_s = asyncio.get_running_loop().time()
+                self._asked_at_s = None
                 self._take(message)
         finally:
             pinging.cancel()
@@ -287,9 +287,12 @@ class SiteLink:
     async def _ping(self) -> None:
         while True:
             self.send(Ping())
-            if self._login_nodes is not None:
-                now_s = asyncio.get_running_loop().time()
-                self._login_nodes.silent(now_s - self._heard_at_s, now_s)
+            self.flush()  # a long turn that begins now is no silence of the agent
+            now_s = asyncio.get_running_loop().time()
+            if self._asked_at_s is None:
+                self._asked_at_s = now_s
+            if self._login_nodes is not None and not self._stopping:
+                self._login_nodes.silent(now_s - self._asked_at_s, now_s)
             await asyncio.sleep(STANDBY_PING_S if self.has_standby() else PING_S)
 
     def _last_words(self) -> str:

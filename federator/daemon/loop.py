@@ -347,7 +347,8 @@ class Term:
         await self._carry_out(commands)
 
     def _go_by(self, config: FederationConfig, now_s: float) -> list[Command]:
-        ends, begins = changed_links(self._own.now, config)
+        has_history = self._feeds is not None
+        ends, begins = changed_links(self._own.now, config, has_history=has_history)
         self._own.now = config
         down = [SiteDown(site=name, detail="its configuration has changed") for name in ends]
         commands = self._decided(down, now_s)

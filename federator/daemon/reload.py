@@ -54,23 +54,28 @@ class ReloadQueue:
 
 
 def changed_links(
-    before: FederationConfig, after: FederationConfig
+    before: FederationConfig, after: FederationConfig, *, has_history: bool
 ) -> tuple[list[SiteName], list[SiteName]]:
     """The sites whose channels end, and those to which a new one is made.
 
-    A site whose agent is told something else now is among both.
+    A site whose agent is told something else now is among both. Without a history
+    no agent is told to tell of the site's own jobs.
     """
-    ends = [n for n in before.sites if _terms_of_link(before, n) != _terms_of_link(after, n)]
+
+    def terms(config: FederationConfig, name: SiteName) -> object:
+        return _terms_of_link(config, name, has_history=has_history)
+
+    ends = [n for n in before.sites if terms(before, n) != terms(after, n)]
     return ends, [n for n in after.sites if n in ends or n not in before.sites]
 
 
-def _terms_of_link(config: FederationConfig, name: SiteName) -> object:
+def _terms_of_link(config: FederationConfig, name: SiteName, *, has_history: bool) -> object:
     """The way to a site, and what its agent is told at the start; None: it is not configured."""
     site = config.sites.get(name)
     if site is None:
         return None
     gpus = {kind: gpu.model_dump() for kind, gpu in config.gpus.items()}
-    return site.model_dump(exclude={"region"}), gpus, config.watches(name)
+    return site.model_dump(exclude={"region"}), gpus, has_history and config.watches(name)
 
 
 def reload_act(asked: AskedReload, changes: Sequence[KeyChange], now_s: float) -> AuditAct:

@@ -11,7 +11,7 @@ from federator.errors import SiteUnavailable
 from federator.wire.transport import Channel, Transport
 
 NEXT_AFTER_S: Final = 2.0  # one that does not answer is left for the next one, at first
-SUSPECT_S: Final = 1.0  # of silence; then the channel to another login node is opened ahead
+SUSPECT_S: Final = 1.0  # without an answer; then the channel to another login node is opened ahead
 SUSPECTS_EVERY_S: Final = 30.0  # at most: a machine that is busy is not made busier
 
 
@@ -34,7 +34,7 @@ class LoginNodes:
         self._suspects_from_s = 0.0
 
     def silent(self, for_s: float, now_s: float) -> None:
-        """Learn that the agent that serves the site has said nothing for so long.
+        """Learn that the agent that serves the site has left a ping without answer for so long.
 
         To log in at another node and to start an agent there takes as long as the rest of the
         silence that counts as a loss. So that is prepared after ``SUSPECT_S``, and given up when
@@ -59,7 +59,7 @@ class LoginNodes:
         """Close what was prepared, if anything: the channel of before is not lost."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            self._next = self._next_without
+            self._next, self._rounds = self._next_without, 0  # it was prepared beside one that is up
             ahead.cancel()
             ahead.add_done_callback(_close_unused)
 
