@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,12 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.fakes.live_federation import LiveFederation, live_federation
+from tests.fakes.live_federation import (
+    ALL_S,
+    FURNISHED_WITHIN_S,
+    LiveFederation,
+    live_federation,
+)
 from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks
 from tests.unit.cli.test_data import WAREHOUSE
 
@@ -76,7 +82,7 @@ def furnish(running: LiveFederation) -> None:
     images.mkdir(parents=True)
     (images / "images.bin").write_bytes(b"pixels")
     old = "federator data add imagenet@1 --at west-flash:vision/old"
-    assert running.shell(old).returncode == 0
+    assert running.shell(old, FURNISHED_WITHIN_S).returncode == 0
     keys = yaml.safe_load(running.config.read_text())
     keys["tenants"]["vision"]["quota"]["gpus"] = 96
     (desk / "proposed.yaml").write_text(yaml.safe_dump(keys))
@@ -106,6 +112,11 @@ def test_what_is_not_run_here_is_listed_and_becomes_less(how: str, known: dict[s
 
 def test_most_blocks_are_run_here() -> None:
     assert len(HERE) >= 25
+
+
+def test_a_federation_that_hangs_fails_its_test_before_pytest_ends_the_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    assert settings["ini_options"]["faulthandler_timeout"] > ALL_S
 
 
 @pytest.mark.parametrize("block", HERE, ids=lambda block: block.name)
