@@ -59,10 +59,8 @@ class LoginNodes:
         """Close what was prepared, if anything: the channel of before is not lost."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            self._next, self._rounds = (
-                self._next_without,
-                0,
-            )  # it was prepared beside one that is up
+            self._next = self._next_without
+            self._rounds = 0  # it was prepared beside a channel that is up
             ahead.cancel()
             ahead.add_done_callback(_close_unused)
 

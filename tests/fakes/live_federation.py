@@ -25,7 +25,11 @@ from tests.fakes.live_daemon import USER
 ROOT: Final = Path(__file__).parents[2]
 SITES: Final = {"alpine": "a100", "boreal": "a100", "cedar": "h100"}
 STARTS_WITHIN_S: Final = 300.0
+FURNISHED_WITHIN_S: Final = 100.0
 A_SHELL_LASTS_S: Final = 400.0
+ENDS_WITHIN_S: Final = 30.0  # of SIGTERM, or of SIGKILL
+ALL_S: Final = STARTS_WITHIN_S + FURNISHED_WITHIN_S + A_SHELL_LASTS_S + 2 * ENDS_WITHIN_S
+"""One test waits for no more, be it the first and the last one of its file."""
 AS_ADMIN: Final = """\
 federator() {
     case $1 in
@@ -79,18 +83,24 @@ class LiveFederation:
         """Its federation.yaml."""
         return self.folder / "federation.yaml"
 
-    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run commands in one shell, until the first that fails."""
-        return subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", AS_ADMIN + script],
-            cwd=self.desk,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=A_SHELL_LASTS_S,
-            check=False,
-        )
+    def shell(
+        self, script: str, lasts_s: float = A_SHELL_LASTS_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run commands in one shell, until the first that fails; a test fails that waits longer."""
+        try:
+            return subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", AS_ADMIN + script],
+                cwd=self.desk,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=lasts_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            daemon = (self.folder / "daemon.log").read_text()
+            raise AssertionError(f"after {lasts_s:g} s still runs: {script}\n{daemon}") from None
 
     def _environment(self) -> Mapping[str, str]:
         programs = Path(sys.executable).parent
@@ -123,10 +133,10 @@ def live_federation(folder: Path) -> Iterator[LiveFederation]:
         finally:
             daemon.send_signal(signal.SIGTERM)
             try:
-                daemon.wait(30)
+                daemon.wait(ENDS_WITHIN_S)
             except subprocess.TimeoutExpired:
                 daemon.kill()
-                daemon.wait(30)
+                daemon.wait(ENDS_WITHIN_S)
 
 
 def _wait_for_sites(running: LiveFederation, daemon: subprocess.Popen[bytes]) -> None:

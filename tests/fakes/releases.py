@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import yaml
 
@@ -27,7 +27,9 @@ REPOSITORY: Final = Path(__file__).parents[2]
 NAMED: Final = REPOSITORY / "tests" / "data" / "previous_release"
 SITE: Final = "alpine"
 USER: Final = "nobody"  # who is at every host, and is not the account of a test
-PATIENCE_S: Final = 200.0
+LASTS_S: Final = 600.0  # with the rest less than pytest's patience: see test_mixed_releases.py
+ENDS_WITHIN_S: Final = 60.0  # at least, even if the time is over
+GIT_LASTS_S: Final = 60.0
 _START: Final = """
 import sys
 import federator
@@ -41,7 +43,6 @@ program, *sys.argv[1:] = sys.argv[1:]
 from importlib import import_module
 import_module("federator.cli." + program).main()
 """
-T = TypeVar("T")
 
 
 class NoSuchCommit(Exception):
@@ -52,7 +53,7 @@ def _git(*arguments: str) -> bytes:
     # Whose repository it is does not matter: nothing that it configures is run.
     argv = ("git", "-c", "safe.directory=*", "-C", str(REPOSITORY), *arguments)
     try:
-        return subprocess.run(argv, check=True, capture_output=True, timeout=60).stdout
+        return subprocess.run(argv, check=True, capture_output=True, timeout=GIT_LASTS_S).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", b"") or str(error).encode()
         raise NoSuchCommit(said.decode(errors="replace").strip()) from error
@@ -78,28 +79,18 @@ def unpack_previous(folder: Path) -> Path:
     return folder
 
 
-def within(attempt: Callable[[], T], what: Callable[[], str]) -> T:
-    """The first true answer; a test fails that has none after ``PATIENCE_S``.
-
-    Half of the time at most is spent on asking, which takes CPU from what is waited for.
-    """
-    began_s = asked_s = time.monotonic()
-    while not (answer := attempt()):
-        assert asked_s - began_s < PATIENCE_S, f"not within {PATIENCE_S:g} s: {what()}"
-        time.sleep(max(0.05, time.monotonic() - asked_s))
-        asked_s = time.monotonic()
-    return answer
-
-
 class MixedFederation:
     """A daemon and one site, whose Slurm is that of ``slurm_programs``, as processes.
 
     Args:
         folder: takes log, journal, sockets and what they say.
+        lasts_s: all that is waited for has so long from now on; then the test fails.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lasts_s: float = LASTS_S) -> None:
         self.folder = folder
+        self._lasts_s = lasts_s
+        self._until_s = time.monotonic() + lasts_s
         self.slurm = folder / "slurm"
         slurm_programs.install(self.slurm)
         (folder / "start.py").write_text(_START)
@@ -116,7 +107,25 @@ class MixedFederation:
         self._configure(agent)
         self.log.unlink(missing_ok=True)
         self._process = self._daemon(daemon)
-        within(lambda: '"site_up"' in self._said(), self._said)
+        self._await(lambda: '"site_up"' in self._said(), lambda: "the site is not up")
+
+    def _await(self, attempt: Callable[[], bool], what: Callable[[], str]) -> None:
+        """Ask until it is so; the test fails if it is not before the federation's time is over.
+
+        Half of the time at most is spent on asking, which takes CPU from what is waited for.
+        """
+        asked_s = time.monotonic()
+        while not attempt():
+            assert asked_s < self._until_s, self._late(what())
+            time.sleep(max(0.05, time.monotonic() - asked_s))
+            asked_s = time.monotonic()
+
+    def _left_s(self) -> float:
+        return max(0.0, self._until_s - time.monotonic())
+
+    def _late(self, what: str) -> str:
+        said = self.log.read_text() if self.log.exists() else ""
+        return f"{what}, {self._lasts_s:g} s after the test began; the daemon said: {said}"
 
     def _said(self) -> str:
         assert self._process is not None
@@ -129,7 +138,11 @@ class MixedFederation:
         """Start a daemon that ends by itself; its exit status and what it said last."""
         self._configure(agent)
         self.log.unlink(missing_ok=True)
-        status = self._daemon(daemon).wait(PATIENCE_S)
+        self._process = self._daemon(daemon)
+        try:
+            status = self._process.wait(self._left_s())
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._late("the daemon runs")) from None
         return status, self.log.read_text().splitlines()[-1]
 
     def _configure(self, agent: Path) -> None:
@@ -173,7 +186,7 @@ class MixedFederation:
         if process is not None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(PATIENCE_S)
+                process.wait(max(ENDS_WITHIN_S, self._left_s()))
             finally:
                 process.kill()
                 process.wait()
@@ -183,20 +196,23 @@ class MixedFederation:
     def run(self, tree: Path, program: str, *arguments: str, at_site: bool = False) -> str:
         """What a command of a tree prints, called at the daemon's host or at the site."""
         socket = self.folder / ("site.sock" if at_site else "daemon.sock")
-        done = subprocess.run(
-            [*self._argv(tree, "", program), *arguments],
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(tree),
-                "FEDERATOR_SOCKET": str(socket),
-            },
-            input="#!/bin/sh\ntrue\n",
-            text=True,
-            capture_output=True,
-            check=False,
-            timeout=PATIENCE_S,
-            cwd=self.folder,
-        )
+        try:
+            done = subprocess.run(
+                [*self._argv(tree, "", program), *arguments],
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(tree),
+                    "FEDERATOR_SOCKET": str(socket),
+                },
+                input="#!/bin/sh\ntrue\n",
+                text=True,
+                capture_output=True,
+                check=False,
+                timeout=self._left_s(),
+                cwd=self.folder,
+            )
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._late(f"{program} {arguments} runs")) from None
         assert done.returncode == 0, (done.stderr, self.log.read_text())
         return done.stdout
 
@@ -214,11 +230,15 @@ class MixedFederation:
     def await_states(self, tree: Path, states: Mapping[str, str]) -> None:
         """Wait until jobs, by id, are in these states."""
 
-        def seen() -> dict[str, str]:
-            rows = self.rows(tree)
-            return {id_: rows[id_]["state"] for id_ in states}
+        seen: dict[str, str] = {}
 
-        within(lambda: seen() == states, lambda: f"{seen()}\n{self._said()}")
+        def reached() -> bool:
+            self._said()
+            rows = self.rows(tree)
+            seen.update((id_, rows[id_]["state"]) for id_ in states)
+            return seen == states
+
+        self._await(reached, lambda: f"{seen} and not {states}")
 
     def let_end(self) -> None:
         """What runs at the site completes, and what comes later."""

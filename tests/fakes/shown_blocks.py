@@ -24,6 +24,7 @@ BLOCK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 MARK: Final = re.compile(r"<!-- (run|host|not run): (.+) -->")
+SHELLS: Final = ("", "bash", "console", "sh")  # kinds of blocks
 OURS: Final = (
     rf"(?:[\w./-]*/)?federator (?:{'|'.join(COMMANDS)})\b",
     r"fs(?:acct|alloc|batch|cancel|control|eff|info|prio|queue|run|share)(?= |$)",
@@ -45,6 +46,8 @@ OTHERS: Final = (
     "printf",
     "python",
     "python3",
+    "rm",
+    "rpmbuild",
     "sacct",
     "scontrol",
     "sinfo",
@@ -52,6 +55,7 @@ OTHERS: Final = (
     "ssh",
     "ssh-keygen",
     "systemctl",
+    "userdel",
 )
 PATHS: Final = r"(?:\./|packaging/|build/bin/)\S+"
 SETS: Final = r"(?:[A-Za-z_]+=\S+ )+\S*[a-z]"  # a variable for one command
@@ -93,22 +97,34 @@ class ShownBlock:
 
 def blocks() -> Iterator[ShownBlock]:
     """All of them, by page."""
+    for name, line, found, shown in _fenced():
+        commands = tuple(typed(shown, found["kind"]))
+        if commands:
+            mark = MARK.fullmatch((found["mark"] or "").strip())
+            how, where = (mark[1], mark[2]) if mark else ("", "")
+            yield ShownBlock(name, line, how, where, commands)
+
+
+def without_commands() -> Iterator[tuple[str, str]]:
+    """Page and first line of blocks that could have commands, and in which none is seen."""
+    for name, _, found, shown in _fenced():
+        if found["kind"] in SHELLS and not any(typed(shown, found["kind"])):
+            yield name, shown.strip().splitlines()[0]
+
+
+def _fenced() -> Iterator[tuple[str, int, re.Match[str], str]]:
+    """Page, line, what was found, and the text without what the block is indented by."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for found in BLOCK.finditer(text):
             shown = found["text"].replace(f"\n{found['far']}", "\n").removeprefix(found["far"])
-            commands = tuple(typed(shown, found["kind"]))
-            if commands:
-                mark = MARK.fullmatch((found["mark"] or "").strip())
-                how, where = (mark[1], mark[2]) if mark else ("", "")
-                line = text[: found.start()].count("\n") + 1
-                name = page.relative_to(ROOT).as_posix()
-                yield ShownBlock(name, line, how, where, commands)
+            line = text[: found.start()].count("\n") + 1
+            yield page.relative_to(ROOT).as_posix(), line, found, shown
 
 
 def typed(text: str, kind: str) -> Iterator[str]:
     """What is typed in a block; what is said beside a command is left out."""
-    if kind not in ("", "bash", "console", "sh"):
+    if kind not in SHELLS:
         return
     lines = re.sub(r" *\\\n *", " ", text).splitlines()
     prompts = [line[2:] for line in lines if line.startswith("$ ")]

