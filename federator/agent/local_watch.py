@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from federator.model.local_record import GONE, REQUEUED, LocalRecord
+from federator.model.local_record import GONE, ORDINARY, REQUEUED, LocalRecord, lasting_word
 from federator.wire.agent_protocol import LocalJobs
 
 MOST_AT_ONCE: Final = 2_000  # records of one message
@@ -28,14 +28,15 @@ class LocalWatch:
         """
         if seen is None:
             return
-        now = {record.key: record for record in seen}
-        before, self._known = self._known, now
+        before = self._known
+        now = {record.key: _with_word(record, (before or {}).get(record.key)) for record in seen}
+        self._known = now
         if before is None:
             parts = _parts(list(now.values())) or [()]
             for number, part in enumerate(parts, 1):
                 yield LocalJobs(at_s=at_s, records=part, complete=number == len(parts))
             return
-        fresh = [record for key, record in now.items() if before.get(key) != record]
+        fresh = [record for key, record in now.items() if _is_news(record, before.get(key))]
         again = {record.job_id for record in fresh}
         missed = (r for key, r in before.items() if key not in now and r.is_open)
         fresh += [_left(record, at_s, record.job_id in again) for record in missed]
@@ -46,6 +47,27 @@ class LocalWatch:
 def _parts(records: Sequence[LocalRecord]) -> list[tuple[LocalRecord, ...]]:
     starts = range(0, len(records), MOST_AT_ONCE)
     return [tuple(records[at : at + MOST_AT_ONCE]) for at in starts]
+
+
+def _with_word(record: LocalRecord, before: LocalRecord | None) -> LocalRecord:
+    """With the word for which it waited, also once it has started: that changes no more then."""
+    if before is None:
+        return record
+    has_started = record.started_at_s > 0
+    word = before.held_by if has_started else lasting_word(before.held_by, record.held_by)
+    return record if word == record.held_by else msgspec.structs.replace(record, held_by=word)
+
+
+def _is_news(record: LocalRecord, before: LocalRecord | None) -> bool:
+    """Whether more changed than one ordinary word to another: that can wait until it starts.
+
+    Such words change for the whole queue at once.
+    """
+    if before is None or record == before:
+        return before is None
+    if record.held_by in ORDINARY and before.held_by in ORDINARY:
+        return msgspec.structs.replace(record, held_by=before.held_by) != before
+    return True
 
 
 def _left(record: LocalRecord, at_s: float, is_back: bool) -> LocalRecord:

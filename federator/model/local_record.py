@@ -72,3 +72,9 @@ class LocalRecord(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether more may be heard of it."""
         return self.state in WAITS_OR_RUNS
+
+
+def lasting_word(before: str, new: str) -> str:
+    """Which of two words of ``held_by``, told one after the other, is kept; as the history does."""
+    stays = not new or (new in ORDINARY and before not in ORDINARY)
+    return before if stays else new

@@ -34,6 +34,37 @@ def test_the_first_sweep_is_told_whole_and_later_ones_by_what_is_new() -> None:
     assert list(watch.news(changed, 102.0)) == [LocalJobs(at_s=102.0, records=tuple(changed[1:]))]
 
 
+def test_a_word_that_changes_for_the_whole_queue_is_told_with_the_start() -> None:
+    watch = LocalWatch()
+    many = range(1, 200)
+    list(watch.news([record(k, "PENDING", held_by="Priority") for k in many], 100.0))
+    for at_s, word in enumerate(("Resources", "Priority", "", "Resources"), 101):
+        assert list(watch.news([record(k, "PENDING", held_by=word) for k in many], at_s)) == []
+    begun = record(1, started_at_s=105.0)
+    (told,) = watch.news([begun, *(record(k, "PENDING") for k in many[1:])], 105.0)
+    assert told.records == (msgspec.structs.replace(begun, held_by="Resources"),)
+
+
+def test_a_word_that_says_more_is_told_at_once_and_stays() -> None:
+    watch = LocalWatch()
+    list(watch.news([record(1, "PENDING", held_by="Priority")], 100.0))
+    limited = record(1, "PENDING", held_by="QOSMaxGRESPerUser")
+    (told,) = watch.news([limited], 101.0)
+    assert told.records == (limited,)
+    for at_s, word in enumerate(("Priority", "QOSMaxGRESPerUser", ""), 102):
+        assert list(watch.news([record(1, "PENDING", held_by=word)], at_s)) == []
+    (told,) = watch.news([record(1, started_at_s=105.0)], 105.0)
+    assert [each.held_by for each in told.records] == ["QOSMaxGRESPerUser"]
+
+
+def test_the_word_of_what_runs_is_told_once() -> None:
+    watch = LocalWatch()
+    begun = record(1, started_at_s=99.0, held_by="Resources")  # a task of an array
+    list(watch.news([begun], 100.0))
+    later = msgspec.structs.replace(begun, held_by="JobArrayTaskLimit")  # for which others wait
+    assert list(watch.news([later], 101.0)) == []
+
+
 def test_a_site_without_jobs_says_so_once() -> None:
     watch = LocalWatch()
     assert list(watch.news([], 100.0)) == [LocalJobs(at_s=100.0, records=(), complete=True)]

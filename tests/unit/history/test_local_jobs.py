@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from federator.history import local_jobs, schema
 from federator.history.database import open_reader, open_writer, transaction
 from federator.history.local_jobs import LocalBatch, note_watched, put, read
 from federator.history.retention import delete_some
-from federator.model.local_record import LocalRecord
+from federator.model.local_record import LocalRecord, lasting_word
 from federator.model.site import Capacity, Node
 from federator.model.workload import SiteName
 
@@ -75,6 +76,7 @@ def test_why_a_job_waited_is_known_after_its_start(
         put(writer, [told(at_s, record(1, "PENDING", held_by=word))])
     (found,) = read(reader, 0.0, inf).kept
     assert found.record.held_by == kept_word
+    assert reduce(lasting_word, words) == kept_word  # as an agent keeps it
 
 
 def test_tables_of_an_earlier_release_get_the_word_by_which_a_job_was_held(tmp_path: Path) -> None:
