@@ -1,8 +1,9 @@
-"""Every command in a block of README.md and docs/*.md is run: here, or where its page says.
+"""The blocks of commands in README.md and docs/*.md run, or their pages say why they do not here.
 
 Here there is the real daemon with three simulated sites (``tests/fakes/live_federation.py``), and
-commands are typed in a shell. ``tests/fakes/shown_blocks.py`` says how a page marks a block that
-another test runs.
+commands are typed in a shell. ``tests/fakes/shown_blocks.py`` says how a page marks other blocks.
+Of one that another test does in its own way, that file and the words of our commands in it are
+looked for, neither options nor other programs.
 """
 
 from __future__ import annotations
