@@ -132,6 +132,13 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             jobs=600,
             steps=20,
         ),
+        "joint": _entry(
+            "what would it gain to place the jobs of a round together?",
+            "joint",
+            "JointExperiment",
+            draws=1,
+            jobs=200,
+        ),
         "preemption-budget": _entry(
             "what evictions buy, and what they cost",
             "preemption_budget",
