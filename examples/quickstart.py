@@ -31,9 +31,9 @@ SUBMISSIONS = (
     ("bio1", "impossible.sh"),
 )
 WIDE = 110  # a terminal's columns, for all of fsqueue's own
-NARROW_FORMAT = "%.15i %.10j %.8u %.2t %.6M %.5D %.8Y %R"
-READY_S = 30.0
-END_S = 180.0
+NARROW = "JobArrayID:16,Name:11,UserName:9,StateCompact:3,TimeUsed:7,Cluster:8,ReasonList:26"
+READY_S = 120.0
+END_S = 300.0
 
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def show(console: Console, text: str) -> None:
 
 def table_of(console: Console, ids: list[str]) -> str:
     """The queue, with columns that have a place in the terminal."""
-    narrow = ("-o", NARROW_FORMAT) if console.width < WIDE else ()
+    narrow = ("-O", NARROW) if console.width < WIDE else ()
     return run("fsqueue", "-t", "all", *narrow, "-j", ",".join(ids)).stdout.rstrip("\n")
 
 

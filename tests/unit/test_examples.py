@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import re
 import subprocess
 import sys
 import tomllib
@@ -52,11 +51,12 @@ def test_in_a_narrow_terminal_the_quickstart_asks_for_columns_that_have_a_place(
     monkeypatch.setattr(quickstart, "run", run)
     for width in (80, 120):
         assert quickstart.table_of(Console(width=width), ["7", "8"]) == "a table"
-    ((*_, letters, _, ids), wide) = asked
+    ((*_, fields, _, ids), wide) = asked
     assert (ids, wide) == ("7,8", ("fsqueue", "-t", "all", "-j", "7,8"))
-    columns = re.findall(r"%(?:[.](\d+))?(\w)", letters)
-    assert {letter for _, letter in columns} <= {column.letter for column in COLUMNS}
-    assert sum(int(width or 18) + 1 for width, _ in columns) <= 80  # two nodes, or a reason
+    columns = dict(field.split(":") for field in fields.split(","))
+    known = {column.name.lower() for column in COLUMNS}
+    assert {name.lower() for name in columns} <= known
+    assert sum(map(int, columns.values())) <= 80
 
 
 def test_the_quickstart_shows_what_a_command_printed_as_it_stands(quickstart: ModuleType) -> None:
