@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from federator.model.score import Score
 
@@ -29,8 +30,10 @@ SUBMISSIONS = (
     ("vision1", "fails.sh"),
     ("bio1", "impossible.sh"),
 )
-READY_S = 30.0
-END_S = 180.0
+WIDE = 110  # a terminal's columns, for all of fsqueue's own
+NARROW = "JobArrayID:16,Name:11,UserName:9,StateCompact:3,TimeUsed:7,Cluster:8,ReasonList:26"
+READY_S = 120.0
+END_S = 300.0
 
 Row = dict[str, Any]
 
@@ -42,13 +45,24 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def show(console: Console, text: str) -> None:
+    """Print what a command printed as it stands; a terminal folds what is too long for it."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def table_of(console: Console, ids: list[str]) -> str:
+    """The queue, with columns that have a place in the terminal."""
+    narrow = ("-O", NARROW) if console.width < WIDE else ()
+    return run("fsqueue", "-t", "all", *narrow, "-j", ",".join(ids)).stdout.rstrip("\n")
+
+
 def await_sites(console: Console) -> None:
     """Wait until the daemon has heard every site."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         told = run("fsinfo", "--json")
         if told.returncode == 0 and all(site["up"] for site in json.loads(told.stdout)["sites"]):
-            console.print(run("fsinfo").stdout, markup=False, highlight=False)
+            show(console, run("fsinfo").stdout)
             return
         time.sleep(0.2)
     console.print(f"the sites are not ready after {READY_S:.0f} s:\n{told.stdout}{told.stderr}")
@@ -65,7 +79,7 @@ def submit_all(console: Console) -> list[str]:
             console.print(f"{user:<8} fsbatch {script:<14} → {ids[-1]}", highlight=False)
         else:
             console.print(f"{user:<8} fsbatch {script:<14} → refused:", highlight=False)
-            console.print(done.stderr.rstrip(), markup=False, highlight=False)
+            show(console, done.stderr.rstrip())
     return ids
 
 
@@ -86,11 +100,11 @@ def watch(console: Console, ids: list[str]) -> list[Row]:
             states = ", ".join(f"{r['id']} {r['state']}" for r in rows)
             if states != shown:
                 shown = states
-                table = run("fsqueue", "-t", "all", "-j", ",".join(ids)).stdout
-                if console.is_terminal:
-                    live.update(table, refresh=True)
+                table = table_of(console, ids)
+                if console.is_terminal:  # a line of it is a line there: the table is redrawn
+                    live.update(Text(table, no_wrap=True, overflow="ellipsis"), refresh=True)
                 else:
-                    console.print(table, markup=False, highlight=False)
+                    show(console, f"{table}\n")
             if not any(r["state"] in live_states for r in rows):
                 return rows
             time.sleep(0.3)
@@ -122,17 +136,12 @@ def main() -> None:
     await_sites(console)
     ids = submit_all(console)
     rows = watch(console, ids)
-    console.print(run("fsqueue", "-t", "all", "-j", ",".join(ids)).stdout, markup=False)
+    show(console, f"{table_of(console, ids)}\n")
     console.print("Where each ran, and why there:", style="bold")
     for row in rows:
         index = f"[{row['array_index']}]" if row["array_id"] else ""
         nodes = ",".join(row["node_names"])
-        console.print(
-            f"  {row['name']}{index} on {nodes}: {why_there(row)}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        show(console, f"  {row['name']}{index} on {nodes}: {why_there(row)}")
     expected = {"fails": "FAILED"}
     wrong = [r for r in rows if r["state"] != expected.get(r["name"], "COMPLETED")]
     if wrong or len(ids) != len(SUBMISSIONS) - 1:

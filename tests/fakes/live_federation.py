@@ -31,8 +31,10 @@ ENDS_WITHIN_S: Final = 30.0  # of SIGTERM, or of SIGKILL
 ALL_S: Final = STARTS_WITHIN_S + FURNISHED_WITHIN_S + A_SHELL_LASTS_S + 2 * ENDS_WITHIN_S
 """One test waits for no more, be it the first and the last one of its file."""
 AS_ADMIN: Final = """\
+pip() { echo "pip $*"; }
 federator() {
     case $1 in
+    experiment) command federator "$@" --quick ;;
     data) command federator "$@" ;;
     *) FEDERATOR_SOCKET="$DAEMON" command federator "$@" ;;
     esac

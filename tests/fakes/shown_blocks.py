@@ -2,7 +2,7 @@
 
 A block is run by ``tests/unit/test_docs_commands.py``, unless the line before it says otherwise:
 
-    <!-- run: tests/slurm/test_data.py -->        that test runs it, or what it says
+    <!-- run: tests/slurm/test_data.py -->        that test runs it, or what it says; or several do
     <!-- host: tests/packages/test_debs.py -->    it changes a host; that test changes another one
     <!-- not run: it takes hours -->              why no test runs it
 """
@@ -79,7 +79,7 @@ class ShownBlock:
 
     Attributes:
         how: run, host, not run; "": here.
-        where: the test, or the reason.
+        where: the tests, or the reason.
         commands: what is typed.
     """
 
@@ -103,6 +103,12 @@ def blocks() -> Iterator[ShownBlock]:
             mark = MARK.fullmatch((found["mark"] or "").strip())
             how, where = (mark[1], mark[2]) if mark else ("", "")
             yield ShownBlock(name, line, how, where, commands)
+
+
+def shown_commands(page: str, begins: str) -> tuple[str, ...]:
+    """What is typed in the block of a page whose first command begins so: a test types the same."""
+    (found,) = (b for b in blocks() if b.page == page and b.commands[0].startswith(begins))
+    return found.commands
 
 
 def without_commands() -> Iterator[tuple[str, str]]:

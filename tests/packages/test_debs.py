@@ -199,6 +199,7 @@ def test_units_are_in_order(installed: Host) -> None:
         ("federator-daemon", 1.5),
         ("federator-web", 2.0),
         ("federator-planner", 3.0),
+        ("federator-dial", 3.0),
         ("fed-watch", 3.0),
     ],
 )

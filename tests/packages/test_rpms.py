@@ -21,6 +21,7 @@ from federator.cli.reference.commands import every_command
 from federator.testbed.archive import ArchivedFile
 from federator.testbed.layout import StateDir
 from federator.testbed.package import programs
+from tests.fakes.shown_blocks import shown_commands
 from tests.packages.host import Host, clean_with_rpm
 
 pytestmark = pytest.mark.packages
@@ -140,6 +141,26 @@ def test_compiled_libraries_ask_for_no_later_c_library_than_that_of_el_8(install
         assert max(versions) <= latest, symbol
 
 
+@pytest.mark.parametrize("el", [8, 9])
+def test_the_spec_that_sites_build_anew_says_the_same_under_el_8_and_9(
+    built: RpmPackages, el: int
+) -> None:
+    """As their macros define it; there ``rpmbuild --rebuild`` reads it."""
+    (source,) = (path for path in built.paths if path.name.endswith(".src.rpm"))
+    with clean_with_rpm([source]) as host:
+        host.sh(f"{' '.join(RPM)} --install /packages/{source.name}")
+        spec = "/root/rpmbuild/SPECS/federator-slurm.spec"
+        read = f"rpmspec --parse --define 'rhel {el}' --define 'dist .el{el}' {{}} {spec}"
+        alone = host.sh(read.format(""))
+        compiled = host.sh(read.format("--with spank --define 'slurm_version 24.11.5'"))
+    assert "%if" not in alone + compiled
+    assert "BuildArch: noarch" in alone
+    assert "slurm-devel" not in alone
+    assert "BuildArch: noarch" not in compiled
+    assert "Requires: glibc, slurm >= 24.11, slurm < 24.12" in compiled
+    assert "make -C spank install" in compiled
+
+
 def next_release(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[Path]:
     """A later federator-server: other settings, and of the libraries only one of its own."""
     monkeypatch.setattr(rpm_contents, "__version__", f"{__version__}.1")
@@ -183,6 +204,12 @@ def test_an_upgrade_keeps_configuration_and_erasing_leaves_what_is_the_admins(
         )
         left = host.everything() - before
         assert before <= host.everything()
+        host.sh("\n".join(shown_commands("docs/packaging.md", "rm -rf /etc/federator ")))
+        now = {line for line in host.everything() - before if not line.startswith("d ")}
+        assert now == {f"f {SETTINGS}.rpmnew", f"f {SETTINGS}.rpmsave"}
+        assert (
+            host.sh("ls -d /etc/federator /var/lib/federator* 2>&1 || true").count("No such") == 2
+        )
     files = {line for line in left if line.startswith(("f ", "l "))}
     assert files == {
         f"f {SETTINGS}.rpmnew",

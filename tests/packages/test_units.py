@@ -7,10 +7,10 @@ systemd takes from each process is looked at in the process, and tried.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import asyncssh
 import pytest
 import yaml
 from fedbuild import debs
@@ -139,13 +139,13 @@ def machine() -> Iterator[Machine]:
 
 def dials(host: Host) -> None:
     """The text of docs/install-site.md, for both sides."""
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    host.write("/etc/federator/dial_key", key.export_private_key().decode())
-    host.sh("chown federator: /etc/federator/dial_key; chmod 0600 /etc/federator/dial_key")
+    host.sh("ssh-keygen -q -t ed25519 -N '' -C alpine -f /etc/federator/dial_key")
+    host.sh("chown federator: /etc/federator/dial_key")
+    key = host.run("cat", "/etc/federator/dial_key.pub")
     host_key = host.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub")
     host.write("/etc/federator/dial_known_hosts", f"localhost {host_key}")
     host.write("/etc/federator/agent.yaml", yaml.safe_dump(AGENT))
-    host.write("/etc/federator/site_keys", f"{ATTACH} {key.export_public_key().decode()}")
+    host.write("/etc/federator/site_keys", f"{ATTACH} {key}")
     host.write("/etc/ssh/sshd_config.d/federator.conf", SSHD)
     host.sh("usermod --shell /bin/sh -p '*' federator; systemctl restart ssh")
     host.sh("install -d -o federator -m 0700 /var/lib/federator/site")
@@ -247,7 +247,8 @@ def test_under_the_dialler_sudo_runs_the_helper_as_the_user_and_nothing_else_as_
     )
     drop_in = f"/etc/systemd/system/{DIAL}.d/tries.conf"
     machine.host.sh(f"mkdir -p $(dirname {drop_in})")
-    machine.host.write(drop_in, f'[Service]\nExecStartPre=/bin/sh -c "{script}"\n')
+    (start,) = re.findall(r"argv\[\]=(.* --init-groups) ", machine.show(DIAL)["ExecStart"])
+    machine.host.write(drop_in, f'[Service]\nExecStartPre=!{start} /bin/sh -c "{script}"\n')
     machine.host.sh(f"systemctl daemon-reload; systemctl restart {DIAL}")
     machine.host.sh(f"rm -r $(dirname {drop_in}); systemctl daemon-reload")
     _, _, said = machine.journal(DIAL).rpartition("of ada\n")
@@ -256,6 +257,19 @@ def test_under_the_dialler_sudo_runs_the_helper_as_the_user_and_nothing_else_as_
     assert "sudo: a password is required" in of_root
     enter = ("nsenter", "--mount", "--target", str(machine.pid(DIAL)))
     machine.host.sh(f"{' '.join(enter)} touch /usr/x 2>&1 | grep -F 'Read-only file system'")
+
+
+def test_the_dialler_is_its_account_without_capabilities_and_its_system_calls_are_filtered(
+    machine: Machine,
+) -> None:
+    """That of sudo, which it starts, too: new privileges are not forbidden, so sudo has a use."""
+    status = machine.host.run("cat", f"/proc/{machine.pid(DIAL)}/status")
+    has = dict(line.split(":\t", 1) for line in status.splitlines())
+    uid, gid = machine.host.sh("id -u federator; id -g federator").split()
+    assert (has["Uid"].split(), has["Gid"].split()) == ([uid] * 4, [gid] * 4)
+    assert set(has["Groups"].split()) == set(machine.host.run("id", "-G", "federator").split())
+    assert [int(has[name], 16) for name in ("CapInh", "CapEff", "CapPrm", "CapAmb")] == [0] * 4
+    assert (has["Seccomp"], has["NoNewPrivs"]) == ("2", "0")
 
 
 def test_the_watch_of_a_node_runs_by_its_timer_and_ends_well(machine: Machine) -> None:

@@ -90,6 +90,7 @@ async def serve(address: str, folder: Path, command: list[str]) -> None:
         finally:
             connections.discard(connection)
             attach.stdin.close()  # as sshd does when a connection is lost
+            await session.wait_closed()  # asyncssh made a coroutine for it, which has to run
 
     def hear() -> None:
         if os.read(0, 4096):

@@ -12,6 +12,7 @@ import pytest
 
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
+from tests.fakes.shown_blocks import shown_commands
 from tests.slurm.accounts import accounts_at
 from tests.slurm.federation import Row, Running, at, within
 
@@ -148,6 +149,20 @@ def test_cpu_time_and_memory_are_joined_from_the_sites_sacct(ended: Ended, site:
     assert re.search(r"Memory Efficiency: [5-7][0-9]\.[0-9]+% of 400\.00 MB", said), said
     (shown,) = re.findall(r"CPU Efficiency: ([0-9.]+)% of", said)
     assert float(shown) == pytest.approx(100 * use["cpu_s"] / elapsed_s, rel=0.3)
+
+
+def test_the_simulator_reads_the_dumps_that_its_page_asks_for(ended: Ended, tmp_path: Path) -> None:
+    """``sacct`` is called as docs/simulator.md says, at each site, and the jobs are all there."""
+    ids = {site: [row for (_, at), row in ended.rows.items() if at == site] for site in SITES}
+    for site in SITES:
+        for command in shown_commands("docs/simulator.md", "SLURM_TIME_FORMAT=%s sacct"):
+            asked = re.sub(r"-S \S+", "-S now-1days", command)
+            done = shell(site, asked)
+            assert done.exit_status == 0, done.stderr
+            dump = tmp_path / f"{site}.dump"
+            dump.write_text(done.stdout)
+            wanted = {str(row["site_job_id"]) for row in ids[site]}
+            assert wanted <= set(re.findall(r"^\d+(?=[|])|(?<=\"job_id\": )\d+", done.stdout, re.M))
 
 
 def test_usage_sums_are_those_of_each_sacct(ended: Ended) -> None:

@@ -101,7 +101,8 @@ def test_local_jobs_are_counted_with_their_true_waits_and_the_helper_is_never_ca
         assert site.real.mean_s == sum(true_waits_s) / 2, site
         assert (site.jobs, site.gpus, site.mode) == (2, 64, "shadow"), site
         assert (site.unseen.unknown_end, site.unseen.unknown_gpus) == (0, 0), site
-    done = watching.run("federator", "shadow", "report", "--config", "federation.yaml", "--json")
+    asked = ("--config", "federation.yaml", "--since", "now-14days", "--json")
+    done = watching.run("federator", "shadow", "report", *asked)
     assert json.loads(done.stdout)["in_all"]["jobs"] == 6, done.stderr
     assert [sudo_log(site) for site in SITES] == ["", "", ""]
     # That it would be seen:

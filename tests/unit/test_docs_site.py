@@ -20,7 +20,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages, built as docs/packaging.md says; a warning of Sphinx is an error."""
     out = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(DOCS), str(out)],
+        [
+            Path(sys.executable).with_name("sphinx-build"),
+            "-q",
+            "-W",
+            "--keep-going",
+            str(DOCS),
+            str(out),
+        ],
         capture_output=True,
         text=True,
         check=False,

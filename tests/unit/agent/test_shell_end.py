@@ -50,6 +50,7 @@ class SlowHelper:
     ) -> SubmittedJob:
         work = asyncio.create_task(self._sbatch(order_, ticket, start_line))
         self._running.add(work)  # nobody else may hold it
+        work.add_done_callback(lambda over: over.cancelled() or over.exception())  # or hear of it
         return await asyncio.shield(work)
 
     async def _sbatch(self, order_: LaunchOrder, ticket: str, start_line: str) -> SubmittedJob:

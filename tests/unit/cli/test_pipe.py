@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from federator.cli import pipe
 from federator.wire.client_protocol import QueueReply, QueueRow, SitesReply, TenantsReply
 from federator.wire.replies import Reply
 from tests.unit.cli.test_import_time import answering_once
@@ -73,3 +75,14 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(
     program: str, words: list[str], reply: Reply, tmp_path: Path
 ) -> None:
     assert ends(program, words, reply, tmp_path) == (-signal.SIGPIPE, "")
+
+
+def test_what_is_printed_is_not_asked_for_once_its_channel_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an agent leaves it: the pipe to its daemon was standard output, and is closed."""
+    closed = io.StringIO()
+    closed.close()
+    for stdout in (closed, None):
+        monkeypatch.setattr(sys, "stdout", stdout)
+        pipe.flush()
