@@ -112,8 +112,9 @@ def for_site(
 ) -> tuple[BidRequest, ...]:
     """Those of the window that this site may bid for now, as it is asked for them."""
     wanted = ((request, ledger.entries[request.id]) for request in window)
+    limping = ledger.drains.limping_at(site)
     return tuple(
-        asked_of(request, site, entry, now_s, ledger.drains.limping_at(site))
+        asked_of(request, site, entry, now_s, limping)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )

@@ -188,14 +188,14 @@ class SlowNodes:
         limping = self._ledger.drains.limping.get(site, {})
         fresh = tuple(name for name in suspects if name not in limping)
         fits = len(limping) + len(fresh) <= self._budget(site)
-        fields = {
-            "site": site,
-            "attempt": str(entry.attempt_id),
-            "nodes": _listed(suspects),
-            "detail": _words(found),
-            "quarantined": fits and bool(fresh),
-        }
-        turn.commands.append(Note(event="slow_nodes", fields=fields))
+        if not fits:
+            fields = {
+                "site": site,
+                "attempt": str(entry.attempt_id),
+                "nodes": _listed(suspects),
+                "detail": _words(found),
+            }
+            turn.commands.append(Note(event="slow_nodes_left", fields=fields))
         if fits and fresh:
             doublings = min(MOST_DOUBLINGS, max(before[name] for name in fresh))
             self._quarantine(turn, entry, fresh, found, 2**doublings)
@@ -234,8 +234,6 @@ class SlowNodes:
         """Let gangs use nodes again."""
         nodes = tuple(sorted(names))
         turn.record(SiteResumed(at_s=turn.now_s, site=site, nodes=nodes, gangs=True, reason=why))
-        fields = {"site": site, "nodes": _listed(nodes), "detail": why}
-        turn.commands.append(Note(event="slow_nodes_resumed", fields=fields))
         self._rounds.memory.known.forget(site)
         self._rounds.is_due(turn)
 

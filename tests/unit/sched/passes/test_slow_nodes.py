@@ -155,8 +155,8 @@ def test_a_group_beyond_the_budget_is_told_of_and_stays() -> None:
     f = site(budget_frac=0.1)
     gangs(f, 1.0, 1.0, 1.0, SLOW)
     assert limping(f) == ()
-    (note,) = (c for c in f.commands if isinstance(c, Note) and c.event == "slow_nodes")
-    assert note.fields["quarantined"] is False
+    (note,) = (c for c in f.commands if isinstance(c, Note) and c.event == "slow_nodes_left")
+    assert "1.34 times" in str(note.fields["detail"])
 
 
 def test_a_quarantine_outlives_the_daemon() -> None:
