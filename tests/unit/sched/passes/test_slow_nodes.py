@@ -8,14 +8,17 @@ from math import inf, nan
 import pytest
 
 from federator.model.draft import Draft
-from federator.model.event import Changed, SiteDrained, SiteResumed
+from federator.model.event import Changed, Claimed, SiteDrained, SiteResumed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import AnswerDrained, Note, ResumeAsked, SiteSent
+from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import StepWindow
+from federator.model.site import NodeShare, StepWindow
 from federator.model.site_message import Report
 from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.availability import is_on_drained_nodes
 from federator.sched.passes.moves import cost_s, gain_s
+from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules, SlowNodeRules
 from federator.sched.state.step_times import LEAST_OTHERS, LEAST_WINDOWS, Speed
 from tests.fakes.loopback import Loopback
@@ -194,6 +197,28 @@ def test_only_who_owns_the_job_tells_of_its_steps() -> None:
         told = replace(report, user="eve", steps=window)
         f.observe(SiteSent(site=ALPINE, message=Report(attempts=(told,))))
     assert limping(f) == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ends"), [(("a1", "a2"), True), (("a2",), False), (("a3", "a4"), False)]
+)
+def test_a_claim_of_a_gang_on_slow_nodes_ends(nodes: tuple[str, ...], ends: bool) -> None:
+    ledger = Ledger()
+    slow = SiteDrained(at_s=1.0, site=ALPINE, nodes=("a2",), cordon=True, gangs=True, until_s=9.0)
+    ledger.apply(slow)
+    shares = dict.fromkeys(nodes, NodeShare(gpus=8))
+    plan = JobPlan(name="train", partition="gpu", nodes=shares)
+    claim = Claimed(
+        at_s=1.0,
+        workload=WorkloadId(1),
+        site=ALPINE,
+        jobs=(plan,),
+        priority=3,
+        since_s=1.0,
+        starts_by_s=2.0,
+        promised_by_s=2.0,
+    )
+    assert is_on_drained_nodes(claim, ledger) is ends
 
 
 # ---- moves ----
