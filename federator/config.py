@@ -366,6 +366,7 @@ class FederationConfig(Strict):
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
             licenses=self.licenses,
             unused=self.policy.unused_quota.rules,
+            slow_nodes=self.policy.slow_nodes.rules,
         )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 

@@ -15,6 +15,7 @@ from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
 from federator.sched.queue.policy import Policy
 from federator.sched.state.credit import CreditWeights
+from federator.sched.state.rules import SlowNodeRules
 from federator.sched.state.usage import UsageMemory
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
@@ -100,6 +101,26 @@ class UnusedQuotaConfig(Strict):
         )
 
 
+class SlowNodesConfig(Strict):
+    """Nodes on which trainings are slow, by their steps: see docs/failures.md.
+
+    Gangs are kept off at most ``budget_frac`` of a site's nodes, each for ``quarantine_s`` the
+    first time. ``restart_s``: what a gang that moves loses until its next first step.
+    """
+
+    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.1
+    quarantine_s: Seconds = 4 * 3600.0
+    restart_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+
+    @property
+    def rules(self) -> SlowNodeRules:
+        return SlowNodeRules(
+            budget_frac=self.budget_frac,
+            quarantine_s=self.quarantine_s,
+            restart_s=self.restart_s,
+        )
+
+
 class PolicyConfig(Strict):
     """The order of the queue, and the federation's patience."""
 
@@ -112,6 +133,7 @@ class PolicyConfig(Strict):
     forecast_ends: bool = False
     lending: _LendingMode = Lending.OFF
     unused_quota: UnusedQuotaConfig = UnusedQuotaConfig()
+    slow_nodes: SlowNodesConfig = SlowNodesConfig()
     enable_user_top: Annotated[bool, Field(strict=True)] = False
     max_data_sets: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     max_data_sets_per_user: Annotated[int, Field(ge=0, le=10_000_000)] = 1_000

@@ -339,6 +339,8 @@ static const struct fed_option options[] = {
      "name types like a100,h100, at most 64", NULL, true},
     {"fed-nvlink", NULL, "NVLink between the GPUs of a node (fsbatch)", FLAG, NULL, NULL, NULL,
      true},
+    {"fed-migrate", NULL, "move it off slow nodes when that pays (fsbatch)", FLAG, NULL, NULL, NULL,
+     true},
     {"fed-no-preempt", NULL, "never evict it (fsbatch)", FLAG, NULL, NULL, NULL, true},
     {"fed-priority", "N", "rank it at level N or below (fsbatch)", REQUIRED, read_priority,
      "must be between 1 and 7 (lowest)", NULL, false},

@@ -12,7 +12,15 @@ from federator.model.dataset import CopyPhase
 from federator.model.license import SiteLicense
 from federator.model.local_record import LocalRecord
 from federator.model.reason import ReasonCode
-from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
+from federator.model.site import (
+    AttemptReport,
+    LocalJob,
+    Node,
+    NodeShare,
+    RunningJob,
+    SiteJob,
+    StepWindow,
+)
 from federator.model.site_message import Revocation
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.window import SiteWindow
@@ -91,6 +99,7 @@ class CheckpointStatus:
     save_s: float = 0.0  # in all its saves until its last note, likewise
     stepped_at_s: float = 0.0  # when it last noted a step, by its file server
     stall: str = ""  # what its ranks say that finish no step
+    steps: StepWindow | None = None  # its latest; None: it has told of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

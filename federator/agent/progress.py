@@ -1,4 +1,4 @@
-"""Finds attempts that have a progress lease and finish no step in its time.
+"""Finds attempts that have a progress lease and finish no step in its time; tells of their steps.
 
 Their folders are looked into a few times in that time. What counts is when a change was *seen*, by
 this agent's clock: file servers have clocks of their own. So an agent that comes after this one
@@ -16,7 +16,7 @@ from federator.agent.base import CheckpointStatus
 from federator.agent.effects import Failure, ReadFolders
 from federator.agent.folders import folders_of
 from federator.agent.memory import AgentMemory
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, SiteJobState, StepWindow
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import PreemptOrder
 
@@ -41,6 +41,7 @@ class _Lease:
     changed_at_s: float = 0.0  # Unix time, likewise
     stall: str = ""
     all_said: bool = False  # two looks in a row found the same words
+    steps: StepWindow | None = None  # as this run last told of them
 
 
 class ProgressLeases:
@@ -127,6 +128,8 @@ class ProgressLeases:
         elif not was_over:  # else it was told, and is not told anew with each of their words
             lease.all_said = bool(status.stall) and status.stall == lease.stall
             lease.stall = status.stall
+        if status is not None and status.steps is not None and lease.stepped_at_s > 0:
+            lease.steps = status.steps  # of this run: an earlier one's note is not believed
 
     def _is_over(self, lease: _Lease) -> bool:
         """Whether the last look has found no step for as long as the lease gives."""
@@ -135,11 +138,17 @@ class ProgressLeases:
         return lease.stepped_at_s > 0 and waited_s >= frac * lease.within_s
 
     def complete(self, reports: Reports) -> dict[AttemptId, AttemptReport]:
-        """The same reports, with ``stalled_since_s`` and ``stall`` of those whose lease is over."""
-        over = {a: lease for a, lease in self._leases.items() if self._is_over(lease)}
+        """The same reports, with the steps of those that run, and with ``stalled_since_s`` and
+        ``stall`` of those whose lease is over."""
         return {
-            a: replace(r, stalled_since_s=over[a].changed_at_s, stall=over[a].stall)
-            if a in over and r.state is SiteJobState.RUNNING
+            a: self._completed(r, self._leases[a])
+            if a in self._leases and r.state is SiteJobState.RUNNING
             else r
             for a, r in reports.items()
         }
+
+    def _completed(self, report: AttemptReport, lease: _Lease) -> AttemptReport:
+        if not self._is_over(lease):
+            return report if lease.steps is None else replace(report, steps=lease.steps)
+        since_s, stall = lease.changed_at_s, lease.stall
+        return replace(report, steps=lease.steps, stalled_since_s=since_s, stall=stall)

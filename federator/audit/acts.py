@@ -92,9 +92,12 @@ def _of_site(record: DrainRecord) -> _Story:
         case SiteDrained():
             act = "cordon" if record.cordon else "drain"
             effect = {"migrate": record.migrate, "deadline_s": record.deadline_s}
+            if record.gangs:
+                act, effect = "quarantine", {"until_s": record.until_s}
             return act, record.by, _at(record), {"reason": record.reason}, effect
         case SiteResumed():
-            return "resume", record.by, _at(record), {}, {}
+            why = {"reason": record.reason} if record.gangs else {}
+            return "resume", record.by, _at(record), why, {}
         case SiteWrittenOff():
             given_up = {"attempts": [str(each.attempt) for each in record.attempts[:MOST_NAMED]]}
             return "write-off", record.by, record.site, {"reason": record.reason}, given_up

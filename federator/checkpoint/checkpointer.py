@@ -20,6 +20,7 @@ from .job import FederatedJob
 from .lease import ProgressLease, lease_s
 from .ranks import Ranks, rank_here, ranks_said
 from .state_files import StateFiles
+from .step_times import StepDurations
 from .warning import LeaveSignals
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Checkpointer:
             ranks_said(os.environ),
             given_s=lease_s(os.environ),
         )
+        self._steps = StepDurations()
         if rank_here(rank) == 0:
             self._job.forget_earlier_run()
         self._seen = self._job.told_to_leave()
@@ -204,7 +206,11 @@ class Checkpointer:
         is_first = not self._ready_at_s
         if is_first:
             self._ready_at_s = self._job.now_s()
-        if self._lease.renew(step) or is_first:
+        self._steps.finished(step, time.monotonic(), self._save_s)
+        if self._lease.renew(step):
+            self._tell_progress()
+            self._tell_steps()
+        elif is_first:
             self._tell_progress()
         if step % self._check_every:
             return Due.NOTHING
@@ -287,6 +293,11 @@ class Checkpointer:
         if self._ready_at_s and rank_here(self._rank) == 0:
             tell, goes_on = self._job.tell_progress, not self._closed
             self._answer(partial(tell, self._ready_at_s, self._save_s, goes_on=goes_on))
+
+    def _tell_steps(self) -> None:
+        """Tell how long its steps take: of one rank, as all wait for the slowest."""
+        if rank_here(self._rank) == 0 and (window := self._steps.window()):
+            self._answer(partial(self._job.tell_steps, window))
 
     def _answer(self, act: Callable[[], None]) -> None:
         try:

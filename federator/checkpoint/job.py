@@ -76,8 +76,10 @@ class FederatedJob(NamedTuple):
                 _remove(answer)
             name = f"progress.{self.attempt}"
             with suppress(OSError):
-                for note in (answer.parent / name, *answer.parent.glob(f"{name}.stalled.*")):
-                    _remove(note)
+                for note in (name, f"{name}.steps"):
+                    _remove(answer.parent / note)
+                for note_of_rank in answer.parent.glob(f"{name}.stalled.*"):
+                    _remove(note_of_rank)
 
     def _deadline_is_old(self) -> bool:
         """Slurm restarted the job; the note is older than this run, or its time is over."""
@@ -142,6 +144,14 @@ class FederatedJob(NamedTuple):
             os.utime(note)
         if not goes_on:
             os.utime(note, (0.0, 0.0))
+
+    def tell_steps(self, window: str) -> None:
+        """Say how long the latest steps took, as ``StepDurations.window`` has it.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        self._answer(f"progress.{self.attempt}.steps", window)
 
     def tell_stall(self, rank: int, text: str) -> None:
         """Say what a rank does that finishes no step; "" takes that back.

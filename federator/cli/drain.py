@@ -131,10 +131,10 @@ def cordon(site: str, reason: str, as_json: bool) -> None:
 @click.argument("site")
 @_json
 def resume(site: str, as_json: bool) -> None:
-    """End a drain or a cordon of SITE, or of SITE:NODES.
+    """End a drain or a cordon of SITE, or of SITE:NODES; or the quarantine of slow nodes.
 
-    Nodes that were drained by name are resumed by name. Who was notified to leave leaves all the
-    same. Only for operators: root, or the daemon's own user, on the daemon's host.
+    Nodes that were drained by name, and slow ones, are resumed by name. Who was notified to leave
+    leaves all the same. Only for operators: root, or the daemon's own user, on the daemon's host.
 
     Example: federator resume alpine
     """

@@ -13,6 +13,7 @@ from federator.cli.job_states import ENDED
 from federator.cli.lending_text import decision_text
 from federator.cli.node_lists import folded
 from federator.cli.output_text import output_text
+from federator.cli.pace_text import pace_text
 from federator.cli.preemption_text import Line, preemption_lines
 from federator.cli.queue_columns import Shown, job_id
 from federator.cli.queue_json import iso, json_of
@@ -176,6 +177,8 @@ def _at_site(row: QueueRow) -> Iterator[Line]:
     yield "Attempt", f"{row.attempt}, at {row.site}{job}{nodes}"
     if row.unknown_since_s:
         yield "", "the site is not heard: what became of it is not known"
+    if row.pace is not None:
+        yield "Steps", pace_text(row.pace)
     if row.lending is not None:
         yield "Lending", decision_text(row.lending)
     for site, score in row.offers.items():

@@ -62,6 +62,9 @@ GROUPS: Final = (
             Flag("fed-progress", "", "MIN[:SS]", "If no step of it is finished for so long, tell "
                  "what its ranks do, and start it again on other nodes, once; for jobs that use "
                  "federator.checkpoint."),
+            Flag("fed-migrate", about="With --fed-progress: when its steps are slow by its nodes, "
+                 "and it would lose more time there than the move takes, let it save and go on on "
+                 "others."),
             Flag("fed-no-preempt", about="Never evict it for another; it ranks two hours behind "
                  "for that, as one with --no-requeue does, and starts only within its tenant's "
                  "quota."),

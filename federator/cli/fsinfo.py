@@ -19,7 +19,8 @@ from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
-from federator.wire.client_protocol import DrainRow, ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.status_rows import DrainRow
 
 PROGRAM: Final = Program(
     "fsinfo",
@@ -195,7 +196,7 @@ def mode_lines(site: SiteRow) -> list[str]:
 
 
 def drain_line(drain: DrainRow) -> str:
-    """One drain or cordon in words."""
+    """One drain, cordon or quarantine in words."""
     from federator.cli.node_lists import folded  # noqa: PLC0415  # only few tables need it
 
     what = "cordoned" if drain.cordon else "drained"
@@ -204,6 +205,9 @@ def drain_line(drain: DrainRow) -> str:
         why = f"{left}: {drain.reason or 'no reason given'}"
         return f"written off since {clock(drain.since_s)} by {drain.by}; {why}"
     nodes = f"{folded(drain.nodes)} " if drain.nodes else ""
+    if drain.gangs:
+        kept = f"limping since {clock(drain.since_s)}, until {clock(drain.until_s)}"
+        return f"{nodes}{kept}, jobs of several nodes do not start there: {drain.reason}"
     until = f", empty by {clock(drain.deadline_s)}" if drain.deadline_s else ""
     moves = ", workloads move" if drain.migrate else ""
     left = f"{drain.left} workload{'' if drain.left == 1 else 's'} left"

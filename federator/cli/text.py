@@ -164,6 +164,11 @@ def _stalled(reason: Reason) -> str:
     return f"finished no step for {span(reason.more_in_s)} ({reason.detail})"
 
 
+def _slow_nodes(reason: Reason) -> str:
+    lost = span(reason.more_in_s)
+    return f"moves off slow nodes, which would cost it {lost} until its end ({reason.detail})"
+
+
 def _claim(reason: Reason) -> str:
     left = _amount(reason.free, reason.unit)
     of_all = _amount(reason.needed, reason.unit)
@@ -268,6 +273,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.RESIZED: _resized,
     ReasonCode.STALLED: _stalled,
+    ReasonCode.SLOW_NODES: _slow_nodes,
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),

@@ -23,11 +23,11 @@ from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import (
     DrainCall,
     DrainReply,
-    DrainRow,
     ErrorReply,
     ResumeCall,
     WriteOffCall,
 )
+from federator.wire.status_rows import DrainRow
 
 MOST_NODES: Final = 65_536  # of one call
 MOST_WORDS: Final = 500  # characters of a reason
@@ -167,4 +167,6 @@ def _row(drain: SiteDrained, ledger: Ledger) -> DrainRow:
         deadline_s=drain.deadline_s,
         migrate=drain.migrate,
         left=sum(left),
+        gangs=drain.gangs,
+        until_s=drain.until_s,
     )

@@ -54,6 +54,7 @@ class HoldingsView:
             nodes={} if held is None else {node: NodeHoldings(*n) for node, n in held.items()},
             drained=site in drains.by_site or site in drains.written_off,
             drained_nodes=drains.nodes_at(site),
+            limping_nodes={n: drain.reason for n, drain in drains.limping.get(site, {}).items()},
             left_off=held is None,
         )
 

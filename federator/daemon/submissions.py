@@ -62,6 +62,7 @@ def draft_of(  # one field a line
         optional=asked.optional,
         no_preempt=asked.no_preempt,
         continues=asked.continues,
+        migrates=asked.migrates,
         signal_lead_s=asked.signal_lead_s,
         project=asked.project,
         datasets=asked.datasets,

@@ -152,8 +152,10 @@ def _of_quota(record: QuotaLoan) -> LogLine:
 
 
 def _of_site(record: DrainRecord) -> LogLine:
-    """The line of an operator's act on a site, or of its return."""
+    """The line of an operator's act on a site, of its return, or of slow nodes."""
     fields: dict[str, Any] = {"site": record.site}
+    if isinstance(record, SiteDrained | SiteResumed) and record.gangs:
+        return _of_slow_nodes(record)
     if isinstance(record, SiteReturned):
         return LogLine("site_returned", fields)
     fields["by"] = record.by
@@ -171,6 +173,13 @@ def _of_site(record: DrainRecord) -> LogLine:
     if record.cordon:
         return LogLine("site_cordoned", fields)
     return LogLine("site_drained", fields)
+
+
+def _of_slow_nodes(record: SiteDrained | SiteResumed) -> LogLine:
+    fields = {"site": record.site, "nodes": list(record.nodes), "reason": record.reason}
+    if isinstance(record, SiteResumed):
+        return LogLine("slow_nodes_resumed", fields)
+    return LogLine("slow_nodes", fields | {"until_s": record.until_s})
 
 
 def _submitted(record: Submitted) -> LogLine:

@@ -37,7 +37,7 @@ from federator.sched.state.eligibility import ineligible_reason
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
 from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, SiteRow
-from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
+from federator.wire.queue_rows import PaceRow, QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
@@ -338,6 +338,22 @@ def _row(  # one field a line
         datasets=w.datasets,
         elastic=w.elastic,
         output=None if brief else output_row(entry, federation.ledger),
+        pace=None if brief else _pace(entry, federation),
+    )
+
+
+def _pace(entry: WorkloadRecord, federation: Federation) -> PaceRow | None:
+    found = federation.slow_nodes.pace_of(entry)
+    if found is None:
+        return None
+    judged, move = found.judged, found.move
+    return PaceRow(
+        speed=judged.speed.value,
+        factor=judged.factor,
+        others=judged.others,
+        gain_s=move.gain_s if move is not None else 0.0,
+        cost_s=move.cost_s if move is not None else 0.0,
+        stays=move.but if move is not None else "",
     )
 
 

@@ -33,6 +33,7 @@ class Draft:
     optional: tuple[int, ...] = ()  # indices of array tasks, or numbers of jobs, to lose first
     no_preempt: bool = False
     continues: bool = False
+    migrates: bool = False
     signal_lead_s: float = 0.0
     project: str = ""
     datasets: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class Draft:
                 interactive=self.interactive,
                 watched=self.watched,
                 continues=self.continues,
+                migrates=self.migrates,
                 signal_lead_s=self.signal_lead_s,
                 project=self.project,
                 datasets=self.datasets,

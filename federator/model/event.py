@@ -181,7 +181,8 @@ class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="sit
     Until ``SiteResumed``, and in place of a cordon before.
 
     A ``cordon`` lets run what runs. Else it is a drain: with ``migrate`` running workloads save and
-    go on elsewhere, and with a deadline they have left by then.
+    go on elsewhere, and with a deadline they have left by then. With ``gangs`` it is a quarantine
+    of slow nodes: a cordon for jobs of several nodes alone, which nobody asked for.
     """
 
     site: SiteName
@@ -191,6 +192,8 @@ class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="sit
     cordon: bool = False
     migrate: bool = False
     deadline_s: float = 0.0  # Unix time; 0: none
+    gangs: bool = False
+    until_s: float = 0.0  # Unix time at which a quarantine lapses
 
 
 class SiteResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_resumed"):
@@ -199,6 +202,8 @@ class SiteResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="sit
     site: SiteName
     nodes: tuple[str, ...] = ()  # as of ``SiteDrained``
     by: str = ""
+    gangs: bool = False  # only the quarantine of these nodes ends, not a drain of them
+    reason: str = ""  # why that ends, by itself
 
 
 class WrittenOffAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

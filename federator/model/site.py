@@ -287,6 +287,16 @@ class SiteComponent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepWindow:
+    """How long the steps of a training took in a while, as its rank 0 says."""
+
+    number: int  # of the window, from 1; each follows the one before
+    steps: int
+    median_s: float  # of one step
+    p90_s: float  # nine of ten took no longer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
     """The state of one attempt at its site: all its components taken together.
 
@@ -316,6 +326,7 @@ class AttemptReport:
     work_dir: str | None = None  # used for want of that asked for; "": it has that; None: unknown
     stalled_since_s: float = 0.0  # its lease of progress is over: its last step was seen then
     stall: str = ""  # what its ranks say that finish no step
+    steps: StepWindow | None = None  # the latest, of one that has a lease of progress
 
     @property
     def done_for_good(self) -> bool:

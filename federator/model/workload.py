@@ -191,6 +191,7 @@ class Workload:
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
     no_preempt: bool = False  # is never evicted (--fed-no-preempt), and pays for it
     continues: bool = False  # goes on in another attempt at its time limit (--fed-continue)
+    migrates: bool = False  # leaves slow nodes for others when that pays (--fed-migrate)
     signal_lead_s: float = 0.0  # so long before its limit Slurm itself signals it (--signal); 0: no
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)

@@ -151,7 +151,26 @@ def progress_in(notes: int, attempt: int) -> "dict[str, object]":
         "save_s": save_s,
         "stepped_at_s": stepped_at_s,
         "stall": _stall_in(notes, attempt),
+        **_steps_in(notes, attempt),
     }
+
+
+def _steps_in(notes: int, attempt: int) -> "dict[str, object]":
+    """What an attempt says of its latest steps: see ``federator.agent.base.StepWindow``."""
+    try:
+        number, steps, median_s, p90_s = _line_of(f"progress.{attempt}.steps", notes).split()
+        window = {
+            "number": int(number),
+            "steps": int(steps),
+            "median_s": float(median_s),
+            "p90_s": float(p90_s),
+        }
+    except (OSError, ValueError):
+        return {}
+    bounds = (0 < window["number"] < 1e9, 0 < window["steps"] < 1e9)
+    if not (all(bounds) and 0 < window["median_s"] <= window["p90_s"] < 1e7):  # nor is NaN
+        return {}
+    return {"steps": window}
 
 
 def _stall_in(notes: int, attempt: int) -> str:

@@ -56,8 +56,8 @@ class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # idle, mixed, allocated, drained (by either side) or down
     gpu_type: str
     gpus: GpuUse
-    limping: bool = False  # its network fails: jobs of one node only
-    reason: str = ""  # the site's words why it takes no jobs
+    limping: bool = False  # its network fails, or trainings are slow there: jobs of one node only
+    reason: str = ""  # why it takes no jobs, or limps
 
 
 class FleetRack(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +122,15 @@ def _node(node: NodeRow, held: SiteHoldings) -> FleetNode:
     holds = held.nodes.get(node.name, _NONE)
     is_drained = held.drained or node.name in held.drained_nodes
     takes_jobs = node.state in _TAKES_JOBS and not is_drained
-    reason = node.reason or ("drained by the federation" if is_drained else "")
+    slow = held.limping_nodes.get(node.name, "")
+    reason = node.reason or ("drained by the federation" if is_drained else slow)
     return FleetNode(
         name=node.name,
         rack=node.switch,
         state="drained" if is_drained and node.state in _TAKES_JOBS else node.state,
         gpu_type=node.gpu_type,
         gpus=_use(node, holds, takes_jobs=takes_jobs),
-        limping=LIMPING in node.features,
+        limping=LIMPING in node.features or node.name in held.limping_nodes,
         reason=reason,
     )
 

@@ -20,4 +20,5 @@ class SiteHoldings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     nodes: dict[str, NodeHoldings] = {}
     drained: bool = False  # the federation starts nothing there, as for ``drained_nodes``
     drained_nodes: tuple[str, ...] = ()
+    limping_nodes: dict[str, str] = {}  # slow ones, where no job of several nodes starts; and why
     left_off: bool = False  # ``nodes`` is empty: one answer does not hold them; ask for fewer sites

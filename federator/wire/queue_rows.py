@@ -110,3 +110,18 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_at_s: float = 0.0  # by which it is to have ended; 0: it has none
     dependency: str = ""  # what is left of it, as squeue writes it
     options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows
+
+
+class PaceRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How fast a job is beside its like on other nodes, and what leaving slow nodes would bring.
+
+    ``gain_s`` and ``cost_s``: seconds of its time, as of ``sched.passes.moves.GangMove``; 0 unless
+    it is slow.
+    """
+
+    speed: str  # normal, unsure or slow
+    factor: float  # its steps take so many times as long as theirs
+    others: int  # runs that it was compared with
+    gain_s: float = 0.0
+    cost_s: float = 0.0
+    stays: str = ""  # why it does not move though it would gain more than that costs

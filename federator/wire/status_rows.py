@@ -92,3 +92,19 @@ class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
     judged: int  # estimates since the daemon's start whose outcome is known
     latest: int  # that had been shown, of which ``hit_frac`` tells; 0: it says nothing
     hit_frac: float  # of the latest, held
+
+
+class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A drain, a cordon or a quarantine that has not ended; ``left`` workloads are still there."""
+
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    cordon: bool = False
+    reason: str = ""
+    by: str = ""
+    since_s: float = 0.0  # Unix time, as the next
+    deadline_s: float = 0.0  # 0: none
+    migrate: bool = False
+    left: int = 0
+    written_off: bool = False  # ``left``: attempts that it must end when it returns
+    gangs: bool = False  # slow nodes, where no job of several nodes starts
+    until_s: float = 0.0  # Unix time at which that lapses

@@ -228,6 +228,7 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         interactive=workload.interactive,
         watched=workload.watched,
         continues=workload.continues,
+        migrates=workload.migrates,
         signal_lead_s=workload.signal_lead_s,
         project=workload.project,
         datasets=workload.datasets,

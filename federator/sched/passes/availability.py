@@ -65,10 +65,15 @@ def unavailable(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> dict[Site
 
 
 def is_on_drained_nodes(claim: Claimed, ledger: Ledger) -> bool:
-    """Tell whether the site of a claim, or one of its nodes, takes no new work any more."""
+    """Tell whether the site of a claim, or one of its nodes, takes no new work of its any more."""
     nodes = [name for plan in claim.jobs for name in plan.nodes]
     drains = ledger.drains
-    return claim.site in drains.written_off or drains.of(claim.site, nodes) is not None
+    slow = drains.limping.get(claim.site, {}).keys()
+    return (
+        claim.site in drains.written_off
+        or drains.of(claim.site, nodes) is not None
+        or any(len(plan.nodes) > 1 and not slow.isdisjoint(plan.nodes) for plan in claim.jobs)
+    )
 
 
 def is_of_a_watched_tenant(claim: Claimed, ledger: Ledger) -> bool:

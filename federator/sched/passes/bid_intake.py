@@ -80,4 +80,5 @@ def _jobs_asked(turn: Transaction, round_: Round, site: SiteName, id_: WorkloadI
     request = round_.requests.get(id_)
     if request is None:
         return ()
-    return asked_of(request, site, turn.ledger.entries.get(id_), turn.now_s).jobs
+    limping = turn.ledger.drains.limping_at(site)
+    return asked_of(request, site, turn.ledger.entries.get(id_), turn.now_s, limping).jobs

@@ -214,7 +214,7 @@ def _of_job(job: Job, plan: JobPlan) -> str:
 
 def _of_names(job: Job, plan: JobPlan) -> str:
     if not plan.nodes.keys().isdisjoint(job.avoid):
-        return "it plans a node that failed the workload"
+        return "it plans a node that the workload avoids"
     if not plan.nodes.keys().isdisjoint(job.exclude):
         return "it plans a node that is excluded"
     return (

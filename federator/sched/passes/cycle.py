@@ -32,7 +32,7 @@ from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.predicted_ends import PredictedEnds
-from federator.sched.passes.round import Round, asked_of, for_site
+from federator.sched.passes.round import Round, asked_of, for_site, is_gang
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.withheld import Withheld
@@ -153,23 +153,29 @@ class SchedulingPass:
         """Those of a window that a site is to be asked about now."""
         entries = [self._ledger.entries[request.id] for request in window]
         requests = self.candidates.requests_for(site, window)
-        if not any(
+        limping = site in self._ledger.drains.limping
+        if not limping and not any(
             e.avoid_until_s or e.bad_nodes or e.saved_at or names_nodes(e.workload.jobs)
             for e in entries
         ):
             return requests
-        self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
+        self.round.avoiding.update(
+            e.workload.id
+            for e in entries
+            if e.bad_nodes or (limping and any(map(is_gang, e.workload.jobs)))
+        )
         return for_site(requests, site, self._ledger, self._rules, now_s)
 
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
-        kept = self._kept.at.get(site)
+        kept, limping = self._kept.at.get(site), self._ledger.drains.limping_at(site)
         if kept is not None and self.claimant is not None:
             kept = kept if kept.priority <= self.claimant.priority else None
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
-            reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
+            reserve=kept
+            and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s, limping),
             reserving=True,
             victims=self.victims_at(site),
             claims=(

@@ -145,10 +145,10 @@ class Drains:
         return DrainRefusal(code=DrainRefusalCode.UNKNOWN_NODES, nodes=unknown) if unknown else None
 
     def resume(self, turn: Transaction, asked: ResumeAsked) -> None:
-        """End a drain or a cordon, or refuse to."""
+        """End a drain, a cordon or a quarantine, or refuse to."""
         drains = self._ledger.drains
         refusal = self._unknown(asked.site, ()) or self._gone(asked.site)
-        drained = drains.nodes.get(asked.site, {})
+        drained = {**drains.nodes.get(asked.site, {}), **drains.limping.get(asked.site, {})}
         others = tuple(name for name in asked.nodes if name not in drained)
         if refusal is None and (others or (not asked.nodes and asked.site not in drains.by_site)):
             refusal = DrainRefusal(code=DrainRefusalCode.NOT_DRAINED, nodes=others)

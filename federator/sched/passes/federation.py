@@ -62,6 +62,7 @@ from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.shadow import without_orders
 from federator.sched.passes.site_events import SiteEvents
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.slow_nodes import SlowNodes
 from federator.sched.passes.spoken import Spoken
 from federator.sched.passes.submissions import submit
 from federator.sched.passes.transaction import Transaction
@@ -92,6 +93,7 @@ class Federation:
         rules: by which it decides.
         rounds: the passes.
         checkpoints: copies of checkpoints to other regions.
+        slow_nodes: how fast trainings are, and which nodes are slow.
     """
 
     def __init__(
@@ -124,8 +126,9 @@ class Federation:
         self.checkpoints = CheckpointMoves(self.sites, rules, self.ledger)
         self._drains = Drains(self.sites, rules, self.ledger, self.rounds, self.checkpoints)
         self._growth = Growth(self.sites, rules, self.ledger, self.refusals_of)
+        self.slow_nodes = SlowNodes(self.sites, rules, self.ledger, self.rounds)
         self._site_events = SiteEvents(
-            self.sites, self.ledger, self.rounds, self._holding, self._write_offs
+            self.sites, self.ledger, self.rounds, self._holding, self._write_offs, self.slow_nodes
         )
         self._deadlines = Deadlines(self.sites, self.ledger, self._holding)
         self._seen_s = 0.0  # when something was observed the last time
@@ -205,7 +208,7 @@ class Federation:
             self.sites[name].advisory = name in rules.advisory
         self._policy = policy
         self.rules = self._holding.rules = self._write_offs.rules = self._drains.rules = rules
-        self._growth.rules = self.checkpoints.rules = rules
+        self._growth.rules = self.checkpoints.rules = self.slow_nodes.rules = rules
         self.ledger.catalogue.domains = rules.storage
         recount(self.ledger, tenancy, usage, now_s)
         self._site_events.count_gpus()
@@ -245,6 +248,7 @@ class Federation:
         self._drains.settle(turn)
         self._write_offs.settle(turn)
         self._growth.settle(turn)
+        self.slow_nodes.settle(turn)
         self.checkpoints.settle(turn)
         turn.evict_for_accepted()
         self._updates.carry_out(turn)

@@ -12,7 +12,7 @@ from federator.model.node_names import jobs_at, names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import SiteAnswer
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.limits import wait
 from federator.sched.passes.transaction import Transaction
@@ -112,26 +112,37 @@ def for_site(
 ) -> tuple[BidRequest, ...]:
     """Those of the window that this site may bid for now, as it is asked for them."""
     wanted = ((request, ledger.entries[request.id]) for request in window)
+    limping = ledger.drains.limping_at(site)
     return tuple(
-        asked_of(request, site, entry, now_s)
+        asked_of(request, site, entry, now_s, limping)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
 
 
 def asked_of(
-    request: BidRequest, site: SiteName, entry: WorkloadRecord | None, now_s: float
+    request: BidRequest,
+    site: SiteName,
+    entry: WorkloadRecord | None,
+    now_s: float,
+    limping: tuple[str, ...] = (),
 ) -> BidRequest:
     """A request as one site gets it: without its nodes that failed the workload lately.
 
     The nodes that it names are those of the site.
     ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
+    ``limping``: nodes of the site that are slow, which jobs of one node alone may have.
     """
     if names_nodes(request.jobs):
         request = structs.replace(request, jobs=jobs_at(request.jobs, site))
-    if entry is None or not entry.bad_nodes:
+    nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None and entry.bad_nodes else ()
+    if not nodes and not (limping and any(map(is_gang, request.jobs))):
         return request
-    nodes = entry.bad_nodes.avoided(site, now_s)
-    if not nodes:
-        return request
-    return structs.replace(request, jobs=tuple(replace(job, avoid=nodes) for job in request.jobs))
+    all_nodes = tuple(sorted({*nodes, *limping}))
+    jobs = (replace(job, avoid=all_nodes if is_gang(job) else nodes) for job in request.jobs)
+    return structs.replace(request, jobs=tuple(jobs))
+
+
+def is_gang(job: Job) -> bool:
+    """Tell whether a job spans nodes, whose links it then depends on."""
+    return (job.nodes or 1) > 1

@@ -36,6 +36,7 @@ from federator.sched.passes.reports import (
 )
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.slow_nodes import SlowNodes
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.write_off import WriteOffs
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -50,6 +51,7 @@ class SiteEvents:
         rounds: hears of bids, and of what came free.
         holding: hears why jobs wait.
         write_offs: hears of sites that return.
+        slow_nodes: hears how long steps take.
 
     Attributes:
         log_epoch: the last one in the log before this term.
@@ -63,12 +65,14 @@ class SiteEvents:
         rounds: Rounds,
         holding: Holding,
         write_offs: WriteOffs,
+        slow_nodes: SlowNodes,
     ) -> None:
         self._sites = sites
         self._ledger = ledger
         self._rounds = rounds
         self._holding = holding
         self._write_offs = write_offs
+        self._slow_nodes = slow_nodes
         self.log_epoch = 0
         self.fleet_gpus = 0
 
@@ -142,6 +146,7 @@ class SiteEvents:
         )
         for attempt_report in report.attempts:
             self._holding.reported(turn, attempt_report)
+            self._slow_nodes.reported(turn, site, attempt_report)
         self._rounds.pending.ask(site, unknown, turn.now_s)
         for attempt in report.gone:
             attempt_lost(turn, site, attempt, unnotified=attempt in report.unnotified)

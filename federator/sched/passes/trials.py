@@ -52,7 +52,8 @@ class Trials:
         round_.waiting_for.update(names)
         for name in names:
             drained = drained_nodes(self._ledger, name)
-            here = asked_of(request, name, None, turn.now_s)
+            limping = self._ledger.drains.limping_at(name)
+            here = asked_of(request, name, None, turn.now_s, limping)
             question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._open[round_.pass_id] = Trial(client=client, workload=workload, round=round_)

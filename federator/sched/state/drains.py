@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from federator.model.event import (
     DrainRecord,
     SiteDrained,
+    SiteResumed,
     SiteReturned,
     SiteWrittenOff,
 )
@@ -19,19 +20,20 @@ from federator.sched.state.workload_record import WorkloadRecord
 
 @dataclass(slots=True)
 class DrainedSites:
-    """Drains and cordons that have not ended, and sites that are gone.
+    """Drains, cordons and quarantines that have not ended, and sites that are gone.
 
     Changed only by ``Ledger.apply``.
 
     Attributes:
         by_site: of whole sites.
         nodes: of nodes that were drained by name, by site.
+        limping: of nodes that are slow, by site: no jobs of several nodes start there.
         written_off: sites that are gone, and have not returned.
     """
 
     by_site: dict[SiteName, SiteDrained] = field(default_factory=dict)
     nodes: dict[SiteName, dict[str, SiteDrained]] = field(default_factory=dict)
-
+    limping: dict[SiteName, dict[str, SiteDrained]] = field(default_factory=dict)
     written_off: dict[SiteName, SiteWrittenOff] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -45,15 +47,15 @@ class DrainedSites:
             self.written_off.pop(event.site, None)
         elif isinstance(event, SiteDrained):
             if event.nodes:
-                known = self.nodes.get(event.site, {})
-                self.nodes[event.site] = known | dict.fromkeys(event.nodes, event)
+                among = self.limping if event.gangs else self.nodes
+                known = among.get(event.site, {})
+                among[event.site] = known | dict.fromkeys(event.nodes, event)
             else:
                 self.by_site[event.site] = event
         elif event.nodes:
-            known = self.nodes.pop(event.site, {})
-            left = {name: drain for name, drain in known.items() if name not in event.nodes}
-            if left:
-                self.nodes[event.site] = left
+            _drop(self.limping, event)
+            if not event.gangs:
+                _drop(self.nodes, event)
         else:
             self.by_site.pop(event.site, None)
 
@@ -78,26 +80,39 @@ class DrainedSites:
         """The nodes of a site that were drained by name, sorted."""
         return tuple(sorted(self.nodes.get(site, ())))
 
+    def limping_at(self, site: SiteName) -> tuple[str, ...]:
+        """The nodes of a site that are slow, sorted."""
+        return tuple(sorted(self.limping.get(site, ())))
+
     def at(self, site: SiteName) -> Iterator[SiteDrained]:
         """The drains of a site and of its nodes, each with the nodes that it still holds for."""
         if site in self.by_site:
             yield self.by_site[site]
         names: dict[int, list[str]] = {}
-        drains = {id(drain): drain for drain in self.nodes.get(site, {}).values()}
-        for name, drain in self.nodes.get(site, {}).items():
+        of_nodes = (*self.nodes.get(site, {}).items(), *self.limping.get(site, {}).items())
+        drains = {id(drain): drain for _, drain in of_nodes}
+        for name, drain in of_nodes:
             names.setdefault(id(drain), []).append(name)
         for key, drain in drains.items():
             yield replace(drain, nodes=tuple(sorted(names[key])))
 
     def saved(self) -> tuple[SiteDrained, ...]:
         """All of them, for a snapshot: applied in this order they give the same."""
-        sites = dict.fromkeys((*self.by_site, *self.nodes))
+        sites = dict.fromkeys((*self.by_site, *self.nodes, *self.limping))
         return tuple(drain for site in sites for drain in self.at(site))
 
     def restore(self, saved: Iterable[DrainRecord]) -> None:
         """Know them as a snapshot has them."""
         for drain in saved:
             self.apply(drain)
+
+
+def _drop(among: dict[SiteName, dict[str, SiteDrained]], event: SiteResumed) -> None:
+    """Take these nodes of a site out."""
+    known = among.pop(event.site, {})
+    left = {name: drain for name, drain in known.items() if name not in event.nodes}
+    if left:
+        among[event.site] = left
 
 
 def lose_checkpoints(entries: Iterable[WorkloadRecord], unreadable: Collection[SiteName]) -> None:

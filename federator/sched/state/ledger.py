@@ -58,6 +58,7 @@ from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.quota_loans import QuotaLoans
 from federator.sched.state.requeue import (
+    blames_its_nodes,
     copy_is_over,
     forgive,
     is_stall,
@@ -354,7 +355,7 @@ class Ledger:
                 entry.bad_nodes = entry.bad_nodes.after_run(
                     entry.site, entry.node_names, event.at_s
                 )
-        if is_stall(entry.reason):  # what it was told to leave for
+        if blames_its_nodes(entry.reason):  # what it was told to leave for
             entry.bad_nodes = entry.bad_nodes.blamed(entry.site, entry.node_names, event.at_s)
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 

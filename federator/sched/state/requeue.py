@@ -29,6 +29,7 @@ _NOBODYS_FAULT: Final = (
     ReasonCode.REQUEUED,
     ReasonCode.RESIZED,
     ReasonCode.STALLED,  # its nodes alone are avoided
+    ReasonCode.SLOW_NODES,  # likewise
     ReasonCode.DRAINED,
     ReasonCode.WRITTEN_OFF,
 )
@@ -99,3 +100,8 @@ def mark_progress(entry: WorkloadRecord, event: Changed, was_at_its_limit: bool)
 def is_stall(reason: Reason | None) -> bool:
     """Whether it is told to leave, or has left, since it finished no step in its lease."""
     return reason is not None and reason.code is ReasonCode.STALLED
+
+
+def blames_its_nodes(reason: Reason | None) -> bool:
+    """Whether it is told to leave, or has left, for what its nodes did, or may have done."""
+    return is_stall(reason) or (reason is not None and reason.code is ReasonCode.SLOW_NODES)

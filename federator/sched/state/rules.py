@@ -35,6 +35,21 @@ class Staging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowNodeRules:
+    """Nodes on which trainings are slow.
+
+    Attributes:
+        budget_frac: of the nodes of a site, that gangs are kept off at most; 0: of none.
+        quarantine_s: for so long, the first time.
+        restart_s: from the end of a gang that moves to the first step of its next attempt.
+    """
+
+    budget_frac: float = 0.1
+    quarantine_s: float = 4 * 3600.0
+    restart_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Settings of the federation that decisions depend on.
 
@@ -66,6 +81,7 @@ class Rules:
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
         licenses: those that all sites share, by name.
+        slow_nodes: what follows from slow nodes.
     """
 
     launch_lease_s: float = 60.0
@@ -91,6 +107,7 @@ class Rules:
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
     licenses: Mapping[str, int] = field(default_factory=dict)
+    slow_nodes: SlowNodeRules = SlowNodeRules()
 
     @property
     def evicts(self) -> bool:

@@ -70,6 +70,7 @@ from federator.slurm.options.options import Options, check_components, has_forei
 from federator.slurm.options.output_option import output_of
 from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.reservation_option import reservation
+from federator.slurm.options.restart_options import continues, migrates, progress_s
 from federator.slurm.options.shape_options import least_shape
 from federator.slurm.options.signal_option import read_signal
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
@@ -100,6 +101,7 @@ class Interpreted:
     optional: tuple[int, ...] = ()  # array tasks by index, else components by number
     no_preempt: bool = False  # never evicted
     continues: bool = False  # in another attempt at its time limit
+    migrates: bool = False  # to other nodes, when its own are slow and that pays
     progress_s: float = 0.0  # that may pass from one of its steps to the next; 0: any time
     signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
     project: str = ""
@@ -198,7 +200,6 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
-    limits = [_time_limit_s(each) for each in given]
     elastic = elastic_of(given, jobs, is_array=bool(indices))
     if elastic is not None:
         jobs = (replace(jobs[0], nodes=elastic.least),)
@@ -206,7 +207,7 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         jobs=jobs,
         name=name,
         account=first.text("account"),
-        time_limit_s=max(limits),
+        time_limit_s=max(map(_time_limit_s, given)),
         requeue="no-requeue" not in first,
         array_indices=indices,
         array_max_running=max_running,
@@ -215,8 +216,9 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         asks_priority=any("fed-priority" in each for each in given),
         optional=_optional(given, indices),
         no_preempt=any("fed-no-preempt" in each for each in given),
-        continues=_continues(given),
-        progress_s=_progress_s(given),
+        continues=continues(given),
+        migrates=migrates(given),
+        progress_s=progress_s(given),
         signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
         datasets=datasets_of(components),
@@ -318,27 +320,6 @@ def _checked_name(first: _Given, default: str) -> str:
     if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
         raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
     return name
-
-
-def _progress_s(given: Sequence[_Given]) -> float:
-    """The longest time between two steps that any component gives; 0: none does."""
-    texts = [text for each in given if (text := each.text("fed-progress")) is not None]
-    if texts and "no-requeue" in given[0]:
-        raise InvalidRequest(
-            "--fed-progress starts a job that stands still again, which --no-requeue (or "
-            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
-        )
-    return max(map(own_values.progress_s, texts), default=0)
-
-
-def _continues(given: Sequence[_Given]) -> bool:
-    asked = any("fed-continue" in each for each in given)
-    if asked and "no-requeue" in given[0]:
-        raise InvalidRequest(
-            "--fed-continue starts the job again at its time limit, which --no-requeue (or "
-            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
-        )
-    return asked
 
 
 def datasets_of(components: Sequence[Options]) -> tuple[str, ...]:

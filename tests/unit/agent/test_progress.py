@@ -14,7 +14,7 @@ from federator.agent.folders import ATTEMPTS_PER_LOOK
 from federator.agent.journal import JournalMark, JournalStep
 from federator.agent.progress import LOOK_EVERY_S, LOOKS, ProgressLeases
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, SiteJobState, StepWindow
 from tests.fakes.agent import LookedSite, PartOfAgent
 from tests.fakes.build import attempt
 
@@ -309,3 +309,28 @@ def test_of_many_users_a_few_are_looked_at_at_once_and_none_too_late(rig: Rig) -
         assert all(report.stall == STALL for report in told)
 
     run_virtual(rig.clock, go())
+
+
+STEPS = StepWindow(number=3, steps=20, median_s=1.5, p90_s=1.6)
+
+
+def test_how_long_its_steps_take_is_told_once_of_each_window(rig: Rig) -> None:
+    rig.launched()
+    rig.site.seen[attempt(1)] = CheckpointStatus(stepped_at_s=500.0, steps=STEPS)
+    told = rig.sweep()
+    assert told == replace(RUNS, steps=STEPS)
+    rig.site.seen[attempt(1)] = CheckpointStatus(stepped_at_s=501.0)  # it cannot be read now
+    assert rig.sweep() == told
+    later = replace(STEPS, number=4)
+    rig.site.seen[attempt(1)] = CheckpointStatus(stepped_at_s=502.0, steps=later)
+    assert rig.sweep() == replace(RUNS, steps=later)
+
+
+def test_the_steps_of_an_earlier_run_are_not_those_of_this_one(rig: Rig) -> None:
+    rig.launched()
+    rig.agent.memory.known = {RUNS.attempt: RUNS}
+    again = replace(RUNS, restarts=1)
+    rig.site.seen[attempt(1)] = CheckpointStatus(stepped_at_s=500.0, steps=STEPS)
+    assert rig.sweep(again) == again
+    rig.site.seen[attempt(1)] = CheckpointStatus(stepped_at_s=600.0, steps=STEPS)
+    assert rig.sweep(again) == replace(again, steps=STEPS)

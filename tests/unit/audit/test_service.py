@@ -199,3 +199,14 @@ def test_it_stands_beside_a_log_that_is_a_file() -> None:
     assert audit_folder("/a", "redis://h/0") == Path("/a")
     assert audit_folder("", "redis://h/0") is None
     assert audit_folder("none", "sqlite:///var/lib/federator/queue.db") is None
+
+
+def test_a_quarantine_of_slow_nodes_and_its_end_are_kept_with_why(log: Log) -> None:
+    log.append(
+        SiteDrained(at_s=1.0, site=ALPINE, nodes=("a1",), reason="slow", gangs=True, until_s=9.0),
+        SiteResumed(at_s=9.0, site=ALPINE, nodes=("a1",), reason="its time is over", gangs=True),
+    )
+    assert log.follower().take()
+    begun, ended = log.acts()
+    assert (begun.act, begun.by, begun.on) == ("quarantine", "", "alpine:a1")
+    assert (ended.act, ended.why) == ("resume", {"reason": "its time is over"})

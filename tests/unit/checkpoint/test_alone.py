@@ -33,6 +33,7 @@ MODULES = [
     "federator.checkpoint.lease",
     "federator.checkpoint.ranks",
     "federator.checkpoint.state_files",
+    "federator.checkpoint.step_times",
     "federator.checkpoint.warning",
 ]
 

@@ -343,8 +343,8 @@ def test_a_full_disk_is_no_stall(
 def test_a_restarted_job_forgets_the_progress_of_its_earlier_run(job: FederatedJob) -> None:
     assert job.directory is not None
     notes = job.directory / ".fed"
-    earlier = ["progress.2", "progress.2.stalled.0", "progress.2.stalled.17"]
-    others = ["progress.1", "progress.1.stalled.0", "progress.20"]
+    earlier = ["progress.2", "progress.2.stalled.0", "progress.2.stalled.17", "progress.2.steps"]
+    others = ["progress.1", "progress.1.stalled.0", "progress.1.steps", "progress.20"]
     for name in earlier + others:
         (notes / name).touch()
     Checkpointer(job=job).close()

@@ -18,7 +18,6 @@ from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
     Call,
-    DrainRow,
     ErrorReply,
     NodesCall,
     NodesReply,
@@ -29,7 +28,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
-from federator.wire.status_rows import LicenseRow
+from federator.wire.status_rows import DrainRow, LicenseRow
 
 AT_S = 1_795_317_338.0
 
@@ -185,6 +184,16 @@ def test_a_drained_site_is_shown_with_who_drained_it_until_when_and_why() -> Non
     assert lines[0].split()[2] == "gone"
     assert lines[-1].startswith("  written off since ")
     assert lines[-1].endswith(" by root; 2 attempts to be ended there: fire")
+
+
+def test_slow_nodes_are_shown_with_why_no_gang_starts_there() -> None:
+    slow = DrainRow(
+        nodes=("a1", "a2"), cordon=True, gangs=True, since_s=1.0, until_s=86_401.0, reason="steps"
+    )
+    lines = fsinfo._lines(structs.replace(SUMMED.sites[0], drains=(slow,)))
+    assert lines[0].split()[2] == "up"
+    assert lines[-1].startswith("  a[1-2] limping since ")
+    assert lines[-1].endswith(", jobs of several nodes do not start there: steps")
 
 
 def test_the_plain_table_asks_no_site(run: Run) -> None:

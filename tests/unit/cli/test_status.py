@@ -15,13 +15,12 @@ from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import (
     Call,
     CancelReply,
-    DrainRow,
     SiteRow,
     StatusCall,
     StatusReply,
 )
 from federator.wire.replies import Reply
-from federator.wire.status_rows import BudgetRow, ClaimRow, PassRow, TenantModeRow
+from federator.wire.status_rows import BudgetRow, ClaimRow, DrainRow, PassRow, TenantModeRow
 
 GPU = PartitionSummary(
     partition="gpu",

@@ -139,6 +139,8 @@ def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
         SiteResumed(at_s=2.0, site=site, by="root"),
         SiteWrittenOff(at_s=3.0, site=site, by="root", reason="fire"),
         SiteReturned(at_s=4.0, site=site),
+        SiteDrained(at_s=5.0, site=site, nodes=("a1",), cordon=True, gangs=True, until_s=9.0),
+        SiteResumed(at_s=6.0, site=site, nodes=("a1",), gangs=True, reason="its time is over"),
     ]
     with capture_logs() as lines:
         TransitionLog(desk.federation.federation.ledger).write(records)
@@ -148,7 +150,11 @@ def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
         "site_resumed",
         "site_written_off",
         "site_returned",
+        "slow_nodes",
+        "slow_nodes_resumed",
     ]
+    assert lines[-2]["until_s"] == 9.0
+    assert lines[-1]["reason"] == "its time is over"
     assert (lines[0]["reason"], lines[0]["deadline_s"]) == ("fire", 9.0)
 
 

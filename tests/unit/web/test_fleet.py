@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from federator.model.partition import PartitionSummary
-from federator.web.fleet import fleet_view, site_of
+from federator.web.fleet import fleet_view, nodes_of, site_of
 from federator.web.fleet_feed import SiteSeen
 from federator.wire.client_protocol import SiteRow
+from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.node_rows import NodeRow
 
 
@@ -50,3 +51,13 @@ def test_of_sites_that_do_not_tell_none_are_stranded_for_certain() -> None:
     assert sites[0].free_by_type[0].stranded is None
     assert fleet_view("f", 2.0, sites[:1]).free_by_type[0].stranded is None
     assert fleet_view("f", 2.0, sites).free_by_type[0].stranded == 2.0
+
+
+def test_a_node_on_which_trainings_are_slow_limps_and_says_why() -> None:
+    node = NodeRow(name="a1", state="idle", gpus=16, gpu_type="a100", cpus=64)
+    held = SiteHoldings(site="alpine", limping_nodes={"a1": "steps take 1.34 times as long"})
+    (shown,) = nodes_of((node,), held)
+    assert (shown.state, shown.limping) == ("idle", True)
+    assert shown.reason == "steps take 1.34 times as long"
+    (sound,) = nodes_of((node,), SiteHoldings(site="alpine"))
+    assert (sound.limping, sound.reason) == (False, "")

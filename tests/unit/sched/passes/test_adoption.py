@@ -264,6 +264,7 @@ def every_field(workload: Workload) -> Workload:
         requeue=False,
         no_preempt=True,
         continues=True,
+        migrates=True,
         signal_lead_s=30.0,
         array=ArrayTask(array_id=workload.id, index=3, max_running=2),
         optional=True,

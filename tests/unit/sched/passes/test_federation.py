@@ -752,7 +752,9 @@ def test_a_node_failure_costs_no_place_in_the_queue() -> None:
 
 def test_a_bid_on_a_node_that_is_avoided_is_not_believed() -> None:
     job = replace(gang(1), avoid=("a1",))
-    assert "failed the workload" in contradiction((job,), Bid(score=Score(), jobs=plan_on("a1")))
+    assert "a node that the workload avoids" in contradiction(
+        (job,), Bid(score=Score(), jobs=plan_on("a1"))
+    )
     assert not contradiction((job,), Bid(score=Score(), jobs=plan_on("a2")))
 
 

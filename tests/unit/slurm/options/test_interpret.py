@@ -419,6 +419,25 @@ def test_what_may_not_start_again_cannot_go_on_at_its_time_limit() -> None:
     assert read("--no-requeue --fed-continue --requeue").continues
 
 
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("--fed-migrate", "--fed-progress"),
+        ("--fed-migrate --fed-progress=5 --no-requeue", "--no-requeue"),
+        ("--fed-migrate --fed-progress=5 --fed-no-preempt", "--fed-no-preempt"),
+        ("--fed-migrate=1 --fed-progress=5", "doesn't allow an argument"),
+    ],
+)
+def test_who_would_never_move_cannot_ask_to_move_off_slow_nodes(words: str, refused: str) -> None:
+    with pytest.raises(InvalidRequest, match=refused):
+        read(words)
+
+
+def test_a_job_may_ask_to_move_off_slow_nodes() -> None:
+    assert read("--fed-migrate --fed-progress=5").migrates
+    assert not read("--fed-progress=5").migrates
+
+
 def test_directives_of_other_schedulers_are_refused_unless_ignored() -> None:
     script = "#!/bin/sh\n#PBS -l nodes=2\n"
     with pytest.raises(InvalidRequest, match="--ignore-pbs"):
