@@ -19,7 +19,8 @@ from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
-from federator.wire.client_protocol import DrainRow, ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.status_rows import DrainRow
 
 PROGRAM: Final = Program(
     "fsinfo",

@@ -23,11 +23,11 @@ from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import (
     DrainCall,
     DrainReply,
-    DrainRow,
     ErrorReply,
     ResumeCall,
     WriteOffCall,
 )
+from federator.wire.status_rows import DrainRow
 
 MOST_NODES: Final = 65_536  # of one call
 MOST_WORDS: Final = 500  # characters of a reason

@@ -17,7 +17,8 @@ from federator.web.story import JobStory, story_of
 from federator.web.summaries import operations_view, passes_view, tenants_view
 from federator.web.visitors import Visitor
 from federator.web.watched_config import WatchedConfig
-from federator.wire.client_protocol import DrainRow, SiteRow
+from federator.wire.client_protocol import SiteRow
+from federator.wire.status_rows import DrainRow
 
 MAPS_AT_MOST: Final = 600  # nodes that the fleet's page draws one by one
 TASKS_SHOWN: Final = 500  # of an array

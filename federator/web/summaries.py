@@ -7,14 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from federator.web.past import Past
-from federator.wire.client_protocol import (
-    DrainRow,
-    PassesReply,
-    StatusReply,
-    TenantRow,
-    TenantsReply,
-)
-from federator.wire.status_rows import BudgetRow, LendingRow, PassRow
+from federator.wire.client_protocol import PassesReply, StatusReply, TenantRow, TenantsReply
+from federator.wire.status_rows import BudgetRow, DrainRow, LendingRow, PassRow
 
 
 class TenantPast(msgspec.Struct, frozen=True, kw_only=True):

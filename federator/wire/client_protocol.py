@@ -29,6 +29,7 @@ from federator.wire.quota_messages import LoanReply, QuotaCall
 from federator.wire.status_rows import (
     BudgetRow,
     ClaimRow,
+    DrainRow,
     LendingRow,
     LicenseRow,
     PassRow,
@@ -373,20 +374,6 @@ class SessionReply(Message, frozen=True, kw_only=True, tag="session_is"):
     left_s: float = inf  # of its time limit, while it runs
     # By site, of the last pass that tried it.
     refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
-
-
-class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A drain or a cordon that has not ended; ``left`` workloads are still there."""
-
-    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
-    cordon: bool = False
-    reason: str = ""
-    by: str = ""
-    since_s: float = 0.0  # Unix time, as the next
-    deadline_s: float = 0.0  # 0: none
-    migrate: bool = False
-    left: int = 0
-    written_off: bool = False  # ``left``: attempts that it must end when it returns
 
 
 class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):

@@ -1,6 +1,6 @@
 """Rows of the answer to ``federator status``: the pass, budget, claims, what is lent, estimates.
 
-And pools of licences, of the answer to ``fsinfo``.
+And drains and pools of licences, of the answer to ``fsinfo``.
 """
 
 from __future__ import annotations
@@ -92,3 +92,17 @@ class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
     judged: int  # estimates since the daemon's start whose outcome is known
     latest: int  # that had been shown, of which ``hit_frac`` tells; 0: it says nothing
     hit_frac: float  # of the latest, held
+
+
+class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A drain or a cordon that has not ended; ``left`` workloads are still there."""
+
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    cordon: bool = False
+    reason: str = ""
+    by: str = ""
+    since_s: float = 0.0  # Unix time, as the next
+    deadline_s: float = 0.0  # 0: none
+    migrate: bool = False
+    left: int = 0
+    written_off: bool = False  # ``left``: attempts that it must end when it returns

@@ -18,7 +18,6 @@ from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
     Call,
-    DrainRow,
     ErrorReply,
     NodesCall,
     NodesReply,
@@ -29,7 +28,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
-from federator.wire.status_rows import LicenseRow
+from federator.wire.status_rows import DrainRow, LicenseRow
 
 AT_S = 1_795_317_338.0
 

@@ -13,16 +13,9 @@ from federator import __version__
 from federator.cli import status
 from federator.errors import SiteUnavailable
 from federator.model.partition import PartitionSummary
-from federator.wire.client_protocol import (
-    Call,
-    CancelReply,
-    DrainRow,
-    SiteRow,
-    StatusCall,
-    StatusReply,
-)
+from federator.wire.client_protocol import Call, CancelReply, SiteRow, StatusCall, StatusReply
 from federator.wire.replies import Reply
-from federator.wire.status_rows import BudgetRow, ClaimRow, PassRow, TenantModeRow
+from federator.wire.status_rows import BudgetRow, ClaimRow, DrainRow, PassRow, TenantModeRow
 
 GPU = PartitionSummary(
     partition="gpu",
