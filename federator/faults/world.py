@@ -143,22 +143,14 @@ class World:
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
         ]
         self._led: tuple[DaemonHost, Process] | None = None
-        doors: list[Door] = [*(d.ask for d in self.daemons), *map(self._door, self.sites.values())]
+        here, there = [d.ask for d in self.daemons], self.sites.values()
+        doors = [*here, *(_door(self.config, site, here[-1]) for site in there)]
         scripts = client_scripts(rng, {n: site.cluster.nodes() for n, site in self.sites.items()})
         self.model.wishes.scripts = {f"{each.user}:{each.key}": each for each in scripts}
         board = JobBoard(doors=doors, checks=self.model.answers, struck=self.strike, clock=clock)
         self.users = [SimulatedUser(each, board, Random(rng.random())) for each in scripts]
 
     # ---- parts ----
-
-    def _door(self, site: SiteHost) -> Door:
-        """Where a site's users ask; who is not of its map asks at a daemon's host instead."""
-
-        def ask(user: str, call: Call) -> Awaitable[Reply | None]:
-            is_there = self.config.speaks_for(SiteName(site.name), user)
-            return site.ask(user, call) if is_there else self.daemons[-1].ask(user, call)
-
-        return ask
 
     def _checkpoints(self, rng: Random) -> CheckpointChecks:
         regions = {str(name): site.region for name, site in self.config.sites.items()}
@@ -363,6 +355,16 @@ class World:
         for part in ("\n".join(self.story).encode(), *self.log.memory.records):
             found.update(part.replace(self._folder.encode(), b""))
         return found.hexdigest()
+
+
+def _door(config: FederationConfig, site: SiteHost, elsewhere: Door) -> Door:
+    """Where a site's users ask; who is not of its map asks at a daemon's host instead."""
+
+    def ask(user: str, call: Call) -> Awaitable[Reply | None]:
+        is_there = config.speaks_for(SiteName(site.name), user)
+        return site.ask(user, call) if is_there else elsewhere(user, call)
+
+    return ask
 
 
 def _drawn_config(

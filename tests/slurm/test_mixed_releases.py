@@ -17,6 +17,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from federator import __version__
 from federator.testbed import layout, package
 from federator.testbed.layout import StateDir
 from tests.fakes.releases import START, NoSuchCommit, unpack_previous
@@ -152,6 +153,7 @@ def test_sites_of_the_release_before_serve_this_daemon_and_are_upgraded_under_ru
         before = running.ups()
         install_new()
         within(90, lambda: running.ups() >= before + len(SITES) and running.all_up())
+        assert {site.agent_release for site in running.sites()} == {__version__}
 
     for _ in lasting(running):
         live_through(running, upgrade, go)
