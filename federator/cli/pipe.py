@@ -13,7 +13,8 @@ def flush() -> None:
     Raises:
         BrokenPipeError: nobody reads it any more.
     """
-    if sys.stdout is not None:  # closed by whoever started us
+    # Closed by whoever started us, or by an agent, whose channel it was.
+    if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from federator.cli import pipe
 from federator.wire.client_protocol import QueueReply, QueueRow, SitesReply, TenantsReply
 from federator.wire.replies import Reply
 from tests.unit.cli.test_import_time import answering_once
@@ -73,3 +74,11 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(
     program: str, words: list[str], reply: Reply, tmp_path: Path
 ) -> None:
     assert ends(program, words, reply, tmp_path) == (-signal.SIGPIPE, "")
+
+
+def test_an_agent_that_has_closed_its_channel_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "channel").open("w") as channel:
+        monkeypatch.setattr(sys, "stdout", channel)
+    pipe.flush()
