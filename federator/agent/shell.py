@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from federator import __version__
 from federator.agent.acts import SiteActs
 from federator.agent.agent_log import LoggedChannel
 from federator.agent.base import AgentDriver
@@ -184,6 +185,7 @@ class Agent:
                 answers=ANSWERS,
                 host=self._journal.tenure.host,
                 folder_id=self._journal.tenure.folder_id,
+                release=__version__,
             )
         )
         check_greeted(welcome, self._config.site)

@@ -256,7 +256,10 @@ async def _serve(settings: AgentConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
-    welcome = await await_welcome(reader, pipe.write)
+    introduced = asyncio.ensure_future(await_welcome(reader, pipe.write))
+    await asyncio.sleep(0)  # the banner is written; what is imported now need not be later
+    _import_agent()
+    welcome = await introduced
     refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
     refuse_other_folder(folder, settings.site, host_name(), welcome, pipe.write)
     sink = open_sink(settings.traces, welcome.federation, "federator-agent", note_dropped_spans)
@@ -272,6 +275,13 @@ async def _serve(settings: AgentConfig) -> None:
         os.close(lock)
         if sink is not None:  # behind the lock, for which the next agent waits
             sink.close()
+
+
+def _import_agent() -> None:
+    """Load what serves a daemon: an agent that was started ahead waits for the daemon's word."""
+    from federator.agent import journal, launch_traces, read_only, shell  # noqa: F401, PLC0415
+    from federator.agent.services import accounts  # noqa: F401, PLC0415
+    from federator.slurm import renaming_driver  # noqa: F401, PLC0415
 
 
 def _agent(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from federator import __version__
 from federator.cli.client import call
 from federator.cli.colour import of_site, painted
 from federator.cli.fsinfo import drain_line, mode_lines, site_state
@@ -85,6 +86,10 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
         yield from (f"  {site.name}: {line}" for line in mode_lines(site))
         for drain in site.drains:
             yield f"  {site.name}: {drain_line(drain)}"
+    up_now = [site for site in reply.sites if site.up]
+    if any(site.agent_release != __version__ for site in up_now):
+        told = (f"{site.name} {site.agent_release or 'unknown'}" for site in up_now)
+        yield f"Agents' releases, where this is {__version__}: {', '.join(told)}"
     hosts = [f"{site.name} {site.login_node}" for site in reply.sites if site.login_node]
     if hosts:
         yield f"Login nodes: {', '.join(hosts)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,16 +81,23 @@ def _of_log(config: FederationConfig) -> Finding:
     try:
         where, store = opened(config.store, None)
     except NoSuchLog as error:
-        if not _daemon_is_there(config):
-            return _found("log", Verdict.WARN, str(error))
-        words = f"{error}, though a daemon runs, which has one: see 'store' in the configuration"
-        return _found("log", Verdict.FAIL, words)
+        return _without_records(config, str(error))
     federation, seen = replayed(up_to_its_mark(where, store))
+    if not seen.kinds.total():  # Redis has no file that could be missing
+        return _without_records(config, "the log that 'store' names has no record")
     check_complete(config, federation.ledger)
     number = counted(seen.kinds.total(), "record")
     if isinstance(store, SqliteStore) and store.will_be_converted():
         return _found("log", Verdict.WARN, f"{number}; its format is converted; {_NO_WAY_BACK}")
     return _found("log", Verdict.OK, f"{number}, all of which this release reads")
+
+
+def _without_records(config: FederationConfig, what: str) -> Finding:
+    """A daemon that runs has noted the beginning of its term: its log is another one."""
+    if not _daemon_is_there(config):
+        return _found("log", Verdict.WARN, what)
+    words = f"{what}, though a daemon runs, which has one: see 'store' in the configuration"
+    return _found("log", Verdict.FAIL, words)
 
 
 def _daemon_is_there(config: FederationConfig) -> bool:
@@ -134,7 +142,10 @@ def _of_history(config: FederationConfig) -> Finding:
 
 
 def _of_sites(config: FederationConfig) -> Finding:
-    """Whether the daemon that runs has all of them: who is away cannot be told of."""
+    """Whether the daemon that runs has all of them, and of which release their agents are.
+
+    Of who is away nothing can be told.
+    """
     try:
         reply = client.call(SitesCall(), path=client.socket_beside(config.socket))
     except SiteUnavailable as error:
@@ -146,7 +157,10 @@ def _of_sites(config: FederationConfig) -> Finding:
     down = [row.name for row in reply.sites if not row.up]
     if down:
         return _found("sites", Verdict.WARN, f"down before the upgrade: {', '.join(down)}")
-    return _found("sites", Verdict.OK, f"{counted(len(reply.sites), 'site')} up")
+    of_release = Counter(row.agent_release or "unknown" for row in reply.sites)
+    agents = ", ".join(f"{count} of release {name}" for name, count in sorted(of_release.items()))
+    words = f"{counted(len(reply.sites), 'site')} up; agents: {agents or 'none'}"
+    return _found("sites", Verdict.OK, words)
 
 
 def _found(check: str, verdict: Verdict, detail: str) -> Finding:

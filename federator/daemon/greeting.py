@@ -22,6 +22,7 @@ from federator.wire.client_protocol import frame
 from federator.wire.framing import FrameReader, skip_to_banner
 from federator.wire.transport import Channel
 
+_RELEASE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~-]{0,31}", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 
@@ -144,6 +145,11 @@ def _not_shared(hello: Hello, what: str) -> str:
 def checked_host(host: str) -> str:
     """The name of a login node; what could be none becomes ""."""
     return host if _HOST.fullmatch(host) else ""
+
+
+def checked_release(release: str) -> str:
+    """The release that an agent says it is of; what could be none becomes ""."""
+    return release if _RELEASE.fullmatch(release) else ""
 
 
 def _other_log(hello: Hello) -> str:

@@ -17,6 +17,7 @@ from federator.daemon.greeting import (
     GREETING_S,
     MetFolder,
     checked_host,
+    checked_release,
     greet,
     last_of_ours,
     next_message,
@@ -61,7 +62,7 @@ from federator.wire.agent_protocol import (
 )
 from federator.wire.client_protocol import ErrorReply, frame
 from federator.wire.framing import FrameReader, FrameWriter
-from federator.wire.login_nodes import LoginNodes
+from federator.wire.opened_ahead import OpenedAhead
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
 
@@ -117,7 +118,7 @@ class SiteLink:
     ) -> None:
         self.site = site
         self._transport = transport
-        self._login_nodes = transport if isinstance(transport, LoginNodes) else None
+        self._ahead = transport if isinstance(transport, OpenedAhead) else None
         self._asked_at_s: float | None = None  # by the first ping since the agent was last heard
         self._welcome = welcome
         self._observe = observe
@@ -129,6 +130,7 @@ class SiteLink:
         self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
         self.login_node = ""  # where the agent says that it runs
+        self._release = ""  # of which it says that it is
         self.dials = False
         """Whether the site opens its channel itself, from whichever login node."""
         self.met = MetFolder()
@@ -178,8 +180,8 @@ class SiteLink:
         """
         self._stopping = True
         self._observe = _ignored
-        if self._login_nodes is not None:
-            self._login_nodes.forget()
+        if self._ahead is not None:
+            self._ahead.forget()
         if self._out is not None:
             self._out.drop()
 
@@ -234,6 +236,7 @@ class SiteLink:
             raise SiteUnavailable(detail) from error
         self._channel, self._version = channel, hello.slurm_version
         self.login_node = checked_host(hello.host)
+        self._release = checked_release(hello.release)
         self._trouble.forget()
         self._out = FrameWriter(partial(_write, self.site, channel))
         self.connections += 1
@@ -282,6 +285,7 @@ class SiteLink:
             slurm_version=self._version,
             last_epoch=self._last_epoch,
             login_node=self.login_node,
+            release=self._release,
         )
 
     async def _ping(self) -> None:
@@ -291,8 +295,8 @@ class SiteLink:
             now_s = asyncio.get_running_loop().time()
             if self._asked_at_s is None:
                 self._asked_at_s = now_s
-            if self._login_nodes is not None and not self._stopping:
-                self._login_nodes.silent(now_s - self._asked_at_s, now_s)
+            if self._ahead is not None and not self._stopping:
+                self._ahead.silent(now_s - self._asked_at_s, now_s)
             await asyncio.sleep(STANDBY_PING_S if self.has_standby() else PING_S)
 
     def _last_words(self) -> str:

@@ -5,7 +5,8 @@ key, and that connects to a socket beside the daemon's own. One line names the s
 answers; from then on the socket is the site's channel. Of each login node the newest channel
 counts: the one before is closed, for a login node that dials again has lost it. One that dials
 while another is attached stands by: its channel stays open, and is the site's as soon as the
-other's has ended.
+other's has ended. While the other is silent it is told to start its agent, so that this is there
+when the silence counts as a loss.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from federator.model.workload import SiteName
 from federator.wire.attaching import ATTACHED, LOGIN_NODE, STANDING_BY
 from federator.wire.client_socket import peer_uid
 from federator.wire.framing import ByteReader
+from federator.wire.opened_ahead import OpenedAhead
 from federator.wire.transport import Channel
 
 MOST_STANDBYS: Final = 4  # of a site
@@ -84,15 +86,17 @@ class _Expected:
         self._waiting: _DialledChannel | None = None
         self._served: _DialledChannel | None = None
         self._standbys: list[_DialledChannel] = []  # the one that waits longest first
+        self._ahead: _DialledChannel | None = None  # it stood by, and has an agent by now
 
     def channels(self) -> list[_DialledChannel]:
         """Those that were not closed here."""
-        attached = [each for each in (self._waiting, self._served) if each is not None]
-        return attached + self._standbys
+        attached = (self._waiting, self._served, self._ahead)
+        return [each for each in attached if each is not None] + self._standbys
 
     def has_standby(self) -> bool:
         """Whether another login node stands by."""
-        return any(not each.has_ended() for each in self._standbys)
+        ahead = [] if self._ahead is None else [self._ahead]
+        return any(not each.has_ended() for each in ahead + self._standbys)
 
     def take(self, channel: _DialledChannel) -> str:
         """Serve this one next, or once the present one has ended; what becomes of it, in a word."""
@@ -107,16 +111,40 @@ class _Expected:
         self._attach(channel)
         return "replaces" if present else "attached"
 
+    def prepare(self) -> bool:
+        """Have the one that stands by start its agent, which serves when the present one is lost.
+
+        It acts no more than before: only a daemon's first word lets an agent begin.
+        """
+        self._forget_standbys("")
+        if self._ahead is not None or not self._standbys:
+            return False
+        self._ahead = self._standbys.pop(0)
+        self._ahead.write(ATTACHED)
+        return True
+
+    def forget(self) -> None:
+        """Cut what was prepared, if anything; its login node dials again, and stands by."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cut()
+
     def _attach(self, channel: _DialledChannel) -> None:
         for each in (self._waiting, self._served):
             if each is not None:
                 each.cut()
         self._waiting, self._served = channel, None
-        channel.write(ATTACHED)
+        if channel is self._ahead:
+            self._ahead = None  # it was told before
+        else:
+            channel.write(ATTACHED)
         self._came.set()
 
     def _forget_standbys(self, login_node: str) -> None:
         """Those that have ended, and that of this login node, which has dialled again."""
+        ahead = self._ahead
+        if ahead is not None and (ahead.has_ended() or ahead.login_node == login_node):
+            self.forget()
         for each in list(self._standbys):
             if each.has_ended() or each.login_node == login_node:
                 each.cut()
@@ -126,7 +154,7 @@ class _Expected:
         """Close what there is at once."""
         for each in self.channels():
             each.cut()
-        self._waiting = self._served = None
+        self._waiting = self._served = self._ahead = None
         self._standbys.clear()
 
     async def next(self) -> _DialledChannel:
@@ -139,6 +167,9 @@ class _Expected:
                 channel.cut()
             self._waiting = None
             self._forget_standbys("")
+            if self._ahead is not None:
+                self._attach(self._ahead)
+                continue
             if self._standbys:
                 self._attach(self._standbys.pop(0))
                 continue
@@ -244,10 +275,11 @@ def _refuse(writer: asyncio.StreamWriter, name: str, why: str) -> bool:
     return False
 
 
-class DialledTransport:
+class DialledTransport(OpenedAhead):
     """Waits for a site to open its channel."""
 
     def __init__(self, name: SiteName, door: SiteDoor, site: _Expected) -> None:
+        super().__init__()
         self._name = name
         self._door = door
         self._site = site
@@ -265,6 +297,14 @@ class DialledTransport:
                 return await self._site.next()
         except TimeoutError as error:
             raise SiteUnavailable(f"{self._name} has not dialled; see its dialler's log") from error
+
+    def prepare(self) -> bool:
+        """Have another login node, if one stands by, start the agent that ``open`` will reach."""
+        return self._site.prepare()
+
+    def forget(self) -> None:
+        """Close what was prepared, if anything."""
+        self._site.forget()
 
     async def probe(self) -> None:
         """Nothing can be tried from here."""

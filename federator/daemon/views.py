@@ -476,6 +476,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             windows=tuple(msgspec.structs.replace(window, users=()) for window in site.windows),
             mode=_mode(site, is_opt_in=name in federation.rules.opt_in).value,
             login_node=site.login_node if site.ready else "",
+            agent_release=site.release if site.ready else "",
         )
         for name, site in federation.sites.items()
     )

@@ -118,6 +118,7 @@ class FaultKind(Enum):
     USER_HOLD = "a user holds a job directly in Slurm"
     USER_COMMENT = "a user rewrites the comment of a job"
     FORGED_COMMENT = "another user's job pretends to be an attempt"
+    FORGED_CALL = "a site's root submits and cancels as users whom the site may not speak for"
     SITE_CORDONED = "an operator cordons a site, and resumes it later"
     SITE_DRAINED = "an operator drains a site, whose workloads move, and resumes it later"
     SITE_DRAINED_BY = "an operator drains a site by a deadline, and resumes it later"

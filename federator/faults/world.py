@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from math import inf
 from pathlib import Path
 from random import Random
@@ -37,6 +37,8 @@ from federator.model.site import Node
 from federator.model.workload import SiteName
 from federator.sched.state.ledger import Ledger
 from federator.store.replaying import replay_log
+from federator.wire.client_protocol import Call
+from federator.wire.replies import Reply
 
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
@@ -141,7 +143,8 @@ class World:
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
         ]
         self._led: tuple[DaemonHost, Process] | None = None
-        doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
+        here, there = [d.ask for d in self.daemons], self.sites.values()
+        doors = [*here, *(_door(self.config, site, here[-1]) for site in there)]
         scripts = client_scripts(rng, {n: site.cluster.nodes() for n, site in self.sites.items()})
         self.model.wishes.scripts = {f"{each.user}:{each.key}": each for each in scripts}
         board = JobBoard(doors=doors, checks=self.model.answers, struck=self.strike, clock=clock)
@@ -354,6 +357,16 @@ class World:
         return found.hexdigest()
 
 
+def _door(config: FederationConfig, site: SiteHost, elsewhere: Door) -> Door:
+    """Where a site's users ask; who is not of its map asks at a daemon's host instead."""
+
+    def ask(user: str, call: Call) -> Awaitable[Reply | None]:
+        is_there = config.speaks_for(SiteName(site.name), user)
+        return site.ask(user, call) if is_there else elsewhere(user, call)
+
+    return ask
+
+
 def _drawn_config(
     rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool
 ) -> FederationConfig:
@@ -406,6 +419,7 @@ def config_of(
             "sites": {
                 name: {"region": "east" if apart and name != sites[0] else "west"}
                 | _site_of(name, with_standby=name in with_standby)
+                | ({"users": ("@lab",)} if name == sites[-1] else {})
                 for name in sites
             },
             "storage": _storage(sites),

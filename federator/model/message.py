@@ -204,13 +204,14 @@ class SiteUp:
     """A site's agent is connected, and its Slurm answers.
 
     ``last_epoch``: of ours, the newest that the site had served before it met us; 0: none.
-    ``login_node``: the host of its agent.
+    ``login_node``: the host of its agent; ``release``: of that, "" if it does not say it.
     """
 
     site: SiteName
     slurm_version: str = ""
     last_epoch: int = 0
     login_node: str = ""
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

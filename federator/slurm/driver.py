@@ -56,6 +56,7 @@ class SlurmDriver(SlurmInspector):
         self._site = site
         self.folder: Path | None = None
         self._qos = RecentQos(accounting)
+        self._arrays_waited: dict[int, str] = {}  # see ``local_records``
         self.accounts: SiteAccounts = client.accounts
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
@@ -84,7 +85,11 @@ class SlurmDriver(SlurmInspector):
             problems=found.problems + revoked.problems,
             revoked=revoked.notices,
             nodes_complete=found.nodes_complete,
-            local=local_records(jobs, found.nodes, own) if self._client.watches else None,
+            local=(
+                local_records(jobs, found.nodes, own, self._arrays_waited)
+                if self._client.watches
+                else None
+            ),
         )
 
     async def settings_changed(self) -> bool:

@@ -12,19 +12,24 @@ from federator.model.site import Node, SiteJob
 
 
 def local_records(
-    jobs: Iterable[SiteJob], nodes: Iterable[Node], own: KnownJobs
+    jobs: Iterable[SiteJob],
+    nodes: Iterable[Node],
+    own: KnownJobs,
+    waited: dict[int, str] | None = None,
 ) -> tuple[LocalRecord, ...]:
     """The records of all jobs; those that the federation has launched say so.
 
     The tasks of an array that have not been started are one job for Slurm; each has a record once
-    it is one, with the word for which the others still wait. So has a job that is not submitted
-    yet, such as a component without a time.
+    it is one, with the word for which they waited at the look before, or else the others still
+    wait. So has a job that is not submitted yet, such as a component without a time.
 
     Args:
         jobs: of a site whose queue is watched.
         nodes: of that site.
         own: what its agent knows.
+        waited: the words of arrays at the look before; those of this look are written into it.
     """
+    waited = {} if waited is None else waited
     type_of = {node.name: node.gpu_type or "" for node in nodes if node.gpus}
     jobs = tuple(jobs)
     waiting = {
@@ -41,8 +46,12 @@ def local_records(
         types = {type_of.get(name, "") for name in job.hosts}
         ran_on = types.pop() if len(types) == 1 else ""
         ours = job.leader_id in own.launched
-        held_by = job.local.held_by or waiting.get(job.array_job_id, "")
+        array_id = job.array_job_id
+        held_by = job.local.held_by or waited.get(array_id, "") or waiting.get(array_id, "")
         found.append(
             msgspec.structs.replace(job.local, ran_on=ran_on, federated=ours, held_by=held_by)
         )
+    last = {array_id: word or waited.get(array_id, "") for array_id, word in waiting.items()}
+    waited.clear()
+    waited.update(last)
     return tuple(found)

@@ -7,12 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from federator.web.past import Past
-from federator.wire.client_protocol import (
-    PassesReply,
-    StatusReply,
-    TenantRow,
-    TenantsReply,
-)
+from federator.wire.client_protocol import PassesReply, StatusReply, TenantRow, TenantsReply
 from federator.wire.status_rows import BudgetRow, DrainRow, LendingRow, PassRow
 
 

@@ -337,6 +337,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     the ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it
     does. ``host``: where it runs; ``folder_id``: the name of its state folder. ``other_folder``:
     the daemon is not served, for the tenure of its ``served_channel`` did not begin there.
+    ``release``: the agent's own; "": of one that does not say it.
     """
 
     protocol: int
@@ -350,6 +351,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     host: str = ""
     folder_id: str = ""
     other_folder: bool = False
+    release: str = ""
 
 
 class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):

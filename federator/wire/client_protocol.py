@@ -425,6 +425,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[SiteWindow, ...] = ()  # in which its Slurm keeps nodes for others
     mode: str = "enforced"  # of ``SiteMode``; a later release may have others
     login_node: str = ""  # where its agent runs; "": not known
+    agent_release: str = ""  # of its agent; "": not known, as of an earlier release
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):

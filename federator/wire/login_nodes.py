@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from federator.errors import SiteUnavailable
+from federator.wire.opened_ahead import OpenedAhead
 from federator.wire.transport import Channel, Transport
 
 NEXT_AFTER_S: Final = 2.0  # one that does not answer is left for the next one, at first
-SUSPECT_S: Final = 1.0  # without an answer; then the channel to another login node is opened ahead
-SUSPECTS_EVERY_S: Final = 30.0  # at most: a machine that is busy is not made busier
 
 
-class LoginNodes:
+class LoginNodes(OpenedAhead):
     """A ``Transport`` to one of several login nodes, in turn.
 
     Whoever opens a channel anew has lost the one before, so the node after that one is tried first:
@@ -26,34 +25,20 @@ class LoginNodes:
     """
 
     def __init__(self, ways: Sequence[Transport]) -> None:
+        super().__init__()
         self._ways = ways
         self._next = 0
         self._rounds = 0  # in which no node let us in
         self._ahead: asyncio.Task[Channel] | None = None
         self._next_without = 0  # ``_next`` if what is opened ahead is not needed
-        self._suspects_from_s = 0.0
 
-    def silent(self, for_s: float, now_s: float) -> None:
-        """Learn that the agent that serves the site has left a ping without answer for so long.
-
-        To log in at another node and to start an agent there takes as long as the rest of the
-        silence that counts as a loss. So that is prepared after ``SUSPECT_S``, and given up when
-        the site speaks again.
-        """
-        if for_s < SUSPECT_S:
-            self.forget()
-        elif now_s >= self._suspects_from_s:
-            self._suspects_from_s = now_s + SUSPECTS_EVERY_S
-            self.prepare()
-
-    def prepare(self) -> None:
-        """Begin to open the channel that ``open`` will return; again is harmless.
-
-        An agent that hears nothing of a daemon does nothing, and ends after a while.
-        """
-        if self._ahead is None:
-            self._next_without = self._next
-            self._ahead = asyncio.ensure_future(self._open())
+    def prepare(self) -> bool:
+        """Begin to open the channel that ``open`` will return; False: that has begun before."""
+        if self._ahead is not None:
+            return False
+        self._next_without = self._next
+        self._ahead = asyncio.ensure_future(self._open())
+        return True
 
     def forget(self) -> None:
         """Close what was prepared, if anything: the channel of before is not lost."""

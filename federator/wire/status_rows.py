@@ -1,6 +1,6 @@
 """Rows of the answer to ``federator status``: the pass, budget, claims, what is lent, estimates.
 
-And pools of licences, of the answer to ``fsinfo``.
+And drains and pools of licences, of the answer to ``fsinfo``.
 """
 
 from __future__ import annotations

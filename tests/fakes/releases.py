@@ -30,7 +30,7 @@ USER: Final = "nobody"  # who is at every host, and is not the account of a test
 LASTS_S: Final = 600.0  # with the rest less than pytest's patience: see test_mixed_releases.py
 ENDS_WITHIN_S: Final = 60.0  # at least, even if the time is over
 GIT_LASTS_S: Final = 60.0
-_START: Final = """
+START: Final = """
 import sys
 import federator
 tree, programs, *sys.argv[1:] = sys.argv[1:]
@@ -67,13 +67,17 @@ def previous_release() -> str:
         return NAMED.read_text().split()[-1]
 
 
-def unpack_previous(folder: Path) -> Path:
+def unpack_previous(folder: Path, *paths: str) -> Path:
     """Write the package of the release before into ``folder``, and return that.
+
+    Args:
+        folder: is there.
+        paths: what else of that release's tree.
 
     Raises:
         NoSuchCommit: Git does not have it.
     """
-    packed = _git("archive", "--format=tar", previous_release(), "federator")
+    packed = _git("archive", "--format=tar", previous_release(), "federator", *paths)
     with tarfile.open(fileobj=BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     return folder
@@ -93,7 +97,7 @@ class MixedFederation:
         self._until_s = time.monotonic() + lasts_s
         self.slurm = folder / "slurm"
         slurm_programs.install(self.slurm)
-        (folder / "start.py").write_text(_START)
+        (folder / "start.py").write_text(START)
         (folder / "agent").mkdir()
         agent = {"site": SITE, "socket": str(folder / "site.sock")}
         agent["state_dir"] = str(folder / "agent")

@@ -20,6 +20,8 @@ from federator.agent.lost_sbatch import LostSbatchSearch
 from federator.agent.memory import AttemptRecord
 from federator.agent.shell import Agent
 from federator.agent.tenure import AgentTenure
+from federator.daemon.api import Api
+from federator.daemon.callers import GiveReply
 from federator.daemon.loop import Term
 from federator.faults import history, world
 from federator.faults.history import run_history
@@ -29,12 +31,13 @@ from federator.faults.site_host import MortalJournal
 from federator.model import sizes
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Record
-from federator.model.workload import AttemptId, Workload
+from federator.model.workload import AttemptId, SiteName, Workload
 from federator.sched.passes import elastic_sizes, report_events
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.guests import Guests
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.wire.agent_protocol import ClientCall
 
 
 def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +160,19 @@ def _acts_without_asking_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> No
 _LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent finds no job yet
 _KILLED = (FaultKind.DAEMON_KILLED,)
 MOST_SEEDS = 100
+
+
+def _believes_every_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(self: Api, call: ClientCall, _origin: SiteName, answer: GiveReply) -> None:
+        self.take_here(call.user, call.call, answer)
+
+    monkeypatch.setattr(Api, "take", take)
+
+
 PLANTED: dict[str, Bug] = {
+    "a site may speak for everybody": Bug(
+        _believes_every_site, (FaultKind.FORGED_CALL,), "a site spoke for"
+    ),
     "the daemon believes every lending plan": Bug(
         _believes_every_plan, (FaultKind.PLAN_NONSENSE,), "a plan was taken that makes no sense"
     ),

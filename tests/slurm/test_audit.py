@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, within
+from tests.slurm.federation import Running, until, within
 
 pytestmark = pytest.mark.slurm
 
@@ -87,3 +87,35 @@ def test_a_site_s_root_cannot_submit_or_cancel_for_a_user_of_another_site(
     assert sorted(acts) == [("cancel", "alpine"), ("submit", "alpine")]
     rows = running.await_end(int(as_vision.stdout), int(at_home.stdout))
     assert [row["state"] for row in rows] == ["COMPLETED", "COMPLETED"]
+
+
+def test_a_site_s_root_cannot_end_a_job_that_runs_elsewhere(
+    running: Running, go: Callable[..., None]
+) -> None:
+    """As root, as its owner, and as a user of the site's own map; the job runs on, once."""
+    with running.first_is("cedar"):
+        id_ = running.submit(f"#!/bin/sh\n{until()}", *ONE_GPU, user="bio1")
+        assert running.await_state(id_, "RUNNING")["site"] == "cedar"
+    commands = (
+        ("fscancel", str(id_)),
+        ("fscontrol", "hold", str(id_)),
+        ("fscontrol", "requeue", str(id_)),
+        ("fscontrol", "update", f"JobId={id_}", "TimeLimit=1"),
+    )
+    for words in commands:
+        for user in ("root", "bio1"):
+            done = inside.execute(layout.site("alpine"), words, user=user)
+            assert done.exit_status != 0, (words, user)
+            assert f"site alpine may not speak for {user}" in done.stderr, (words, user)
+    # vision1 is of alpine's map, and the job is another's.
+    assert inside.execute(layout.site("alpine"), commands[0], user="vision1").exit_status != 0
+
+    def noted() -> bool:
+        refused = [each for each in lines(running) if each.get("refused")]
+        seen = {(each["act"], each["by"]) for each in refused if each["via"] == "alpine"}
+        return {(act, user) for act in ("cancel", "control") for user in ("root", "bio1")} <= seen
+
+    within(10, noted)
+    go("cedar")
+    (row,) = running.await_end(id_)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 1)

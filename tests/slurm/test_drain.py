@@ -12,7 +12,7 @@ import pytest
 from federator.site_installer.templates import STATE_DIR
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, at, federation_jobs, within
+from tests.slurm.federation import Running, at, federation_jobs, starts, traced, within
 from tests.slurm.guests import preemption, resumed, saver, steps_of
 
 pytestmark = pytest.mark.slurm
@@ -71,6 +71,45 @@ def test_a_drained_site_is_empty_at_its_deadline_though_the_daemon_is_killed(
     (alpine, *_) = json.loads(operate(running, "sites", "--json"))["sites"]
     (drain,) = alpine["drains"]
     assert (drain["reason"], drain.get("left", 0)) == ("test", 0)
+
+
+@pytest.fixture
+def paced(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """A tenant with a long queue starts a few at a time: the machine has few cores."""
+    limits = {"vision": {"quota": {"gpus": 8}, "limit": {"gpus": 8}}}
+    settings = preemption(grace_s=GRACE_S)
+    yield from lasting(Running(tmp_path, tenants=limits, pass_interval_s=10.0, preemption=settings))
+
+
+def test_of_fifty_running_and_two_hundred_queued_jobs_a_drain_loses_none(paced: Running) -> None:
+    """The fifty leave by the deadline and go on elsewhere, and each job starts as often as told."""
+    running = paced
+    for other in ("boreal", "cedar"):
+        operate(running, "cordon", other)
+    one_gpu = ("-N1", "--gres=gpu:1")
+    array = running.submit(saver(), *one_gpu, "--array=0-49", user="bio1")
+    runs = [row["id"] for row in running.rows(array)]
+    within(90, lambda: {row["state"] for row in running.rows(array)} == {"RUNNING"})
+    within(60, lambda: all(len(steps_of(id_, "west")) > 1 for id_ in runs))
+    operate(running, "cordon", "alpine")
+    queue = running.submit(traced(), *one_gpu, "--array=0-199")
+    assert [row["state"] for row in running.rows(queue)] == ["PENDING"] * 200
+    waits = [row["id"] for row in running.rows(queue)]
+    until_s = int(time.time() + LEAVE_S)
+    operate(running, "drain", "alpine", "--deadline", f"uts{until_s}", "--reason", "test")
+    for other in ("boreal", "cedar"):
+        operate(running, "resume", other)
+    time.sleep(max(0.0, until_s - time.time()))
+    assert alive_at("alpine") == []
+    within(90, lambda: {row["state"] for row in running.rows(array)} == {"RUNNING"})
+    moved = running.rows(array)
+    assert {(row["site"], row["attempt"]) for row in moved} == {("boreal", 2)}  # of its region
+    for id_ in runs:
+        resumed(id_, "west")
+    ended = running.await_end(*waits)
+    assert {row["state"] for row in ended} == {"COMPLETED"}
+    told = sorted((row["id"], row["attempt"], row["site"], row["site_job_id"]) for row in ended)
+    assert starts(*waits) == told
 
 
 def test_nothing_starts_on_drained_nodes_until_they_are_resumed(running: Running) -> None:

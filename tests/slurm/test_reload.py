@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 from federator.testbed.layout import StateDir
+from federator.wire.client_protocol import PassesCall, PassesReply
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, starts, traced, until, within
 
@@ -56,6 +59,11 @@ def polled_every(seconds: float) -> Callable[[dict[str, Any]], object]:
     return edit
 
 
+def counted_over(hours: float) -> Callable[[dict[str, Any]], object]:
+    """Change a knob of the policy: the span over which usage counts."""
+    return lambda settings: settings["policy"].update(credit={"usage_window_h": hours})
+
+
 def up(running: Running, site: str) -> bool:
     sites = json.loads(running.run("federator", "sites", "--json").stdout)["sites"]
     return any(each["name"] == site and each["up"] for each in sites)
@@ -82,6 +90,34 @@ def test_a_raised_limit_lets_a_job_start_and_a_wrong_file_changes_nothing(
     go()
     (row,) = running.await_end(first)
     assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+
+
+INTERVAL_S = 5.0  # between two passes
+
+
+@pytest.fixture
+def often(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    yield from lasting(Running(tmp_path, pass_interval_s=INTERVAL_S))
+
+
+def test_no_pass_is_missed_while_it_is_reloaded_under_load(often: Running) -> None:
+    """One that were missed would leave two intervals between its neighbours."""
+    began_s = time.time()
+    ids: list[int] = []
+    for number in range(10):
+        array = often.submit("#!/bin/sh\ntrue\n", "-N1", "--gres=gpu:1", "--array=0-9")
+        ids += [row["id"] for row in often.rows(array)]
+        change(often, counted_over(100.0 + number))
+        reload(often)
+    within(4 * INTERVAL_S, lambda: time.time() > began_s + 4 * INTERVAL_S)
+    reply = often.ask(PassesCall())
+    assert isinstance(reply, PassesReply)
+    seen = [each.began_s for each in reply.passes if each.began_s > began_s - INTERVAL_S]
+    gaps_s = [after - before for before, after in pairwise([*seen, reply.now_s])]
+    print(f"{len(seen)} passes, at most {max(gaps_s):.1f} s apart")
+    assert len(seen) >= 4
+    assert max(gaps_s) < 2 * INTERVAL_S
+    assert {row["state"] for row in often.await_end(*ids)} == {"COMPLETED"}
 
 
 def test_a_site_leaves_when_it_is_empty_and_comes_again(

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from federator.faults.checks.evidence import Evidence
 from federator.model.workload import WorkloadId
 from federator.sched.state.ledger import Ledger
+from federator.wire.client_protocol import ErrorReply
+from federator.wire.replies import Reply
 
 
 class AnswerChecks:
@@ -55,6 +57,12 @@ class AnswerChecks:
         self._evidence.break_(
             f"key {key} of {self._id_of_key[key]} was used again, and answered with {id_}"
         )
+
+    def forged(self, user: str, reply: Reply) -> None:
+        """A site was answered that spoke for a user who is not of its map."""
+        self._evidence.tell(f"a site speaks for {user}: {type(reply).__name__}")
+        if not isinstance(reply, ErrorReply):
+            self._evidence.break_(f"a site spoke for {user}, and was answered {reply}")
 
     def cancel_asked(self, id_: int) -> None:
         """A client wants it to end; it may not learn that it was heard."""

@@ -1,16 +1,18 @@
-"""Acts of users and admins directly in Slurm, past the federation."""
+"""Acts of users and admins directly in Slurm, past the federation, and of a site that lies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from federator.faults.inject.scene import FaultScene, Inject, het_jobs_at_work
 from federator.faults.kinds import FaultKind
+from federator.faults.process import outside
 from federator.faults.site_host import SiteHost
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import SiteJobState
-from federator.model.workload import AttemptId
+from federator.model.workload import AttemptId, SiteName
+from federator.wire.client_protocol import Call, CancelCall, ErrorKind, ErrorReply, SubmitCall
 
 
 def _attempt_of(site: SiteHost, job: SimulatedJob) -> AttemptId:
@@ -74,6 +76,34 @@ def _forged_comment(scene: FaultScene) -> bool:
     return True
 
 
+def _forged_call(scene: FaultScene) -> None:
+    """The last site may speak for some users alone; its root speaks for another, who has jobs."""
+    world = scene.world
+    site, rng = list(world.sites.values())[-1], world.rng
+    foreign = [
+        script
+        for script in world.model.wishes.scripts.values()
+        if not world.config.speaks_for(SiteName(site.name), script.user)
+    ]
+    if foreign:
+        script = rng.choice(foreign)
+        live = [each.workload for each in world.model.runs.submissions]
+        calls: list[Call] = [
+            SubmitCall(submission=script.submission(world.clock()), key="forged"),
+            CancelCall(ids=(str(rng.choice(live) if live else 1),)),
+        ]
+        outside(_forge(scene, site, script.user, calls))
+
+
+async def _forge(scene: FaultScene, site: SiteHost, user: str, calls: Sequence[Call]) -> None:
+    for call in calls:
+        reply = await site.ask(user, call)
+        if reply is not None:
+            scene.world.model.answers.forged(user, reply)
+        if isinstance(reply, ErrorReply) and reply.kind is ErrorKind.DENIED:
+            scene.world.strike(FaultKind.FORGED_CALL, site.name)
+
+
 PEOPLE_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     FaultKind.USER_SCANCEL: _scancel,
     FaultKind.COMPONENT_CANCELLED: _component_cancelled,
@@ -81,4 +111,5 @@ PEOPLE_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     FaultKind.USER_HOLD: _hold,
     FaultKind.USER_COMMENT: _comment,
     FaultKind.FORGED_COMMENT: _forged_comment,
+    FaultKind.FORGED_CALL: _forged_call,
 }

@@ -112,6 +112,7 @@ class SiteEvents:
             self._check_log(turn, seen)
             site.up, site.ready, site.since_s = True, False, turn.now_s
             site.slurm_version, site.login_node = seen.slurm_version, seen.login_node
+            site.release = seen.release
             return
         if site.up or not site.since_s:
             site.since_s = turn.now_s

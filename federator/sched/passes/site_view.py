@@ -41,6 +41,7 @@ class SiteView:
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
     login_node: str = ""  # the host of its agent; "": it does not say
+    release: str = ""  # of its agent; likewise
     empty: EmptySite | None = None  # all it could ever give; None until it has told
     gpus: int = 0  # of ``empty``
     gpus_by_type: Counter[str] = field(default_factory=Counter)  # of those

@@ -8,7 +8,7 @@ is looked who had the GPUs on that side at that time.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -105,6 +105,30 @@ class Occupancy:
         return self._held[site][at - 1] if at else 0
 
 
+class Waiting:
+    """Who waited at each site, at any time.
+
+    Args:
+        waits: site, and when a job came and started there, in Unix time.
+    """
+
+    def __init__(self, waits: Iterable[tuple[SiteName, float, float]]) -> None:
+        by_site: dict[SiteName, list[tuple[float, float]]] = {}
+        for site, came_s, start_s in waits:
+            by_site.setdefault(site, []).append((came_s, start_s))
+        self._came_s: dict[SiteName, list[float]] = {}
+        self._last_start_s: dict[SiteName, list[float]] = {}  # of all up to that one
+        for site, all_of_it in by_site.items():
+            all_of_it.sort()
+            self._came_s[site] = [came_s for came_s, _ in all_of_it]
+            self._last_start_s[site] = list(accumulate((s for _, s in all_of_it), max))
+
+    def before(self, site: SiteName, came_s: float, at_s: float) -> bool:
+        """Whether a job that had come before that time still waited at ``at_s``."""
+        number = bisect_left(self._came_s.get(site, ()), came_s)
+        return number > 0 and self._last_start_s[site][number - 1] > at_s
+
+
 @dataclass(frozen=True, slots=True)
 class Divergences:
     """What each rule looks at beside the job itself.
@@ -114,12 +138,14 @@ class Divergences:
         real: as it was.
         federated: as it would have been.
         guests: of that, jobs that were submitted at another site.
+        waiting: as it was.
     """
 
     sizes: Mapping[SiteName, int]
     real: Occupancy
     federated: Occupancy
     guests: Occupancy
+    waiting: Waiting
 
     @classmethod
     def of(cls, replayed: LocalReplay) -> Divergences:
@@ -134,6 +160,7 @@ class Divergences:
             ),
             federated=Occupancy(_stays(fates)),
             guests=Occupancy(_stays(fates, guests=True)),
+            waiting=Waiting((f.past.site, f.past.came_s, f.past.start_s) for f in fates),
         )
 
     def reason(self, fate: LocalFate) -> DivergenceReason | None:
@@ -182,6 +209,14 @@ def _was_full(seen: Divergences, fate: LocalFate) -> bool:
     return seen.sizes.get(site, 0) - seen.real.gpus(site, start_s) < fate.past.gpus
 
 
+def _was_behind(seen: Divergences, fate: LocalFate) -> bool:
+    """Without a word of Slurm: others had come before it, and waited when it would have started."""
+    start_s = fate.federated_start_s
+    if fate.held_by or start_s is None or not _is_sooner(fate):
+        return False
+    return seen.waiting.before(fate.past.site, fate.past.came_s, start_s)
+
+
 def _would_be_full(seen: Divergences, fate: LocalFate) -> bool:
     """Whether, under the federation, its site has not the GPUs for it when it really started."""
     site, at_s = fate.past.site, fate.past.start_s + SAME_S
@@ -228,6 +263,7 @@ RULES: Final[tuple[tuple[DivergenceReason, Rule], ...]] = (
         lambda seen, fate: _is_sooner(fate) and _was_full(seen, fate),
     ),
     (DivergenceReason.SITE_LACKED, _said_by_slurm(frozenset({"Resources"}))),
+    (DivergenceReason.SITE_ORDER, _was_behind),
     (DivergenceReason.TENANT_LIMIT, _said_by_federation(_OF_TENANT)),
     (DivergenceReason.QUOTA, _said_by_federation(_OF_QUOTA)),
     (

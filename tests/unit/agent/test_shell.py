@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from federator import __version__
 from federator.agent.acts import AT_ONCE
 from federator.agent.base import Missing, SubmittedJob
 from federator.agent.config import AgentConfig
@@ -72,6 +73,7 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
             *("checkpoint", "copy", "limit", "names", "nodes", "output"),
             *("shadow", "signal", "tenure", "usage", "users"),
         ),
+        release=__version__,
     )
     assert isinstance(report, Report)
     assert report.complete

@@ -11,13 +11,7 @@ import pytest
 
 from federator.cli import explain, fsinfo, fsqueue, status
 from federator.cli.colour import Colour, of_job, of_site, painted
-from federator.wire.client_protocol import (
-    QueueReply,
-    QueueRow,
-    SiteRow,
-    SitesReply,
-    StatusReply,
-)
+from federator.wire.client_protocol import QueueReply, QueueRow, SiteRow, SitesReply, StatusReply
 from federator.wire.status_rows import BudgetRow, DrainRow
 
 DRAIN = DrainRow(reason="new switch", by="root", since_s=900.0, left=3)

@@ -9,16 +9,11 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
+from federator import __version__
 from federator.cli import status
 from federator.errors import SiteUnavailable
 from federator.model.partition import PartitionSummary
-from federator.wire.client_protocol import (
-    Call,
-    CancelReply,
-    SiteRow,
-    StatusCall,
-    StatusReply,
-)
+from federator.wire.client_protocol import Call, CancelReply, SiteRow, StatusCall, StatusReply
 from federator.wire.replies import Reply
 from federator.wire.status_rows import BudgetRow, ClaimRow, DrainRow, PassRow, TenantModeRow
 
@@ -43,6 +38,7 @@ STATUS = StatusReply(
             region="west",
             up=True,
             slurm_version="24.11.5",
+            agent_release=__version__,
             partitions=(GPU,),
             drains=(DrainRow(reason="new switch", by="root", since_s=900.0, left=3),),
         ),
@@ -98,6 +94,18 @@ def test_a_site_in_shadow_mode_has_a_line_and_no_other(run: Callable[..., str]) 
     shown = run(structs.replace(STATUS, sites=sites)).splitlines()
     assert shown[6] == "  baker: mode shadow: no job is started there"
     assert "mode" not in run(STATUS)
+
+
+@pytest.mark.parametrize(("release", "shown"), [("0.0.9", "0.0.9"), ("", "unknown")])
+def test_agents_of_another_release_than_the_command_s_are_named(
+    release: str, shown: str, run: Callable[..., str]
+) -> None:
+    alpine, baker = STATUS.sites
+    up = structs.replace(baker, name="cedar", up=True, agent_release=release)
+    screen = run(structs.replace(STATUS, sites=(alpine, baker, up))).splitlines()
+    told = f"alpine {__version__}, cedar {shown}"
+    assert f"Agents' releases, where this is {__version__}: {told}" in screen
+    assert not any(line.startswith("Agents") for line in run(STATUS).splitlines())
 
 
 def test_of_a_victim_larger_than_the_budget_is_told_when_it_is_paid_for(

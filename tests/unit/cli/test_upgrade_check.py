@@ -24,6 +24,7 @@ from federator.store.sqlite import SqliteStore
 from federator.wire.client_protocol import Call, SiteRow, SitesReply
 from federator.wire.replies import Reply
 from tests.fakes.build import attempt, draft, gang, plan_on
+from tests.fakes.redis_server import RedisServer
 
 Findings = dict[str, tuple[str, str]]  # verdict and detail, by check
 
@@ -129,6 +130,26 @@ def test_a_log_that_is_not_there_fails_where_a_daemon_runs(
     assert "quee.db: there is no such log" in found["log"][1]
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_an_empty_log_in_redis_fails_where_a_daemon_runs(
+    runs: bool, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(_asked: Call, **_: object) -> Reply:
+        if not runs:
+            raise SiteUnavailable("nobody listens")
+        return SitesReply(sites=())
+
+    monkeypatch.setattr(client, "call", call)
+    redis = RedisServer(tmp_path / "redis")
+    try:
+        config.write_text(config.read_text().replace(f"sqlite://{tmp_path}/queue.db", redis.url))
+        status, found = checked(config)
+    finally:
+        redis.kill()
+    assert (status, found["log"][0]) == (runs, "fail" if runs else "warn")
+    assert "the log that 'store' names has no record" in found["log"][1]
+
+
 def test_a_log_in_a_folder_that_another_account_keeps_to_itself_fails(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,12 +209,17 @@ def test_the_history_s_schema_is_compared(
 
 @pytest.mark.parametrize(
     ("up", "verdict", "detail"),
-    [(True, "ok", "1 site up"), (False, "warn", "down before the upgrade: alpine")],
+    [
+        (True, "ok", "2 sites up; agents: 1 of release 0.0.9, 1 of release unknown"),
+        (False, "warn", "down before the upgrade: alpine"),
+    ],
 )
-def test_sites_that_are_down_before_are_named(
+def test_sites_that_are_down_before_are_named_and_of_the_others_the_agents_releases(
     config: Path, monkeypatch: pytest.MonkeyPatch, up: bool, verdict: str, detail: str
 ) -> None:
-    reply = SitesReply(sites=(SiteRow(name="alpine", region="west", up=up),))
+    alpine = SiteRow(name="alpine", region="west", up=up)
+    baker = SiteRow(name="baker", region="west", up=True, agent_release="0.0.9")
+    reply = SitesReply(sites=(alpine, baker))
     monkeypatch.setattr(client, "call", lambda _asked, **_: reply)
     assert checked(config)[1]["sites"] == (verdict, detail)
 

@@ -380,6 +380,28 @@ def test_a_login_node_s_name_that_could_be_none_is_not_shown(host: str) -> None:
     play(script)
 
 
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ("1.2.0", "1.2.0"),
+        ("0.1.0+g94fdc7a", "0.1.0+g94fdc7a"),
+        ("", ""),
+        ("a b", ""),
+        ("\x1b[2J", ""),
+    ],
+)
+def test_of_an_agent_s_release_only_what_could_be_one_is_told(said: str, known: str) -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(msgspec.structs.replace(HELLO, release=said))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        (up,) = [seen for seen in played.seen if isinstance(seen, SiteUp)]
+        assert up.release == known
+
+    play(script)
+
+
 def test_the_age_of_the_last_sweep_is_what_the_agent_said_and_grows_when_it_is_gone() -> None:
     async def script() -> None:
         channel, again = FakeChannel(), FakeChannel()

@@ -23,6 +23,7 @@ from federator.model.workload import SiteName
 from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Hello, Welcome
 from federator.wire.attaching import ATTACHED, STANDING_BY, door_beside
 from federator.wire.client_protocol import BANNER, frame
+from federator.wire.opened_ahead import SUSPECT_S, SUSPECTS_EVERY_S
 from federator.wire.replies import Reply
 
 ALPINE = SiteName("alpine")
@@ -149,6 +150,88 @@ def test_another_login_node_stands_by_until_the_present_one_is_lost(tmp_path: Pa
         assert await second.reader.readline() == b"you\n"
         back = await Caller.dial(path, "alpine login1")
         assert await back.reader.readline() == STANDING_BY
+
+    live(tmp_path, story)
+
+
+def test_while_the_present_login_node_is_silent_the_other_starts_its_agent_ahead(
+    tmp_path: Path,
+) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        way = door.way_to(ALPINE)
+        await (await Caller.dial(path, "alpine login1")).attached()
+        served = await way.open()
+        way.silent(SUSPECT_S, 0.0)  # nobody stands by
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        way.silent(SUSPECT_S - 0.1, 1.0)
+        way.silent(SUSPECT_S, 2.0)
+        way.silent(SUSPECT_S + 1.0, 2.0 + SUSPECTS_EVERY_S)  # once
+        await second.attached()
+        assert door.has_standby(ALPINE)  # so patience stays short
+        second.writer.write(BANNER)  # its agent is there, and waits for a daemon's word
+        await served.close()  # the first is lost
+        channel = await way.open()
+        assert await channel.reader.readexactly(len(BANNER)) == BANNER
+        channel.write(b"you\n")
+        assert await second.reader.readline() == b"you\n"  # and it was told once
+        assert not door.has_standby(ALPINE)
+
+    live(tmp_path, story)
+
+
+def test_an_agent_that_was_started_ahead_in_vain_ends_and_its_login_node_stands_by_again(
+    tmp_path: Path,
+) -> None:
+    async def story(door: SiteDoor, path: Path) -> None:
+        way = door.way_to(ALPINE)
+        first = await (await Caller.dial(path, "alpine login1")).attached()
+        served = await way.open()
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        way.silent(SUSPECT_S, 0.0)
+        await second.attached()
+        first.writer.write(b"still here\n")
+        assert await served.reader.readline() == b"still here\n"
+        way.silent(0.0, 1.0)
+        assert await second.reader.read() == b""
+        assert not door.has_standby(ALPINE)
+        again = await Caller.dial(path, "alpine login2")
+        assert await again.reader.readline() == STANDING_BY
+        way.silent(SUSPECT_S, 2.0)  # so soon it is not started again
+        first.writer.transport.abort()
+        await way.open()
+        await again.attached()
+
+    live(tmp_path, story)
+
+
+@pytest.mark.parametrize("host", ["login2", "login1"])
+def test_a_login_node_that_dials_while_an_agent_was_started_ahead_is_not_shut_out(
+    host: str, tmp_path: Path
+) -> None:
+    """The one whose agent it is has lost it; the one that is served has found its way back."""
+
+    async def story(door: SiteDoor, path: Path) -> None:
+        way = door.way_to(ALPINE)
+        first = await (await Caller.dial(path, "alpine login1")).attached()
+        await way.open()
+        second = await Caller.dial(path, "alpine login2")
+        assert await second.reader.readline() == STANDING_BY
+        way.silent(SUSPECT_S, 0.0)
+        await second.attached()
+        again = await Caller.dial(path, f"alpine {host}")
+        if host == "login2":
+            assert await again.reader.readline() == STANDING_BY
+            assert await second.reader.read() == b""
+            await first.writer.drain()
+            return
+        await again.attached()
+        channel = await way.open()
+        channel.write(b"you\n")
+        assert await again.reader.readline() == b"you\n"
+        way.silent(0.0, 1.0)
+        assert await second.reader.read() == b""
 
     live(tmp_path, story)
 

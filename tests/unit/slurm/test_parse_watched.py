@@ -163,6 +163,25 @@ def test_records_are_of_the_sites_own_jobs_with_the_gpus_they_ran_on() -> None:
     ]
 
 
+def test_a_task_that_starts_has_the_word_for_which_its_array_waited_at_the_look_before() -> None:
+    """Once it runs, those behind it have another word; and behind the last one there are none."""
+    waited: dict[int, str] = {}
+    asked = {"NodeList": "", "StartTime": "N/A", "State": "PENDING", "ArrayJobID": "11"}
+
+    def look(*outputs: bytes) -> list[tuple[str, str]]:
+        found = local_records(jobs(*outputs), [], KnownJobs(), waited)
+        return [(record.shown, record.held_by) for record in found]
+
+    first = watched(JobID="12", ArrayJobID="11", ArrayTaskID="1")
+    assert look(watched(JobID="11", ArrayTaskID="1-2%1", Reason="Priority", **asked)) == []
+    assert look(watched(JobID="11", ArrayTaskID="1-2%1", Reason="None", **asked)) == []
+    limited = watched(JobID="11", ArrayTaskID="2%1", Reason="JobArrayTaskLimit", **asked)
+    assert look(first, limited) == [("11_1", "Priority")]
+    last = watched(JobID="11", ArrayJobID="11", ArrayTaskID="2")
+    assert look(last, watched()) == [("11_2", "JobArrayTaskLimit"), ("7", "")]
+    assert waited == {}
+
+
 def test_a_task_of_an_array_has_the_word_for_which_the_others_wait() -> None:
     throttled = {"ArrayJobID": "11", "ArrayTaskID": "4-7%2", "State": "PENDING"}
     asked = {"Reason": "JobArrayTaskLimit", "NodeList": "", "StartTime": "N/A"}

@@ -60,6 +60,20 @@ def at_alpine(*records: LocalRecord) -> list[tuple[str, LocalRecord]]:
     return [("alpine", each) for each in records]
 
 
+@pytest.mark.parametrize(
+    ("came_s", "reason"),
+    [(20.0, DivergenceReason.SITE_ORDER), (5.0, DivergenceReason.UNKNOWN)],
+)
+def test_without_a_word_of_slurm_others_that_came_before_and_waited_are_the_reason(
+    came_s: float, reason: DivergenceReason, config: FederationConfig
+) -> None:
+    """A task of an array, or what came and started while nobody looked; there was room for both."""
+    other = stay(1, submitted_at_s=10.0, started_at_s=300.0, ended_at_s=900.0, gpus=1)
+    late = stay(2, submitted_at_s=came_s, started_at_s=200.0, ended_at_s=900.0, gpus=1)
+    found = replayed(at_alpine(other, late), ALPINE, config)
+    assert reasons(found)["2"] is reason
+
+
 def test_a_site_that_starts_jobs_as_the_federation_would_has_no_divergence(
     config: FederationConfig,
 ) -> None:
