@@ -365,6 +365,7 @@ class FederationConfig(Strict):
             advisory=frozenset(n for n, mode in modes.items() if mode is SiteMode.ADVISORY),
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
             licenses=self.licenses,
+            prices=self.prices.price_list().rules,
             unused=self.policy.unused_quota.rules,
             slow_nodes=self.policy.slow_nodes.rules,
         )

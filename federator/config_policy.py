@@ -15,6 +15,7 @@ from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
 from federator.sched.queue.policy import Policy
 from federator.sched.state.credit import CreditWeights
+from federator.sched.state.requeue import MOST_INTERRUPTIONS
 from federator.sched.state.rules import SlowNodeRules
 from federator.sched.state.usage import UsageMemory
 
@@ -131,6 +132,8 @@ class PolicyConfig(Strict):
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0
     forecast_ends: bool = False
+    price_weight: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    spot_interruptions: Annotated[int, Field(ge=0, le=MOST_INTERRUPTIONS)] = 0
     lending: _LendingMode = Lending.OFF
     unused_quota: UnusedQuotaConfig = UnusedQuotaConfig()
     slow_nodes: SlowNodesConfig = SlowNodesConfig()

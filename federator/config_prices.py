@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from federator.config_services import Strict
-from federator.usage.prices import PriceList, PriceRule, Rates, of_weights
+from federator.model.prices import PriceList, PriceRule, Rates
+from federator.usage.prices import of_weights
 
 Money = Annotated[float, Field(ge=0, le=1e9)]
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()

@@ -125,7 +125,7 @@ def _award(record: Awarded) -> _Story:
         "priority": record.priority,
         "within_quota": record.within_quota,
         "credit": record.credit,
-        "offers": {site: score.named() for site, score in record.scores.items()},
+        "offers": record.named_offers,
     }
     effect = {
         "site": record.site,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from federator.sim.advice import Gain, SimulatedWait, TypedNodes
 
 _DAY_S: Final = 86_400.0
+MOST: Final = 4_000  # workloads that are simulated, unless more are asked for
 _HALF: Final = 0.5
 _LEFT_OUT_FRAC: Final = 0.05  # of a type's workloads; more is said
 _WIDTHS: Final = (-8, 6, 7, 6, 6, 10, 12, 12)
@@ -61,8 +62,17 @@ class _Month(NamedTuple):
 @click.option("--days", type=click.IntRange(1, 400), default=28, help="So many, up to now.")
 @click.option("--more", type=click.IntRange(1, 100_000), default=20, help="GPUs to try, of a type.")
 @click.option("--gpu-type", metavar="NAMES", help="Try more of these types only.")
+@click.option(
+    "--most",
+    type=click.IntRange(1, 500_000),
+    default=MOST,
+    show_default=True,
+    help="Workloads to live through again, the latest.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-def advise(config: Path, days: int, more: int, gpu_type: str | None, as_json: bool) -> None:
+def advise(
+    config: Path, days: int, more: int, gpu_type: str | None, most: int, as_json: bool
+) -> None:
     """How full each GPU type is, how long work waits for it, and what more GPUs would change.
 
     Reads the history, and lives through the last weeks again in the simulator with more GPUs of one
@@ -85,11 +95,14 @@ def advise(config: Path, days: int, more: int, gpu_type: str | None, as_json: bo
     unknown = wanted - {each.gpu_type for each in loads}
     if unknown:
         raise InvalidRequest(f"--gpu-type: no site has {printable(min(unknown))!r}")
-    gains = _gains(month, nodes, loaded, sorted(wanted), more)
+    latest = latest_of(month, most)
+    gains = _gains(latest, nodes, loaded, sorted(wanted), more)
     if as_json:
-        click.echo(msgspec.json.encode(_json(month, loads, gains, more)).decode())
+        found = _json(month, loads, gains, more) | {"simulated_from_s": latest.start_s}
+        click.echo(msgspec.json.encode(found).decode())
     else:
-        click.echo("\n".join([*_table(loads), *_advice(loads, gains, more)]))
+        bound = _bound_text(month, latest)
+        click.echo("\n".join([*_table(loads), *_advice(loads, gains, latest, more), *bound]))
 
 
 def _month(engine: Engine, days: int, config: FederationConfig) -> _Month:
@@ -107,6 +120,31 @@ def _month(engine: Engine, days: int, config: FederationConfig) -> _Month:
     known = [each for each in past.work if each.site in config.sites]
     there = [row for row in past.supply if row.site in config.sites]
     return _Month(found.start_s, found.end_s, found.supply, found.held, there, known)
+
+
+def latest_of(month: _Month, most: int) -> _Month:
+    """The last whole days (UTC) to which no more workloads came than so many; all, if they do.
+
+    With what still ran when they began. Where even one day has more, its last ones.
+    """
+    came = sorted(each.came_s for each in month.work)
+    if len(came) <= most:
+        return month
+    since_s = came[-most]
+    midnight_s = -(-since_s // _DAY_S) * _DAY_S
+    since_s = midnight_s if midnight_s <= came[-1] else since_s
+    work = [w for w in month.work if w.came_s >= since_s or w.start_s + w.ran_s > since_s]
+    return month._replace(start_s=max(since_s, month.start_s), work=work)
+
+
+def _bound_text(month: _Month, latest: _Month) -> Iterator[str]:
+    if latest is not month:
+        came = sum(each.came_s >= latest.start_s for each in latest.work)
+        days = max(1, ceil((latest.end_s - latest.start_s) / _DAY_S))
+        yield (
+            f"simulated: the last {counted(days, 'day')}, {came} of {len(month.work)} workloads; "
+            "--most for more"
+        )
 
 
 def _available_ms(supplied: Supplied) -> int:
@@ -232,7 +270,9 @@ def _table(loads: Sequence[PoolLoad]) -> list[str]:
     ]
 
 
-def _advice(loads: Sequence[PoolLoad], gains: Mapping[str, Gain], more: int) -> list[str]:
+def _advice(
+    loads: Sequence[PoolLoad], gains: Mapping[str, Gain], simulated: _Month, more: int
+) -> list[str]:
     lines = []
     low, high = TARGET
     for load in loads:
@@ -242,17 +282,19 @@ def _advice(loads: Sequence[PoolLoad], gains: Mapping[str, Gain], more: int) -> 
         elif load.load_frac > high:
             lines.append(f"{name}: more than {high:.0%} is used; waits grow fast from here")
         if load.gpu_type in gains:
-            lines += [f"{name}: {text}" for text in _gain_texts(gains[load.gpu_type], load, more)]
+            mine = _of_type(simulated.work, load.gpu_type)
+            jobs = sum(each.came_s >= simulated.start_s for each in mine)
+            lines += [f"{name}: {text}" for text in _gain_texts(gains[load.gpu_type], jobs, more)]
     return lines
 
 
-def _gain_texts(gain: Gain, load: PoolLoad, more: int) -> list[str]:
-    left_out = load.jobs - gain.workloads
+def _gain_texts(gain: Gain, came: int, more: int) -> list[str]:
+    left_out = came - gain.workloads
     if not gain.workloads:
         return [f"{counted(more, 'GPU')} more: none of its work could be simulated"]
     lines = [_gain_text(gain, more)]
-    if left_out > _LEFT_OUT_FRAC * load.jobs:
-        jobs = counted(load.jobs, "workload")
+    if left_out > _LEFT_OUT_FRAC * came:
+        jobs = counted(came, "workload")
         lines.append(f"{left_out} of {jobs} never start in the simulation: they are not in that")
     return lines
 

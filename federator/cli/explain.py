@@ -30,7 +30,7 @@ from federator.cli.start_text import help_lines, start_lines
 from federator.cli.text import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
-from federator.model.score import Score
+from federator.model.score import TERMS, Score, with_cost
 from federator.model.submission import NodeRange
 from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import SetbackRow
@@ -182,11 +182,13 @@ def _at_site(row: QueueRow) -> Iterator[Line]:
     if row.lending is not None:
         yield "Lending", decision_text(row.lending)
     for site, score in row.offers.items():
-        yield f"Bid of {site}", _score(score) + (", taken" if site == row.site else "")
+        taken = ", taken" if site == row.site else ""
+        yield f"Bid of {site}", _score(score, row.costs.get(site, 0.0)) + taken
 
 
-def _score(score: Score) -> str:
-    terms = [f"{name} {number(v)}" for name, v in score._asdict().items() if v]
+def _score(score: Score, cost: float) -> str:
+    named = zip(TERMS, with_cost(score, cost), strict=True)
+    terms = [f"{name} {number(v)}" for name, v in named if v]
     return ", ".join(terms) or "as good as can be (all terms 0)"
 
 

@@ -174,7 +174,7 @@ def _offer(offer: SeenOffer, *, taken: bool) -> str:
         words.append(f"{refusal_text(offer.standing.refusal)};")
     nodes = sum(len(plan.nodes) for plan in offer.bid.jobs)
     gpus = sum(share.gpus for plan in offer.bid.jobs for share in plan.nodes.values())
-    terms = ", ".join(f"{name} {value:g}" for name, value in offer.bid.score.named().items())
+    terms = ", ".join(f"{name} {value:g}" for name, value in offer.bid.named().items())
     victims = f", victims {','.join(map(str, offer.bid.victims))}" if offer.bid.victims else ""
     return f"{' '.join(words)} {nodes} nodes, {gpus} GPUs{victims}; {terms or 'score 0'}".strip()
 

@@ -201,6 +201,11 @@ def _deadline(reason: Reason) -> str:
     return f"cannot end by its deadline, {clock(reason.until_s)}, any more"
 
 
+def _spot(reason: Reason) -> str:
+    until = f" until {clock(reason.until_s)}" if reason.until_s else ""
+    return f"was interrupted too often on spot; leaves such partitions alone{until}"
+
+
 def _not_lent(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
     return f"may not be evicted, so it starts only within the quota{of}"
@@ -261,6 +266,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
     ReasonCode.DEADLINE: _deadline,
+    ReasonCode.SPOT: _spot,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.SITE_RESERVATION: _site_reservation,
     ReasonCode.NO_QOS: _named("no QOS of that name"),

@@ -196,7 +196,7 @@ def _from_database(config: Path | None, history: str | None, question: UsageCall
     from federator.history.database import open_reader  # noqa: PLC0415
     from federator.history.url import NONE, check_history_url, history_url  # noqa: PLC0415
     from federator.history.usage_query import find, question_of  # noqa: PLC0415
-    from federator.usage.prices import PriceList  # noqa: PLC0415
+    from federator.model.prices import PriceList  # noqa: PLC0415
     from federator.usage.report import report  # noqa: PLC0415
 
     try:

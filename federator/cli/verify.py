@@ -20,7 +20,7 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.model.workload import SiteName
 from federator.site_installer import validation
 from federator.wire.client_protocol import (
-    VERIFY_CALL_S,
+    VERIFY_ANSWER_S,
     ErrorKind,
     ErrorReply,
     Finding,
@@ -32,6 +32,9 @@ from federator.wire.client_protocol import (
 _CONFIG = click.Path(path_type=Path)
 _MISSING: Final = re.compile(r"(?P<key>names\.[a-z_]+\.[^:;]+): (?P<there>[^;]+)")
 _MOST_NODES: Final = 64  # which an agent tries at once
+
+
+VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that it waits for the daemon
 
 
 @click.command()

@@ -13,8 +13,9 @@ from federator.daemon.own_config import OwnConfig, shared_folders
 from federator.daemon.quota_use import QuotaUse
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supply_notes import SupplyNotes
+from federator.daemon.tier_use import TierUse
 from federator.history.service import JobHistory
-from federator.model.message import QuotasMeasured
+from federator.model.message import QuotasMeasured, TiersMeasured
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.wire.agent_protocol import LocalJobs, UsageTaken
@@ -48,14 +49,17 @@ class HistoryFeeds:
         self.look: Final = DoctorLook(history, own, clock)
         self._history, self._own, self._clock = history, own, clock
 
-    def begin(self, observe: Callable[[QuotasMeasured], None]) -> list[asyncio.Task[None]]:
+    def begin(
+        self, observe: Callable[[QuotasMeasured | TiersMeasured], None]
+    ) -> list[asyncio.Task[None]]:
         """Start all of them; whoever began them cancels them.
 
         Args:
-            observe: takes what was measured of quotas.
+            observe: takes what was measured of quotas and tiers.
         """
         quota_use = QuotaUse(self._history, self._own, self._clock, observe)
-        feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use)
+        tier_use = TierUse(self._history, self._own, self._clock, observe)
+        feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use, tier_use)
         return [asyncio.create_task(feed.run()) for feed in feeds]
 
     def take(self, site: SiteName, answer: LocalJobs | UsageTaken) -> None:

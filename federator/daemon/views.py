@@ -329,6 +329,7 @@ def _row(  # one field a line
         reason=reason,
         refusals={} if brief else {str(s): r for s, r in refusals.items()},
         offers={} if brief else entry.offers,
+        costs={} if brief or entry.award is None else entry.award.costs,
         lending=None if brief or entry.award is None else entry.award.lending,
         site_state=entry.site_state,
         rank=rank,

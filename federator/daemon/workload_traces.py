@@ -259,8 +259,9 @@ def _bid(event: Awarded, site: SiteName, answer: _Answer, around: str) -> Traced
     about: dict[str, Value] = {"federator.site": site, "federator.won": site == event.site}
     if answer.refusal is not None:
         about["federator.refusal"] = answer.refusal.reasons[0].code.value
-    elif (score := event.scores.get(site)) is not None:
-        about |= {f"federator.score.{name}": value for name, value in score.named().items()}
+    elif site in event.offers:
+        terms = event.named_offers[site]
+        about |= {f"federator.score.{name}": value for name, value in terms.items()}
     key = f"bid/{event.attempt.attempt}/{site}"
     id_ = event.attempt.workload
     return TracedSpan(id_, "bid", key, answer.asked_s, answer.came_s, around, about)

@@ -29,6 +29,7 @@ from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
 from federator.faults.planner_host import PlannerHost
 from federator.faults.process import Process, later, outside
+from federator.faults.quota_looks import look_for_ever
 from federator.faults.simulated_users import Door, JobBoard, SimulatedUser
 from federator.faults.site_host import SiteHost
 from federator.faults.spell import SbatchOutcome
@@ -50,6 +51,7 @@ TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
 APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
+UNUSED_QUOTA: Final = {"mode": "on", "days": 1, "notice_h": 6.0 / 3600}
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 THRIFTY_SAVES: Final = 2  # at a time, in those
 TENANTS: Final = {
@@ -125,6 +127,7 @@ class World:
         lends = rng.random() < LENDING_PART
         chance = _beside(rng)
         apart = chance.random() < APART_PART
+        self._looks = Random(chance.random()) if lends else None
         self.config = _drawn_config(rng, names, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.scripts = DrawnScripts(self.model.evidence, self.began_s)
@@ -142,6 +145,7 @@ class World:
         self.planners = [
             self._planner(*each) for each in zip(self.daemons, self.walls, strict=True)
         ]
+        self._looking: asyncio.Task[None] | None = None
         self._led: tuple[DaemonHost, Process] | None = None
         here, there = [d.ask for d in self.daemons], self.sites.values()
         doors = [*here, *(_door(self.config, site, here[-1]) for site in there)]
@@ -265,6 +269,9 @@ class World:
             planner.start()
         for user in self.users:
             outside(user.run())
+        lenders = [name for name, each in self.config.tenants.items() if each.quota is not None]
+        if self._looks is not None:
+            self._looking = outside(look_for_ever(self.daemons, lenders, self._looks))
         await asyncio.sleep(faults_s)
         self.stop_faults()
         until_s = self.clock() + CALM_S
@@ -339,6 +346,8 @@ class World:
             self.model.evidence.break_(f"the log says otherwise of {what}: {how}")
 
     def end(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         for planner in self.planners:
             planner.end()
         for daemon in self.daemons:
@@ -406,6 +415,7 @@ def config_of(
                 "forecast_ends": True,
                 "interactive": {"silence_s": SILENCE_S},
                 "lending": "on" if lends else "off",
+                "unused_quota": UNUSED_QUOTA if lends else {},
                 "preemption": {
                     "grace_s": 8.0,
                     "cooldown_s": 10.0,

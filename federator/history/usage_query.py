@@ -26,6 +26,7 @@ from federator.history import schema, supply
 from federator.history.database import snapshot
 from federator.history.usage_sums import live_uses, uses_of
 from federator.history.values import word
+from federator.model.prices import PriceList
 from federator.model.viewer import Viewer
 from federator.usage.days import (
     DAY_MS,
@@ -36,7 +37,6 @@ from federator.usage.days import (
     add_up,
     difference,
 )
-from federator.usage.prices import PriceList
 from federator.usage.report import UsageFound, with_prices
 from federator.usage.rows import BY
 from federator.usage.supply import CellKey, Supplied, supplied

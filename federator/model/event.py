@@ -23,7 +23,7 @@ from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
 from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
-from federator.model.score import Score
+from federator.model.score import COST, Score
 from federator.model.site import Leave
 from federator.model.submission import Option
 from federator.model.workload import (
@@ -72,7 +72,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     priority: int = 0  # at which it went, with its standing and credit; 0: of an older release
     within_quota: bool = False
     credit: float = 0.0
-    # Of every site that bid, the winner's among them: ``Score.named``; once it was a list.
+    # Of every site that bid, the winner's among them: ``Bid.named``; once it was a list.
     offers: dict[str, dict[str, float] | tuple[float, ...]] = {}
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
@@ -85,6 +85,21 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     def scores(self) -> dict[str, Score]:
         """The score of each offer."""
         return {site: Score.of(terms) for site, terms in self.offers.items()}
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """What each offer cost, as of ``Bid.cost``; without those that cost nothing."""
+        named = {site: terms for site, terms in self.offers.items() if isinstance(terms, dict)}
+        return {site: terms[COST] for site, terms in named.items() if terms.get(COST)}
+
+    @property
+    def named_offers(self) -> dict[str, dict[str, float]]:
+        """The terms of each offer that are not 0, by name."""
+        costs = self.costs
+        return {
+            site: {**score.named(), **({COST: costs[site]} if site in costs else {})}
+            for site, score in self.scores.items()
+        }
 
 
 class Claimed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="claimed"):
@@ -385,6 +400,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     stints: tuple[tuple[int, float], ...] = ()
     stalls: int = 0
     copied_to: SiteName = SiteName("")
+    interruptions: tuple[tuple[float, SiteName, str, str], ...] = ()
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

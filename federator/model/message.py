@@ -186,6 +186,16 @@ class QuotasMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TiersMeasured:
+    """Tiers were measured.
+
+    ``factors``: GPU time by productive time, by site and tier, as the history has it.
+    """
+
+    factors: Mapping[tuple[SiteName, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAsked:
     """An operator keeps an unused quota back, or releases it.
 
@@ -277,6 +287,7 @@ Observation = (
     | WriteOffAsked
     | PlanAsked
     | QuotasMeasured
+    | TiersMeasured
     | QuotaAsked
     | DataAsked
     | CopySeen

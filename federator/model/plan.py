@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from federator.model.license import Licenses
-from federator.model.score import Score
+from federator.model.score import TERMS, Score, with_cost
 from federator.model.site import NodeShare
 from federator.model.workload import Job, Workload, WorkloadId
 
@@ -73,6 +73,11 @@ class JobPlan:
     reservation: str = ""  # of the site's Slurm, that it is in
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
 
+    @property
+    def gpu_type(self) -> str:
+        """One type of its GPUs; "": it has none that is known."""
+        return next(iter(self.gpu_types), "")
+
 
 def shared_node(plans: Iterable[JobPlan]) -> str:
     """A node that two jobs of a workload would share, which Slurm never starts; "": there is none.
@@ -103,3 +108,16 @@ class Bid:
     jobs: tuple[JobPlan, ...]
     victims: tuple[int, ...] = ()  # workloads that must go first
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of other workloads that must go first
+    # Of its GPUs for an hour, in steps of ``policy.price_weight``; the daemon's own word counts.
+    # No term of ``score``: that travels by position, and an older peer knows fewer.
+    cost: float = 0.0
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        """All that bids are compared by, from left to right; see ``with_cost``."""
+        return with_cost(self.score, self.cost)
+
+    def named(self) -> dict[str, float]:
+        """The terms that are not 0, by name."""
+        named = zip(TERMS, self.terms, strict=True)
+        return {name: term for name, term in named if term}

@@ -64,6 +64,7 @@ class ReasonCode(Enum):
     RESIZED = "FedResized"  # saves, to go on with ``needed`` nodes instead of ``free``
     STALLED = "FedStalled"  # finished no step within its lease (``more_in_s``); what it did instead
     SLOW_NODES = "FedSlowNodes"  # leaves slow nodes (``detail``), to lose ``more_in_s`` less
+    SPOT = "FedSpot"  # its site has spot partitions only, which it leaves alone until ``until_s``
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     DATA = "FedData"  # its data sets in ``detail`` are not at the site, or at no site
     CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go

@@ -50,3 +50,13 @@ _TERMS_ONCE: Final = (
     "bytes_to_move",
 )
 """The terms while the log told them by position."""
+
+COST: Final = "cost"
+_COST_AT: Final = Score._fields.index("locality_cost")
+TERMS: Final = (*Score._fields[:_COST_AT], COST, *Score._fields[_COST_AT:])
+"""The names of the terms of a bid, in order."""
+
+
+def with_cost(score: Score, cost: float) -> tuple[float, ...]:
+    """The terms of a score with the cost in its place among them: before the locality."""
+    return (*score[:_COST_AT], cost, *score[_COST_AT:])

@@ -51,6 +51,8 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     # When those running there are predicted to be over, Unix time; who ends by its limit before,
     # or is not known well enough, is left out. Used where time limits promise no start.
     predicted_ends: Mapping[WorkloadId, float] = field(default_factory=dict)
+    # What a GPU costs for an hour, by partition and GPU type, as of ``Bid.cost``.
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):

@@ -25,6 +25,8 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "min_run_s": "preemption.min_run_s",
         "forecast_ends": "forecast_ends",
         "lending": "lending",
+        "price_weight": "price_weight",
+        "spot_interruptions": "spot_interruptions",
     }
 )
 """Attributes of ``sched.state.rules.Rules``."""

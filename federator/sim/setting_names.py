@@ -18,6 +18,8 @@ and the start objective of all; federation.yaml has the budget as a part, the ot
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
     "per_nice": "no job of a trace has a --nice",
+    "price_weight": "a trace has no prices",
+    "spot_interruptions": "a trace has no tiers",
     "non_preemptible": "every job of a trace may be evicted",
 }
 TAKEN: Final = tuple(sorted((POLICY_KEYS.keys() | OF_PHYSICS | OF_REPLAYS) - _OF_NO_EFFECT.keys()))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from federator.model.prices import PriceList, Rates
 from federator.usage.classes import FREE, HELD, TimeClass
 from federator.usage.days import DAY_MS, MEASURES
-from federator.usage.prices import PriceList, Rates, cost
+from federator.usage.prices import cost
 from federator.usage.rows import TIER, UsageReport, UsageRow
 from federator.usage.supply import CellKey, Supplied, free_time
 

@@ -5,7 +5,7 @@ The answer of ``/api/jobs/ID``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
 
 import msgspec
@@ -15,7 +15,7 @@ from federator.cli.node_lists import folded
 from federator.cli.preemption_text import preemption_lines
 from federator.cli.rank_text import credit_text, position_text, priority_text, standing_text
 from federator.cli.text import alternative_text, printable, reason_text, refusal_text
-from federator.model.score import Score
+from federator.model.score import TERMS, with_cost
 from federator.web.queue_view import QueueItem, item_of
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import QueueRow
@@ -126,13 +126,15 @@ def _rank_words(rank: QueueRank | None, tenant: str) -> tuple[str, str, str]:
 
 
 def _verdicts(row: QueueRow) -> Iterator[SiteVerdict]:
-    for site, score in sorted(row.offers.items(), key=lambda offer: (offer[1], offer[0])):
+    by_site = {s: with_cost(score, row.costs.get(s, 0.0)) for s, score in row.offers.items()}
+    for site, terms in sorted(by_site.items(), key=lambda offer: (offer[1], offer[0])):
+        score = dict(zip(TERMS, terms, strict=True))
         yield SiteVerdict(
             site=site,
             kind="bid",
             text=_score_text(score),
             taken=site == row.site,
-            score=score._asdict(),
+            score=score,
         )
     for site, refusal in row.refusals.items():
         yield SiteVerdict(
@@ -146,17 +148,17 @@ def _verdicts(row: QueueRow) -> Iterator[SiteVerdict]:
         yield SiteVerdict(site=site, kind="setback", text=reason_text(setback.reason))
 
 
-def _score_text(score: Score) -> str:
-    terms = [f"{name} {value:.6g}" for name, value in score._asdict().items() if value]
+def _score_text(score: Mapping[str, float]) -> str:
+    terms = [f"{name} {value:.6g}" for name, value in score.items() if value]
     return ", ".join(terms) or "as good as can be: all terms are 0"
 
 
 def _decided_by(row: QueueRow) -> str:
-    taken = row.offers.get(row.site)
-    others = sorted(score for site, score in row.offers.items() if site != row.site)
-    if taken is None or not others:
+    by_site = {s: with_cost(score, row.costs.get(s, 0.0)) for s, score in row.offers.items()}
+    taken = by_site.pop(row.site, None)
+    if taken is None or not by_site:
         return ""
-    for name, mine, theirs in zip(Score._fields, taken, others[0], strict=True):
+    for name, mine, theirs in zip(TERMS, taken, min(by_site.values()), strict=True):
         if mine != theirs:
             return name
     return "the order of the sites: the bids are equal"

@@ -50,7 +50,6 @@ MAX_FRAME_BYTES: Final = 64 * 2**20
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a user's command; a script has at most 4 MiB
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
 VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
-VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
 
 
 # ---- users' commands → daemon (through the agent of a site, or directly on its host) ----
@@ -308,6 +307,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: Reason | None = None
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
     offers: dict[str, Score] = {}  # of the sites that bid when it was awarded
+    costs: dict[str, float] = {}  # of those offers that cost anything: ``Bid.cost``
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site

@@ -25,10 +25,10 @@ from federator.history.database import open_reader, open_writer, put_rows, trans
 from federator.history.supply import SupplyWriter
 from federator.history.usage_query import UsageQuestion, find
 from federator.history.usage_sums import count_some
+from federator.model.prices import PriceList, PriceRule, Rates
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID
 from federator.usage.days import Sums, add_up
-from federator.usage.prices import PriceList, PriceRule, Rates
 from federator.usage.report import report, with_prices
 from federator.usage.supply import SupplyRow
 from tests.fakes.usage_rows import attempt_use, attempt_values

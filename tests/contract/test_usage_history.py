@@ -20,12 +20,12 @@ from federator.history.usage_query import UsageQuestion, find, question_of
 from federator.history.usage_sums import MOST_SUM, count_some, counted_anew, uses_of
 from federator.model.event import Awarded, LogRecord, encode_event
 from federator.model.lifecycle import WorkloadEvent
+from federator.model.prices import PriceList, PriceRule, Rates
 from federator.model.site import Leave, NodeShare
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.store.memory import MemoryStore
 from federator.usage.days import DAY_MS, MEASURES, Key, Sums, add_up
-from federator.usage.prices import PriceList, PriceRule, Rates
 from federator.usage.report import Quota, day_word, report, with_prices
 from federator.usage.rows import UsageReport, UsageRow
 from federator.usage.supply import SupplyRow

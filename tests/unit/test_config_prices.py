@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from federator.config import FederationConfig
 from federator.config_prices import PricesConfig
 from federator.config_tenants import gpu_quotas
+from federator.model.prices import Rates
 from federator.model.viewer import Viewer
-from federator.usage.prices import Rates
 from federator.usage.report import Quota, day_word
 
 

@@ -16,6 +16,7 @@ from federator.model.event import (
     DataSetKept,
     DrainRecord,
     Planned,
+    QuotaLoan,
     SiteDrained,
     SiteReturned,
     SiteWrittenOff,
@@ -23,6 +24,7 @@ from federator.model.event import (
     decode_event,
 )
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import SiteName, WorkloadId
@@ -50,6 +52,7 @@ class LogChecks:
         self.lends = False  # nobody is evicted, and who is over quota is lent GPUs by a forecast
         self.most_saves = 0  # at a time; 0: any number
         self._saving: set[WorkloadId] = set()  # told to make room for others
+        self._loans: dict[str, QuotaLoan] = {}  # the last step of each
         self._plans: dict[float, Planned] = {}  # by when each was made, the latest last
 
     def logged(self, records: Sequence[bytes]) -> None:
@@ -64,8 +67,8 @@ class LogChecks:
                 self._is_lent_by_a_plan(event)
                 self._wishes.awarded(event)
                 self._sizes.awarded(event)
-            elif isinstance(event, Planned):
-                self._plans[event.plan.made_at_s] = event
+            elif isinstance(event, QuotaLoan | Planned):
+                self._lends(event)
             elif isinstance(event, DrainRecord):
                 self._drained(event)
             elif isinstance(event, DataSetKept):
@@ -108,6 +111,22 @@ class LogChecks:
             or any(planned.at_s < each.at_s < since_s for each in self._plans.values())
         ):
             self._evidence.break_(f"{event.attempt} is lent GPUs by a plan that is not in force")
+
+    def _lends(self, event: QuotaLoan | Planned) -> None:
+        """No quota is lent but after its notice, nor where quotas are not to be lent."""
+        if isinstance(event, Planned):
+            self._plans[event.plan.made_at_s] = event
+            return
+        last = self._loans.get(event.tenant)
+        self._loans[event.tenant] = event
+        self._evidence.tell(f"log: quota of {event.tenant} {event.step.value}")
+        if not self.lends:
+            self._evidence.break_(f"the quota of {event.tenant} is {event.step.value}")
+        if event.step is not LoanStep.LENT:
+            return
+        self._evidence.counts["quotas lent"] += 1
+        if last is None or last.step is not LoanStep.NOTICED or event.at_s < last.lends_at_s:
+            self._evidence.break_(f"the quota of {event.tenant} is lent before its notice is over")
 
     def _drained(self, event: DrainRecord) -> None:
         self._drains.apply(event)

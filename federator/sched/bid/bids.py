@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Refusal
-from federator.model.score import Score
+from federator.model.score import TERMS
 from federator.model.site_message import SiteAnswer
 from federator.model.sizes import jobs_at
 from federator.model.workload import Job
@@ -40,7 +40,7 @@ from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import Reasons, place_all
 
 RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood in their way
-_AS_GOOD: Final = 1 + Score._fields.index("locality_cost")  # terms that a hold may spoil
+_AS_GOOD: Final = 1 + TERMS.index("locality_cost")  # terms that a hold may spoil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,7 @@ class Bidding:
             undo(alone, self._room, self._occupants)
         lift(held)
         self._made.take(bid)
-        return isinstance(alone, Bid) and alone.score[:_AS_GOOD] < bid.score[:_AS_GOOD]
+        return isinstance(alone, Bid) and alone.terms[:_AS_GOOD] < bid.terms[:_AS_GOOD]
 
 
 def _named_alike(some: Sequence[Job], others: Sequence[Job]) -> bool:

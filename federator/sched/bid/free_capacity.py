@@ -298,6 +298,9 @@ class FreeCapacity:
         licenses: those that are free at the site, by name.
         order: the place of each node, by name, among all nodes of the site; by default ``nodes``
             are all of them.
+
+    Attributes:
+        prices: what a GPU costs for an hour, by partition and GPU type; see ``score.Prices``.
     """
 
     def __init__(
@@ -314,6 +317,7 @@ class FreeCapacity:
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
         self.licenses = dict(licenses)
+        self.prices: Mapping[str, Mapping[str, float]] = NOTHING
         self._by_partition: dict[str, list[FreeNode]] = {}
         racks: dict[str, RackRoom] = {}
         for f in self.nodes:

@@ -17,20 +17,26 @@ from federator.model.constraint import Way, ways_of
 from federator.model.node_shape import largest
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
-from federator.model.score import Score
+from federator.model.score import Score, with_cost
 from federator.model.site import NodeShare
 from federator.model.workload import Job
 from federator.sched.bid.contiguous_nodes import contiguous
 from federator.sched.bid.few_switches import under_few_switches
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
 from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
-from federator.sched.bid.score import PERFECT, score_of_places
+from federator.sched.bid.score import PERFECT, cost_of_places, score_of_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     plan: JobPlan
     score: Score
+    cost: float = 0.0  # as of ``Bid.cost``
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        """All that places are compared by."""
+        return with_cost(self.score, self.cost)
 
 
 def place_job(
@@ -56,7 +62,7 @@ def place_job(
     for partition in allowed:
         found = _option_in(job, room, partition)
         if isinstance(found, _Option):
-            if best is None or found.score < best.score:
+            if best is None or found.terms < best.terms:
                 best = found
             if not job.total_gpus and best.score == PERFECT:
                 break
@@ -109,6 +115,8 @@ class _Option:
     chosen: list[FreeNode]
     shares: list[NodeShare]
     score: Score
+    cost: float
+    terms: tuple[float, ...]  # all that options are compared by
 
     def placed(self, job: Job) -> Placed:
         chosen, shares = self.chosen, self.shares
@@ -121,7 +129,7 @@ class _Option:
             reservation=job.reservation[0] if job.reservation else "",
             rails=_rails(chosen, shares),
         )
-        return Placed(plan=plan, score=self.score)
+        return Placed(plan=plan, score=self.score, cost=self.cost)
 
 
 def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason:
@@ -152,7 +160,7 @@ def short_of_licenses(job: Job, room: FreeCapacity) -> Reason | None:
 def _is_better(one: _Option | Reason, other: _Option | Reason) -> bool:
     if isinstance(one, Reason):
         return isinstance(other, Reason) and _nearness(one) > _nearness(other)
-    return isinstance(other, Reason) or one.score < other.score
+    return isinstance(other, Reason) or one.terms < other.terms
 
 
 def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _Option | Reason:
@@ -162,7 +170,7 @@ def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _O
     best: _Option | None = None
     for nodes in suitable.alike:
         found = _option_among(job, room, partition, nodes, way)
-        if isinstance(found, _Option) and (best is None or found.score < best.score):
+        if isinstance(found, _Option) and (best is None or found.terms < best.terms):
             best = found
     if best is not None:
         return best
@@ -175,7 +183,7 @@ def _option_in_way(job: Job, room: FreeCapacity, partition: str, way: Way) -> _O
     if not sparing:
         return found
     other = _option_of(job, room, partition, sparing)
-    return other if other.score < found.score else found
+    return other if other.terms < found.terms else found
 
 
 def _option_among(
@@ -196,7 +204,9 @@ def _option_of(job: Job, room: FreeCapacity, partition: str, chosen: list[FreeNo
             NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
             for f, s in zip(chosen, shares, strict=True)
         ]
-    return _Option(partition, chosen, shares, score_of_places(job, chosen, shares, room))
+    score = score_of_places(job, chosen, shares, room)
+    cost = cost_of_places(partition, chosen, shares, room.prices) if room.prices else 0.0
+    return _Option(partition, chosen, shares, score, cost, with_cost(score, cost))
 
 
 def _rails(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> int:

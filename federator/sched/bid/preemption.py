@@ -118,7 +118,8 @@ def _bid_of(jobs: Sequence[Job], placed: Mapping[int, Placed], victims: Sequence
     wholes = tuple(v.job.id for v in victims if not v.component)
     parts = (v for v in victims if v.component and v.whole not in victims)
     shrinks = tuple(Shrink(v.job.id, v.component) for v in parts)
-    return Bid(score=score, jobs=plans, victims=wholes, shrinks=shrinks)
+    cost = sum(p.cost for p in placed.values())
+    return Bid(score=score, jobs=plans, victims=wholes, shrinks=shrinks, cost=cost)
 
 
 def undo(bid: Bid, room: FreeCapacity, occupants: Occupants) -> None:
@@ -165,9 +166,9 @@ def _best_of(
         harm = harm_of_victims(chosen, right.now_s)
         if chosen and (best is None or harm <= harm_of(best[0].score)):
             found = _place_without(gauge, chosen)
-            score = with_harm(found.score, harm)
-            if best is None or (score, at) < (best[0].score, best_at):
-                best, best_at = (replace(found, score=score), chosen), at
+            found = replace(found, score=with_harm(found.score, harm))
+            if best is None or (found.terms, at) < (best[0].terms, best_at):
+                best, best_at = (found, chosen), at
     return best
 
 

@@ -5,18 +5,22 @@ The smaller score wins; scores are compared term by term, in this order:
 | term | computed by |
 |---|---|
 | ``preempts``, ``victims_priority``, ``victims``, ``lost_work_gpu_s`` | ``harm_of_victims`` |
-| ``gpus_unasked``, ``locality_cost``, ``gpu_worth``, ``fragmentation`` | ``score_of_places`` |
+| ``gpus_unasked`` | ``score_of_places`` |
+| ``cost`` | ``cost_of_places``; the daemon counts it again: ``cost_of_plans`` |
+| ``locality_cost``, ``gpu_worth``, ``fragmentation`` | ``score_of_places`` |
 | ``bytes_to_move`` | nothing yet: 0 |
 
 A job that evicts nobody has the first four terms 0. The log and the wire carry scores, so the
-record itself, ``Score``, stands in the model. What each term means: docs/placement.md, "Score".
+record itself, ``Score``, stands in the model; ``cost`` stands beside it, in ``Bid``. What each
+term means: docs/placement.md, "Score".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from federator.model.plan import JobPlan
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
@@ -76,6 +80,34 @@ def score_of_places(
         ),
         fragmentation=_stranded_more(chosen, shares, room),
     )
+
+
+Prices = Mapping[str, Mapping[str, float]]
+"""What a GPU costs for an hour, by partition and GPU type; what is not there costs nothing."""
+
+
+def cost_of_places(
+    partition: str, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], prices: Prices
+) -> float:
+    """What the GPUs of one job on these nodes cost for an hour; see ``Bid.cost``."""
+    by_type = prices.get(partition)
+    if not by_type:
+        return 0.0
+    pairs = zip(chosen, shares, strict=True)
+    return sum(s.gpus * by_type.get(f.node.gpu_type or "", 0.0) for f, s in pairs if s.gpus)
+
+
+def cost_of_plans(plans: Iterable[JobPlan], prices: Prices) -> float:
+    """The same of the plan of a whole workload, whoever made it."""
+    cost = 0.0
+    for plan in plans:
+        by_type = prices.get(plan.partition)
+        if not by_type:
+            continue
+        untyped = sum(share.gpus for share in plan.nodes.values()) - sum(plan.gpu_types.values())
+        of_type = {**plan.gpu_types, "": untyped}
+        cost += sum(gpus * by_type.get(name, 0.0) for name, gpus in of_type.items())
+    return cost
 
 
 def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], fabric: Fabric) -> float:

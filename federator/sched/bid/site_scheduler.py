@@ -12,6 +12,7 @@ from math import inf
 
 from federator.model.gres import covers, plus, positive
 from federator.model.license import SiteLicense, free, left_of, totals
+from federator.model.mappings import NOTHING
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode
@@ -40,6 +41,7 @@ from federator.sched.bid.holds import Holds
 from federator.sched.bid.known_terms import KnownTerms
 from federator.sched.bid.reservation import Ending, KnownEndings, endings_of
 from federator.sched.bid.running_jobs import Occupants
+from federator.sched.bid.score import Prices
 
 
 def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
@@ -253,9 +255,15 @@ class SiteScheduler:
             self._occupants.add(job)
             self._endings.forget()  # optional jobs end one by one
 
-    def expect(self, ends: Mapping[WorkloadId, float]) -> None:
-        """Take over when those who run here are predicted to be over, until the next word."""
-        if self._endings.expect(ends):
+    def expect(self, ends: Mapping[WorkloadId, float], prices: Prices = NOTHING) -> None:
+        """Take over what the federation expects, until the next word.
+
+        Args:
+            ends: when those who run here are predicted to be over.
+            prices: what GPUs cost here.
+        """
+        if self._endings.expect(ends) or prices != self._room.prices:
+            self._room.prices = prices
             self._memory.forget()
 
     def started(self, job: RunningJob) -> None:
@@ -366,7 +374,9 @@ class SiteScheduler:
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         order = {node.name: k for k, node in enumerate(self.nodes)}
+        prices = self._room.prices
         self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses), order)
+        self._room.prices = prices
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
 

@@ -75,7 +75,7 @@ def _in_any_partitions(
                 left -= 1
                 options.append(place_in(job, room, partition))
         placed = [option for option in options if isinstance(option, Placed)]
-        for option in sorted(placed, key=lambda option: option.score):
+        for option in sorted(placed, key=lambda option: option.terms):
             room.assign(option.plan)
             found[order[position]] = option
             if rest(position + 1):
@@ -90,7 +90,8 @@ def _bid(jobs: Sequence[Job], found: Mapping[int, Placed], room: FreeCapacity) -
     room.settle()
     with_gpus = any(job.total_gpus for job in jobs)
     score = total((p.score for p in found.values()), with_gpus=with_gpus)
-    return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
+    plans = tuple(found[k].plan for k in range(len(jobs)))
+    return Bid(score=score, jobs=plans, cost=sum(p.cost for p in found.values()))
 
 
 def orders_to_try(jobs: int) -> int:

@@ -33,9 +33,9 @@ class Outcome:
 
 
 def bids_for(id_: WorkloadId, answers: Answers, site_order: Sequence[SiteName]) -> list[Award]:
-    """All bids for a workload, best first: smallest score, then the site configured first."""
+    """All bids for a workload, best first: smallest terms, then the site configured first."""
     bids = [
-        (answer.bid.score, rank, Award(id=id_, site=site, bid=answer.bid))
+        (answer.bid.terms, rank, Award(id=id_, site=site, bid=answer.bid))
         for rank, site in enumerate(site_order)
         if (answer := answers.get(site, {}).get(id_)) is not None and answer.bid is not None
     ]
@@ -139,7 +139,7 @@ def offers_for(
 ) -> dict[str, dict[str, float] | tuple[float, ...]]:
     """The score of every site that bid for a workload, for the record."""
     return {
-        str(site): answer.bid.score.named()
+        str(site): answer.bid.named()
         for site, got in answers.items()
         if (answer := got.get(id_)) is not None and answer.bid is not None
     }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 
-from federator.model.site_message import BidsMade
+from msgspec import structs
+
+from federator.model.site_message import BidsMade, SiteAnswer
 from federator.model.workload import Job, SiteName, WorkloadId
+from federator.sched.bid.score import Prices, cost_of_plans
 from federator.sched.passes.availability import without_drained
 from federator.sched.passes.bid_validation import (
     Validation,
@@ -16,6 +20,7 @@ from federator.sched.passes.bid_validation import (
 )
 from federator.sched.passes.held import Holding
 from federator.sched.passes.round import Round, asked_of
+from federator.sched.passes.tariff import NO_PRICES
 from federator.sched.passes.transaction import Transaction
 
 
@@ -45,6 +50,7 @@ class BidIntake:
         """
         asked = partial(_jobs_asked, turn, round_, site)
         validated = self._validation.validated(came.answers, asked, partial(_sizes_asked, round_))
+        validated = priced(validated, round_.prices.get(site, NO_PRICES))
         if not came.keeps_wishes:
             validated = without_wishes(validated, asked)
         if not came.keeps_contiguous:
@@ -58,6 +64,20 @@ class BidIntake:
         if came.keeps_claims:
             round_.keeping_claims.add(site)
         self._holding.answered(turn, site, round_.requests, answers)
+
+
+def priced(answers: Sequence[SiteAnswer], prices: Prices) -> list[SiteAnswer]:
+    """The answers with what their plans cost by these prices, whatever the site says of that."""
+    found = []
+    for answer in answers:
+        bid = answer.bid
+        if bid is not None:
+            cost = cost_of_plans(bid.jobs, prices) if prices else 0.0
+            if cost != bid.cost:
+                bid = dataclasses.replace(bid, cost=cost)
+                answer = structs.replace(answer, bid=bid)  # noqa: PLW2901
+        found.append(answer)
+    return found
 
 
 def _uses_data(turn: Transaction, id_: WorkloadId) -> bool:

@@ -6,8 +6,10 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+
+from msgspec.structs import replace
 
 from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
@@ -17,7 +19,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.site_message import Ask
 from federator.model.tenant import LOWEST_PRIORITY
-from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
 from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.award_choice import AwardChoice
@@ -34,6 +36,7 @@ from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site, is_gang
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.withheld import Withheld
 from federator.sched.queue.guests import Guests
@@ -57,6 +60,8 @@ class SchedulingPass:
         known: refusals that still hold; it learns those of this pass.
         unsure: workloads that may be at a site though they wait.
         claims: nodes that come free for some; None: nobody is evicted.
+        ends: that are predicted; None: nothing is planned by predictions.
+        tariff: prices and tiers; by default those of the rules.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that decides
@@ -73,9 +78,11 @@ class SchedulingPass:
         unsure: Container[WorkloadId] = (),
         claims: Claims | None = None,
         ends: PredictedEnds | None = None,
+        tariff: Tariff | None = None,
     ) -> None:
         self._ends = ends
         self._rules = Rules() if rules is None else rules
+        self.tariff = Tariff(self._rules) if tariff is None else tariff
         if prices is None:
             prices = prices_of(ledger, self._rules, 0, 0.0)
         self._budget = PassBudget(budget_gpus, prices, claims)
@@ -148,14 +155,22 @@ class SchedulingPass:
         return request
 
     def requests_for(
-        self, site: SiteName, window: Sequence[BidRequest], now_s: float
+        self,
+        site: SiteName,
+        window: Sequence[BidRequest],
+        sites: Mapping[SiteName, SiteView],
+        now_s: float,
     ) -> tuple[BidRequest, ...]:
         """Those of a window that a site is to be asked about now."""
         entries = [self._ledger.entries[request.id] for request in window]
         requests = self.candidates.requests_for(site, window)
         limping = site in self._ledger.drains.limping
         if not limping and not any(
-            e.avoid_until_s or e.bad_nodes or e.saved_at or names_nodes(e.workload.jobs)
+            e.avoid_until_s
+            or e.bad_nodes
+            or e.saved_at
+            or e.interruptions
+            or names_nodes(e.workload.jobs)
             for e in entries
         ):
             return requests
@@ -164,10 +179,34 @@ class SchedulingPass:
             for e in entries
             if e.bad_nodes or (limping and any(map(is_gang, e.workload.jobs)))
         )
-        return for_site(requests, site, self._ledger, self._rules, now_s)
+        requests = for_site(requests, site, self._ledger, self._rules, now_s)
+        return tuple(self._without_spot(requests, site, sites, now_s))
 
-    def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
+    def _without_spot(
+        self,
+        requests: Iterable[BidRequest],
+        site: SiteName,
+        sites: Mapping[SiteName, SiteView],
+        now_s: float,
+    ) -> Iterator[BidRequest]:
+        """The requests as they are asked: who was interrupted too often takes no spot."""
+        for request in requests:
+            entry = self._ledger.entries[request.id]
+            jobs: tuple[Job, ...] | None = request.jobs
+            if entry.interruptions:
+                jobs = self.tariff.without_spot(entry, request.jobs, site, sites, now_s)
+            if jobs is not request.jobs:  # what is refused so proves nothing for others
+                self.round.avoiding.add(request.id)
+            if jobs is not None:
+                yield request if jobs is request.jobs else replace(request, jobs=jobs)
+
+    def question(
+        self, site: SiteName, view: SiteView, requests: tuple[BidRequest, ...], now_s: float
+    ) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
+        prices = self.tariff.at(site, view, now_s)
+        if prices:
+            self.round.prices[site] = prices
         kept, limping = self._kept.at.get(site), self._ledger.drains.limping_at(site)
         if kept is not None and self.claimant is not None:
             kept = kept if kept.priority <= self.claimant.priority else None
@@ -183,6 +222,7 @@ class SchedulingPass:
                 *(self.claims.at(site) if self.claims is not None else ()),
             ),
             predicted_ends=self._ends.at(site) if self._ends is not None else {},
+            prices=prices,
         )
 
     def learn(self, id_: WorkloadId) -> None:
@@ -332,6 +372,12 @@ class SchedulingPass:
             if site not in refusals and not checkpoint_in_reach(entry, site, self._rules):
                 elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
+        for site in sites if entry.interruptions else ():
+            avoided = self.tariff.without_spot(entry, entry.workload.jobs, site, sites, now_s)
+            if site not in refusals and avoided is None:
+                until_s = self.tariff.avoids_spot_until_s(entry, now_s)
+                reason = Reason(code=ReasonCode.SPOT, until_s=until_s)
+                refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
         for site, by_id in self.round.answers.items():
             answer = by_id.get(entry.workload.id)
             if answer is not None and answer.refusal is not None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
-from federator.model.score import Score
+from federator.model.score import TERMS
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName, WorkloadId
 
@@ -40,7 +40,7 @@ def pick(standings: Sequence[OfferStanding | None]) -> int | None:
 def sorted_offers(offers: Sequence[SeenOffer], sites: Sequence[SiteName]) -> list[SeenOffer]:
     """The smallest score first, then the site that is configured first."""
     place = {site: rank for rank, site in enumerate(sites)}
-    return sorted(offers, key=lambda offer: (offer.bid.score, place[offer.site]))
+    return sorted(offers, key=lambda offer: (offer.bid.terms, place[offer.site]))
 
 
 def award_of(seen: SeenDecision) -> Awarded | None:
@@ -70,14 +70,14 @@ def award_of(seen: SeenDecision) -> Awarded | None:
 def _scores(
     offers: Sequence[SeenOffer], answered: Sequence[SiteName]
 ) -> dict[str, dict[str, float] | tuple[float, ...]]:
-    by_site = {offer.site: offer.bid.score.named() for offer in offers}
+    by_site = {offer.site: offer.bid.named() for offer in offers}
     return {str(site): by_site[site] for site in answered if site in by_site}
 
 
 class Decisive(NamedTuple):
     """The term by which an offer was taken, and its values there and at the next best site."""
 
-    term: str  # of ``Score``, or one of this module's
+    term: str  # of ``TERMS``, or one of this module's
     taken: float = 0.0
     other: float = 0.0
     other_site: SiteName = SiteName("")
@@ -110,7 +110,7 @@ def _against(taken: SeenOffer, mine: OfferStanding, other: SeenOffer) -> Decisiv
         return Decisive(PREFERENCE, mine.preference, theirs.preference, other.site)
     if mine.reads != theirs.reads:
         return Decisive(CHECKPOINT, mine.reads, theirs.reads, other.site)
-    for term, one, two in zip(Score._fields, taken.bid.score, other.bid.score, strict=True):
+    for term, one, two in zip(TERMS, taken.bid.terms, other.bid.terms, strict=True):
         if one != two:
             return Decisive(term, one, two, other.site)
     return Decisive(SITE_ORDER, other_site=other.site)

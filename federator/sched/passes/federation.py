@@ -36,6 +36,7 @@ from federator.model.message import (
     SiteUp,
     SubmitAsked,
     Tick,
+    TiersMeasured,
     Wake,
     WriteOffAsked,
 )
@@ -264,7 +265,7 @@ class Federation:
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked() | QuotasMeasured():
+            case PlanAsked() | QuotasMeasured() | TiersMeasured():
                 self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
@@ -285,7 +286,12 @@ class Federation:
         else:
             take_copy(turn, seen)
 
-    def _look_ahead(self, turn: Transaction, observed: PlanAsked | QuotasMeasured) -> None:
+    def _look_ahead(
+        self, turn: Transaction, observed: PlanAsked | QuotasMeasured | TiersMeasured
+    ) -> None:
+        if isinstance(observed, TiersMeasured):
+            self.rounds.tariff.factors = observed.factors
+            return
         if isinstance(observed, QuotasMeasured):
             unused_quotas.quotas_measured(turn, observed)
             return

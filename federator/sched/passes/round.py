@@ -13,6 +13,7 @@ from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job, SiteName, WorkloadId
+from federator.sched.bid.score import Prices
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.limits import wait
 from federator.sched.passes.transaction import Transaction
@@ -45,6 +46,8 @@ class Round:
     """Sites whose agents know what claims are."""
     avoiding: set[WorkloadId] = field(default_factory=set)
     """Those that a site was asked about without some of its nodes."""
+    prices: dict[SiteName, Prices] = field(default_factory=dict)
+    """By which each site was asked; one that is left out costs nothing."""
     until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
     """Refusals that say when it could start, or that room is kept for another."""
 

@@ -34,6 +34,7 @@ from federator.sched.passes.pass_memory import PassMemory
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import PassSummary, Round, RoundSeries
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.timed_wishes import SwitchWaits, reservation_begins_s
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trials import Trials
@@ -64,6 +65,7 @@ class Rounds:
         pending: attempts that may be at a site though their workload waits.
         memory: what passes have learnt, under the present configuration.
         guests: the rules for work over quota.
+        tariff: prices and tiers.
         tells_decisions: whether what each award was decided on is told.
     """
 
@@ -88,6 +90,7 @@ class Rounds:
         self._series = RoundSeries()
         self.memory = PassMemory(sites, ledger, rules, self._series)
         self.guests = self._guest_rules()
+        self.tariff = Tariff(rules)
         self._pass: SchedulingPass | None = None
         self.last_pass: PassSummary | None = None
         self.recent_passes: deque[PassSummary] = deque(maxlen=PASSES_KEPT)
@@ -108,6 +111,7 @@ class Rounds:
         self.memory.close()
         self.memory = PassMemory(self._sites, self._ledger, rules, self._series)
         self.guests = self._guest_rules()
+        self.tariff = Tariff(rules, self.tariff.factors)
         self.pending.leave_out(gone)
         for round_ in self._open_rounds():
             for site in gone:
@@ -188,6 +192,7 @@ class Rounds:
             unsure=self.pending,
             claims=claims,
             ends=self.memory.ends,
+            tariff=self.tariff,
         )
         self._ask(turn, self._pass, again=())
         self.conclude(turn)
@@ -213,10 +218,10 @@ class Rounds:
         self.last_pass.rounds += 1
         pass_.round = round_ = self._series.begin(turn, window)
         for name in pass_.candidates.sites:
-            requests = pass_.requests_for(name, window, turn.now_s)
+            requests = pass_.requests_for(name, window, self._sites, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
-                question = pass_.question(name, requests, turn.now_s)
+                question = pass_.question(name, self._sites[name], requests, turn.now_s)
                 turn.commands.append(SendTo(site=name, message=question))
 
     def bids_came(self, turn: Transaction, site: SiteName, came: BidsMade) -> None:
@@ -254,7 +259,8 @@ class Rounds:
             pass_.candidates.blocked(id_)
             self._switch_waits.note(entry, turn.now_s)
             begins_s = reservation_begins_s(entry, turn.now_s)
-            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s), begins_s)
+            spot_s = pass_.tariff.avoids_spot_until_s(entry, turn.now_s) or inf
+            self._due_s = min(self._due_s, _retry_s(entry, turn.now_s), begins_s, spot_s)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}

@@ -64,6 +64,7 @@ from federator.sched.state.requeue import (
     is_stall,
     left_unasked,
     mark_progress,
+    note_interruption,
     set_back,
 )
 from federator.sched.state.resizes import note_stint, note_worked, was_too_large
@@ -346,6 +347,7 @@ class Ledger:
     def _left_nodes(self, entry: WorkloadRecord, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
         self.durations.left(entry, event)
+        note_interruption(entry, event)
         note_stint(entry, event, self.scaling)
         failed = event.happening is WorkloadEvent.NODE_FAILED or bool(event.failed_nodes)
         if entry.started_at_s:

@@ -34,6 +34,10 @@ _NOBODYS_FAULT: Final = (
     ReasonCode.WRITTEN_OFF,
 )
 
+_NODES_GO: Final = frozenset({ReasonCode.DRAINED, ReasonCode.NODE_FAILED})
+_INTERRUPTIONS_KEPT_S: Final = 86_400.0
+MOST_INTERRUPTIONS: Final = 16
+
 
 def left_unasked(entry: WorkloadRecord, event: Changed) -> None:
     """Note what one has saved that left without notice, and whether its site preempted it."""
@@ -49,6 +53,23 @@ def copy_is_over(entry: WorkloadRecord, event: Changed) -> None:
     began = event.happening is WorkloadEvent.STARTED or event.started_at_s > 0
     if entry.copied_to and (began or event.saved_at_s > 0):
         entry.saved_at, entry.copied_to = entry.site, SiteName("")
+
+
+def note_interruption(entry: WorkloadRecord, event: Changed) -> None:
+    """Note that an attempt leaves its nodes because these went, or are to go.
+
+    Of the last day, and as many as anybody counts: a site that loses nodes all the time must not
+    make the record grow.
+    """
+    reason = entry.reason if event.reason is None else event.reason
+    gone = event.happening is WorkloadEvent.NODE_FAILED or bool(event.failed_nodes)
+    if not (gone or (reason is not None and reason.code in _NODES_GO)) or not entry.plan:
+        return
+    plan = entry.plan[0]
+    since_s = event.at_s - _INTERRUPTIONS_KEPT_S
+    kept = tuple(each for each in entry.interruptions if each[0] > since_s)
+    here = (event.at_s, entry.site, plan.partition, plan.gpu_type)
+    entry.interruptions = (*kept, here)[-MOST_INTERRUPTIONS:]
 
 
 def set_back(entry: WorkloadRecord, at_s: float) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from federator.model.dataset import StorageDomain
 from federator.model.lending import Lending
+from federator.model.prices import PriceRule
 from federator.model.quota_loan import UnusedQuotaRules
 from federator.model.workload import SiteName
 
@@ -82,6 +83,9 @@ class Rules:
         staging: copies for jobs that wait.
         licenses: those that all sites share, by name.
         slow_nodes: what follows from slow nodes.
+        prices: what an hour costs, and of which tier it is; of each the first that matches.
+        price_weight: steps in which a price of 1 counts in bids; 0: prices do not count.
+        spot_interruptions: as many within a day let a workload leave spot partitions; 0: none do.
     """
 
     launch_lease_s: float = 60.0
@@ -108,6 +112,9 @@ class Rules:
     staging: Staging = Staging()
     licenses: Mapping[str, int] = field(default_factory=dict)
     slow_nodes: SlowNodeRules = SlowNodeRules()
+    prices: tuple[PriceRule, ...] = ()
+    price_weight: float = 0.0
+    spot_interruptions: int = 0
 
     @property
     def evicts(self) -> bool:

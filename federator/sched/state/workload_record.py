@@ -22,6 +22,10 @@ from federator.sched.state.scaling_curves import Stints
 
 _T = TypeVar("_T")
 
+Interruptions = tuple[tuple[float, SiteName, str, str], ...]
+"""Unix time, site, partition and GPU type of attempts that had to leave for no job's sake; oldest
+first."""
+
 
 class RareFields(msgspec.Struct, frozen=True, gc=False):
     """The fields of a ``WorkloadRecord`` that most workloads never need, in the same order."""
@@ -55,6 +59,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     stints: Stints = ()  # of an elastic one, its attempts that are over
     stalls: int = 0  # attempts that were ended because they finished no step
     copied_to: SiteName = SiteName("")  # where its checkpoint is as well, until it starts
+    interruptions: Interruptions = ()  # that it met within a day
 
 
 _NONE_YET: Final = RareFields()
@@ -139,6 +144,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     stints = _RareField[Stints]()
     stalls = _RareField[int]()
     copied_to = _RareField[SiteName]()
+    interruptions = _RareField[Interruptions]()
 
     @property
     def is_lent(self) -> bool:

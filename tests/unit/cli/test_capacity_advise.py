@@ -167,6 +167,25 @@ def test_days_before_those_asked_for_do_not_count(folder: Path) -> None:
     assert pool["jobs"] == 18, "of two days before and today"
 
 
+def test_of_a_busy_time_the_last_days_are_simulated_and_it_says_so(folder: Path) -> None:
+    *_, gain, bound = asked(folder, "--more", "8", "--most", "20").splitlines()
+    assert gain.startswith("a100: 8 GPUs more: P95 wait ")
+    assert bound == "simulated: the last 3 days, 18 of 60 workloads; --most for more"
+    found = json.loads(asked(folder, "--more", "8", "--most", "20", "--json"))
+    (pool,) = found["pools"]
+    assert (pool["jobs"], pool["with_more"]["workloads"]) == (60, 18)
+    assert found["simulated_from_s"] == FIRST_S + 7 * DAY_S
+
+
+def test_of_a_day_that_is_too_busy_its_last_workloads_are_simulated(folder: Path) -> None:
+    (pool,) = json.loads(asked(folder, "--more", "8", "--most", "4", "--json"))["pools"]
+    assert pool["with_more"]["workloads"] == 6, "all of that day came at once"
+
+
+def test_a_time_with_few_enough_workloads_is_simulated_as_a_whole(folder: Path) -> None:
+    assert "simulated:" not in asked(folder, "--more", "8", "--most", "60")
+
+
 def test_what_cannot_be_advised_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidRequest, match="no site has 'h100'"):
         asked(folder, "--gpu-type", "h100")

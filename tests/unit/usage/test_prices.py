@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from federator.usage.prices import PriceList, PriceRule, Rates, cost, of_weights
+from federator.model.prices import PriceList, PriceRule, Rates
+from federator.usage.prices import cost, of_weights
 
 
 def test_of_each_price_the_first_rule_that_matches_and_has_it_counts() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from federator.model.prices import PriceList, PriceRule, Rates
 from federator.usage.days import MEASURES
-from federator.usage.prices import PriceList, PriceRule, Rates
 from federator.usage.report import UsageFound, report, with_prices
 from federator.usage.rows import UsageRow
 

@@ -11,11 +11,12 @@ from federator.faults.checks.log_checks import LogChecks
 from federator.faults.checks.output_checks import OutputChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.client_scripts import ClientScript
-from federator.model.event import Awarded, Changed, Planned, encode_event
+from federator.model.event import Awarded, Changed, Planned, QuotaLoan, encode_event
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import WorkloadId
+from federator.model.workload import TenantName, WorkloadId
 from tests.fakes.build import attempt, plan_on, rack
 
 ID = WorkloadId(4739357696)
@@ -126,3 +127,40 @@ def test_who_is_over_quota_is_lent_gpus_by_the_plan_in_force(award: bytes, words
     log.logged([planned(990.0), planned(1010.0), award])
     assert len(evidence.broken) == bool(words)
     assert all(words in said for said in evidence.broken)
+
+
+def loan(step: LoanStep, at_s: float, lends_at_s: float = 0.0) -> bytes:
+    tenant = TenantName("prod")
+    return encode_event(QuotaLoan(at_s=at_s, tenant=tenant, step=step, lends_at_s=lends_at_s))
+
+
+@pytest.mark.parametrize(
+    ("records", "broken"),
+    [
+        ([loan(LoanStep.NOTICED, 1.0, 7.0), loan(LoanStep.LENT, 7.0)], False),
+        ([loan(LoanStep.NOTICED, 1.0, 7.0), loan(LoanStep.LENT, 6.9)], True),
+        ([loan(LoanStep.LENT, 7.0)], True),
+        (
+            [
+                loan(LoanStep.NOTICED, 1.0, 7.0),
+                loan(LoanStep.USED, 5.0),
+                loan(LoanStep.LENT, 7.0),
+            ],
+            True,
+        ),
+    ],
+)
+def test_a_quota_is_lent_when_its_notice_is_over(records: list[bytes], *, broken: bool) -> None:
+    evidence = Evidence(lambda _: None, lambda: 0.0)
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
+    log.lends = True
+    log.logged(records)
+    text = "the quota of prod is lent before its notice is over"
+    assert evidence.broken == ([text] if broken else [])
+
+
+def test_no_quota_is_lent_where_none_are_to_be() -> None:
+    evidence = Evidence(lambda _: None, lambda: 0.0)
+    log = LogChecks(evidence, WishChecks(evidence), OutputChecks(evidence))
+    log.logged([loan(LoanStep.NOTICED, 1.0, 7.0)])
+    assert evidence.broken == ["the quota of prod is noticed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from federator.model.score import Score
+from federator.model.score import TERMS, Score
 from federator.sched.bid import score
 from federator.sched.bid.score import PERFECT, harm_of, total, with_harm
 
@@ -12,7 +12,7 @@ from federator.sched.bid.score import PERFECT, harm_of, total, with_harm
 def test_the_module_names_every_term_in_the_order_of_their_weight() -> None:
     rows = [line for line in (score.__doc__ or "").splitlines() if line.startswith("| ``")]
     named = re.findall(r"``(\w+)``", " ".join(row.split("|")[1] for row in rows))
-    assert tuple(named) == Score._fields
+    assert tuple(named) == TERMS
 
 
 def test_harm_comes_before_everything_that_a_place_costs() -> None:

@@ -298,6 +298,7 @@ def _other(value: Any, name: str) -> Any:
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
         "stints": ((2, 60.0),),
+        "interruptions": ((60.0, ALPINE, "gpu", "a100"),),
         "stalls": 1,
         "hold": Hold.ADMIN,
         "waits_for": Dependency(
