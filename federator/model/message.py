@@ -186,6 +186,16 @@ class QuotasMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartsEstimated:
+    """Starts were estimated of workloads that wait for a place where their data is.
+
+    ``starts``: when each is likely to start there, in Unix time; nothing is known of the others.
+    """
+
+    starts: Mapping[WorkloadId, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAsked:
     """An operator keeps an unused quota back, or releases it.
 
@@ -276,6 +286,7 @@ Observation = (
     | WriteOffAsked
     | PlanAsked
     | QuotasMeasured
+    | StartsEstimated
     | QuotaAsked
     | DataAsked
     | CopySeen

@@ -6,7 +6,7 @@ The smaller score wins; scores are compared term by term, in this order:
 |---|---|
 | ``preempts``, ``victims_priority``, ``victims``, ``lost_work_gpu_s`` | ``harm_of_victims`` |
 | ``gpus_unasked``, ``locality_cost``, ``gpu_worth``, ``fragmentation`` | ``score_of_places`` |
-| ``bytes_to_move`` | nothing yet: 0 |
+| ``bytes_to_move`` | nothing: ``sched.passes.staging`` weighs copies before a site is asked |
 
 A job that evicts nobody has the first four terms 0. The log and the wire carry scores, so the
 record itself, ``Score``, stands in the model. What each term means: docs/placement.md, "Score".

@@ -34,6 +34,7 @@ from federator.model.message import (
     SiteDown,
     SiteSent,
     SiteUp,
+    StartsEstimated,
     SubmitAsked,
     Tick,
     Wake,
@@ -260,7 +261,7 @@ class Federation:
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked() | QuotasMeasured():
+            case PlanAsked() | QuotasMeasured() | StartsEstimated():
                 self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
@@ -281,9 +282,14 @@ class Federation:
         else:
             take_copy(turn, seen)
 
-    def _look_ahead(self, turn: Transaction, observed: PlanAsked | QuotasMeasured) -> None:
+    def _look_ahead(
+        self, turn: Transaction, observed: PlanAsked | QuotasMeasured | StartsEstimated
+    ) -> None:
         if isinstance(observed, QuotasMeasured):
             unused_quotas.quotas_measured(turn, observed)
+            return
+        if isinstance(observed, StartsEstimated):
+            self.rounds.memory.starts = self.checkpoints.starts = observed.starts
             return
         turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
         turn.commands.append(AnswerPlanned(client=observed.client))
