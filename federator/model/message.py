@@ -187,9 +187,10 @@ class QuotasMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsEstimated:
-    """Starts were estimated of workloads that wait for a place where their data is.
+    """Starts were estimated.
 
-    ``starts``: when each is likely to start there, in Unix time; nothing is known of the others.
+    ``starts``: when each workload is likely to start where its data is, in Unix time; nothing is
+    known of the others.
     """
 
     starts: Mapping[WorkloadId, float]
