@@ -17,11 +17,10 @@ from federator.config import FederationConfig
 from federator.model.dataset import CopyPhase, DataReplica, DataSet, ReplicaState, StorageDomain
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName
-from federator.sched.passes.data_copies import source_of
+from federator.sched.passes.data_copies import AT_ONCE, source_of
 from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 STEP_S: Final = 3.0  # between two orders of one copy
-AT_ONCE: Final = 2  # copies to one domain
 FIRST_RETRY_S: Final = 10.0  # after a failure; twice as long after each further one
 LAST_RETRY_S: Final = 600.0
 SAID_ANEW_S: Final = 60.0  # between failures of one order that count: each in other words

@@ -167,6 +167,7 @@ class Term:
             elapsed,
             lambda: self._turn_began_s == inf,
             self._edges.starts,
+            self.inbox.put,
         )
         api.show_starts(self._starts)
         api.audit = self._note

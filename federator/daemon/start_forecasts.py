@@ -2,14 +2,14 @@
 
 It takes a small part of the time: after the plays of one look it rests ``REST`` times as long as
 they took, and likewise, each by itself, after those of a trial and of the changes of a job. An
-error here is logged and ends the look alone: nothing depends on estimates.
+error here is logged and ends the look alone: without them data is copied by what has been waited.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from federator.daemon.starts_file import NOWHERE, LearnedStarts, StartsFile
+from federator.model.mappings import NOTHING
+from federator.model.message import StartsEstimated
 from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
@@ -66,6 +68,7 @@ class StartForecasts:
         elapsed: seconds that never run backwards.
         between_turns: whether the daemon is in no turn: a play never begins within one.
         kept: where what an earlier term has learned stands, and what this one learns is to.
+        observe: is given what the core may know: when jobs may start where their data is.
 
     Attributes:
         estimates: made so far.
@@ -79,9 +82,12 @@ class StartForecasts:
         elapsed: Callable[[], float],
         between_turns: Callable[[], bool] = lambda: True,
         kept: StartsFile = NOWHERE,
+        observe: Callable[[StartsEstimated], None] | None = None,
     ) -> None:
         self._federation, self._clock, self._elapsed = federation, clock, elapsed
         self._between_turns = between_turns
+        self._observe = observe
+        self._sent: Mapping[WorkloadId, float] = NOTHING
         self.estimates = StartEstimates(federation)
         self.learned = LearnedStarts(self.estimates.calibration, kept)
         self._trials, self._changes = _Line(), _Line()
@@ -178,9 +184,19 @@ class StartForecasts:
                 await self._gap()
                 self.estimates.finish(plays)
                 self._played_at_s = now_s
+            self._tell_core(now_s)
         finally:
             took_s = self._elapsed() - began_s
             self._look_at_s = began_s + took_s + max(EVERY_S, REST * took_s)
+
+    def _tell_core(self, now_s: float) -> None:
+        """Tell the core of jobs that wait where their data is, if that is news."""
+        if self._observe is None or not self._federation.rules.staging.copies:
+            return
+        starts = self.estimates.where_data_is(now_s)
+        if starts != self._sent:
+            self._sent = starts
+            self._observe(StartsEstimated(starts=starts))
 
     async def _try_out_some(self) -> None:
         await self._try_out_those(self._trials)

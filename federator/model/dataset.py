@@ -71,17 +71,18 @@ class DataCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     began_at_s: float = 0.0  # of the present try; 0: it waits
     phase: CopyPhase = CopyPhase.NONE
     copied_bytes: int = 0
+    began_bytes: int = 0  # of them that were there at ``began_at_s``
     told_at_s: float = 0.0  # when its site last told something new
     tries: int = 0  # that have failed
     detail: str = ""  # of the last that did
 
     def eta_s(self, size_bytes: int) -> float:
         """Unix time at which it may be there, at its present speed; 0: nobody knows."""
-        took_s = self.told_at_s - self.began_at_s
-        if not self.began_at_s or self.copied_bytes <= 0 or took_s <= 0 or not size_bytes:
+        took_s, came = self.told_at_s - self.began_at_s, self.copied_bytes - self.began_bytes
+        if not self.began_at_s or came <= 0 or took_s <= 0 or not size_bytes:
             return 0.0
         left = max(0, size_bytes - self.copied_bytes)
-        return self.told_at_s + left * took_s / self.copied_bytes
+        return self.told_at_s + left * took_s / came
 
 
 class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,6 +95,8 @@ class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sealed_at_s: float = 0.0  # Unix time of that, as the next; 0: never
     used_at_s: float = 0.0  # of the last job that was given it
     copied_at_s: float = 0.0  # when a copy made it; 0: none did, it was there otherwise
+    copied_from: str = ""  # the domain of that copy's source, where its speed was measured
+    copied_kib_per_s: int = 0  # that speed, its check included; 0: not measured
     pinned: bool = False  # stays where it is
     copy: DataCopy | None = None  # it is being made, or made anew where it is lost
 

@@ -196,6 +196,17 @@ class TiersMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartsEstimated:
+    """Starts were estimated.
+
+    ``starts``: when each workload is likely to start where its data is, in Unix time; nothing is
+    known of the others.
+    """
+
+    starts: Mapping[WorkloadId, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAsked:
     """An operator keeps an unused quota back, or releases it.
 
@@ -288,6 +299,7 @@ Observation = (
     | PlanAsked
     | QuotasMeasured
     | TiersMeasured
+    | StartsEstimated
     | QuotaAsked
     | DataAsked
     | CopySeen

@@ -10,7 +10,7 @@ class Score(NamedTuple):
     """Smaller is better, compared from left to right; the sum over a workload's jobs.
 
     Computed by ``sched.bid.score``; explained in docs/placement.md, "Score".
-    ``bytes_to_move`` is 0 until data is placed.
+    ``bytes_to_move`` is 0: a site is asked once the data is there.
     """
 
     preempts: int = 0  # 1 when victims must go

@@ -58,12 +58,14 @@ DERIVED: Final[Attributes] = {
     (Catalogue, "owned"): "follows from the data sets",
     (Catalogue, "replicas"): "follows from the data sets",
     (Catalogue, "_copying"): "follows from the data sets",
+    (Catalogue, "links"): "follows from the data sets; copies may be in another order",
     (Outputs, "changes"): "counts news since this ledger began",
     (Outputs, "_due"): "follows from the outputs; jobs that ended may be in another order",
     (Outputs, "_labels"): "follows from the outputs",
     (Catalogue, "_domains"): "as configured now",
     (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",
     (Catalogue, "_sites"): "as the last",
+    (Catalogue, "_ahead"): "as the last",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from federator.testbed import inside, layout
-from federator.testbed.layout import StateDir
+from federator.testbed import inside, layout, software
+from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, output_of, within
+from tests.slurm.federation import Running, at, output_of, within
 from tests.slurm.guests import folder_of, preemption
 from tests.slurm.weather import kill_agents
 
@@ -37,6 +39,16 @@ with Checkpointer(interval_s=2) as ckpt:
             print("done", step, state["digest"].hex(), flush=True)
             break
         ckpt.step(step, lambda: state)
+"""
+
+
+STEPS = 300
+TORCH = f"""#!/bin/bash
+case $FED_SITE in cedar) region=east ;; *) region=west ;; esac
+export PYTHONPATH=/opt/federator/user
+slow=$((FED_ATTEMPT == 1))  # until it must leave
+exec /shared/$region/software/pytorch/bin/python /shared/$region/{USER}/train.py \\
+    --steps {STEPS} --interval-s 2 --step-s $slow
 """
 
 
@@ -96,3 +108,46 @@ def test_a_run_that_loses_its_region_goes_on_in_the_other_though_all_are_killed(
     assert step > 5
     assert done[2] == digest_after(step)
     assert list(folder_of(id_, "east", USER).glob(".fed-copy-*")) == []
+
+
+@pytest.fixture
+def trainable(testbed: StateDir) -> Iterator[None]:
+    """PyTorch, and the example that trains, in both regions."""
+    software.ensure(testbed, lambda _what, _doing: None)
+    places = [testbed.shared(region) / USER / "train.py" for region in ("west", "east")]
+    for place in places:
+        shutil.copy(REPOSITORY / "examples" / "train" / "train.py", place)
+    yield
+    for place in places:
+        place.unlink()
+
+
+def undisturbed() -> str:
+    """What a training prints that nobody tells anything, outside of any federation."""
+    begin = "cd $(mktemp -d) && PYTHONPATH=/opt/federator/user "
+    python = "/shared/east/software/pytorch/bin/python"
+    train = f"/shared/east/{USER}/train.py --steps {STEPS} --directory ."
+    return at("cedar", "sh", "-c", f"{begin}{python} {train}", user=USER)
+
+
+def digest_in(output: str) -> str:
+    (digest,) = re.findall(r"^digest ([0-9a-f]{64})$", output, re.MULTILINE)
+    return str(digest)
+
+
+def test_a_pytorch_training_that_loses_its_region_ends_in_the_other_with_the_same_bits(
+    trainable: None, running: Running
+) -> None:
+    for site in ("boreal", "cedar"):
+        operate(running, "cordon", site)
+    id_ = running.submit(TORCH, "--gres=gpu:1", "-t", "10")
+    assert running.await_state(id_, "RUNNING")["site"] == "alpine"
+    within(60, lambda: sealed(id_, "west"))
+    operate(running, "resume", "cedar")
+    operate(running, "drain", "alpine", "--migrate", "--reason", "new switch")
+    row = running.await_state(id_, "COMPLETED", "FAILED", "CANCELLED", timeout_s=180)
+    output = output_of(row)
+    assert (row["state"], row["site"], row["attempt"]) == ("COMPLETED", "cedar", 2), output
+    (first,) = re.findall(r"^begins with step (\d+) at cedar 2$", output, re.MULTILINE)
+    assert 0 < int(first) < STEPS
+    assert digest_in(output) == digest_in(undisturbed())

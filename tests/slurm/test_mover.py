@@ -7,6 +7,7 @@ import yaml
 
 from federator.testbed import inside, layout
 from tests.slurm.federation import Running, at, output_of, within
+from tests.slurm.weather import kill_agents
 
 pytestmark = pytest.mark.slurm
 
@@ -44,7 +45,9 @@ def digest_at(site: str, path: str) -> str:
     return at(site, "sh", "-c", f"cd {path} && cat * | sha256sum").strip()
 
 
-def test_a_data_set_comes_to_the_job_though_mover_and_daemon_are_killed(alone: Running) -> None:
+def test_a_data_set_comes_to_the_job_though_mover_agents_and_daemon_are_killed(
+    alone: Running,
+) -> None:
     here, there = SETS.format("west"), SETS.format("east")
     for site, folder in (("alpine", here), ("cedar", there)):
         at(site, "sh", "-c", f"rm -rf {folder}; install -d -o vision1 -m 755 {folder}")
@@ -62,6 +65,7 @@ def test_a_data_set_comes_to_the_job_though_mover_and_daemon_are_killed(alone: R
     assert "being copied to east" in why(alone, id_)
     inside.execute(layout.site("cedar"), ("pkill", "-KILL", "-u", "vision1"))
     alone.kill()
+    kill_agents("alpine", "cedar")
     listed = at("cedar", "ls", there)
     assert "books" not in listed, listed
     configure(alone, "auto", MIB)

@@ -8,7 +8,7 @@ The smaller score wins; scores are compared term by term, in this order:
 | ``gpus_unasked`` | ``score_of_places`` |
 | ``cost`` | ``cost_of_places``; the daemon counts it again: ``cost_of_plans`` |
 | ``locality_cost``, ``gpu_worth``, ``fragmentation`` | ``score_of_places`` |
-| ``bytes_to_move`` | nothing yet: 0 |
+| ``bytes_to_move`` | nothing: ``sched.passes.staging`` weighs copies before a site is asked |
 
 A job that evicts nobody has the first four terms 0. The log and the wire carry scores, so the
 record itself, ``Score``, stands in the model; ``cost`` stands beside it, in ``Bid``. What each

@@ -27,6 +27,7 @@ from federator.model.dataset import (
 )
 from federator.model.event import CheckpointCopied
 from federator.model.lifecycle import WorkloadState
+from federator.model.mappings import NOTHING
 from federator.model.message import CopySeen, Note, Wake
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import SiteName, WorkloadId
@@ -72,12 +73,17 @@ class CheckpointMoves:
         sites: as they last were.
         rules: see ``Rules``.
         ledger: knows who waits with a checkpoint, and where that is.
+
+    Attributes:
+        rules: as they are now.
+        starts: as of ``StartsEstimated``.
     """
 
     def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules, ledger: Ledger) -> None:
         self._sites = sites
         self._ledger = ledger
         self.rules = rules
+        self.starts: Mapping[WorkloadId, float] = NOTHING
         self._moves: dict[WorkloadId, CheckpointMove] = {}
         self._later: dict[WorkloadId, CheckpointMove] = {}  # without a place
         self._plan_s = self._take_in_s = 0.0
@@ -266,7 +272,13 @@ class CheckpointMoves:
                 under_way += 1
 
     def _targets(self, now_s: float) -> CopyTargets:
-        return CopyTargets(sites=self._sites, rules=self.rules, ledger=self._ledger, now_s=now_s)
+        return CopyTargets(
+            sites=self._sites,
+            rules=self.rules,
+            ledger=self._ledger,
+            now_s=now_s,
+            starts=self.starts,
+        )
 
     def _copy_of(self, move: CheckpointMove) -> DataReplica | None:
         if move.found is None or not move.target or move.target not in self.rules.regions:

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Final
 
 from federator.model.dataset import DataSet
 from federator.model.lifecycle import AT_SITE
 from federator.model.resources import PLAIN
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.availability import takes_work
 from federator.sched.passes.data_copies import ASSUMED_KIB_PER_S, SETUP_S
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.staging import is_worth_it
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
@@ -34,6 +36,7 @@ class CopyTargets:
     rules: Rules
     ledger: Ledger  # knows what is held, who waits, and which sites are drained
     now_s: float  # Unix time
+    starts: Mapping[WorkloadId, float]  # as of ``StartsEstimated``
 
     @cached_property
     def free_gpus(self) -> Mapping[SiteName, int]:
@@ -46,8 +49,8 @@ class CopyTargets:
     def choose(self, entry: WorkloadRecord, of: DataSet, since_s: float) -> SiteName | None:
         """The site for which a workload's checkpoint is copied; None: it is not, or not yet.
 
-        While a site of its own region could run the workload, that waits there for as long as the
-        copy would take. Else it is copied at once.
+        While a site of its own region could run the workload, ``is_worth_it`` decides. Else it is
+        copied at once.
 
         Args:
             entry: of a workload that waits.
@@ -59,7 +62,8 @@ class CopyTargets:
             return None
         if lane.refusal_of((entry.ranks_since_s, entry.workload.id)) is not None:
             return None  # no site could do anything about it
-        if self._could_go_on_here(entry) and self.now_s - since_s < self._copy_s(of):
+        home_s = self._home_s(entry)
+        if not is_worth_it(self._copy_s(of), self.now_s - since_s, home_s):
             return None
         free, asked = self.free_gpus, lane.shape.request[_GPUS]
         could = [
@@ -86,6 +90,16 @@ class CopyTargets:
             self.rules.reaches(site, entry.saved_at) and self._could_run(entry, site)
             for site in self.sites
         )
+
+    def _home_s(self, entry: WorkloadRecord) -> float | None:
+        """Seconds until it is likely to go on in its region; inf: nothing there could ever run it.
+
+        None: nobody knows.
+        """
+        if not self._could_go_on_here(entry):
+            return inf
+        start_s = self.starts.get(entry.workload.id, 0.0)
+        return start_s - self.now_s if start_s > self.now_s else None
 
     def _could_run(self, entry: WorkloadRecord, site: SiteName) -> bool:
         view = self.sites[site]

@@ -1,4 +1,4 @@
-"""Has data sets copied to storage domains: what is asked for, how far it is, and copies for jobs.
+"""Has data sets copied to storage domains: what is asked for, how far it is, how long it takes.
 
 A copy is a part of its replica in the catalogue. So it is as durable as that, and a daemon that
 takes over goes on with it. Files are the business of the sites.
@@ -6,13 +6,11 @@ takes over goes on with it. Files are the business of the sites.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from federator.model.data_use import DataUse
 from federator.model.dataset import (
     CopyPhase,
     DataClass,
@@ -24,23 +22,17 @@ from federator.model.dataset import (
     StorageDomain,
 )
 from federator.model.event import DataSetKept
-from federator.model.lifecycle import AT_SITE
 from federator.model.message import CopySeen
-from federator.model.resources import PLAIN
-from federator.model.workload import SiteName
-from federator.sched.passes.availability import takes_work
-from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
-from federator.sched.state.backlog import Lane
 from federator.sched.state.catalogue import Catalogue, with_replica
 from federator.sched.state.ledger import Ledger
-from federator.sched.state.rules import Staging
+from federator.sched.state.link_speeds import speed_kib_per_s
 
 COPYABLE: Final = "sha256tree:"  # the digests that a site can prove
-ASSUMED_KIB_PER_S: Final = 100 * 1024  # of a copy that nothing bounds
+AT_ONCE: Final = 2  # copies to one domain; others wait for their turn
+ASSUMED_KIB_PER_S: Final = 100 * 1024  # of a copy that nothing bounds, where none was measured
 SETUP_S: Final = 30.0  # of any copy
 STEP_FRAC: Final = 0.02  # of a size: less progress than this is not recorded
-_GPUS: Final = PLAIN.index("gpus")
 
 
 # ---- asked for ----
@@ -116,6 +108,7 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
     after = replica_after(of, replica, replica.copy, seen, turn.now_s)
     if after == replica:
         return
+    after = _measured(turn.ledger.catalogue, of, replica.copy, after)
     kept = replace(of, replicas=with_replica(of.replicas, after))
     if _is_given_up(turn.ledger, of, after):
         kept = replace(of, replicas=tuple(r for r in of.replicas if r.domain != seen.domain))
@@ -137,6 +130,7 @@ def replica_after(
                 copy,
                 phase=CopyPhase.FAILED,
                 began_at_s=0.0,
+                began_bytes=0,
                 told_at_s=now_s,
                 tries=copy.tries + 1,
                 detail=seen.detail,
@@ -151,12 +145,25 @@ def replica_after(
                 copy,
                 phase=seen.phase,
                 began_at_s=copy.began_at_s or now_s,
+                began_bytes=copy.began_bytes if copy.began_at_s else seen.copied_bytes,
                 told_at_s=now_s,
                 copied_bytes=seen.copied_bytes,
             )
             return replace(replica, copy=under_way)
         case _:
             return replica
+
+
+def _measured(
+    catalogue: Catalogue, of: DataSet, copy: DataCopy, replica: DataReplica
+) -> DataReplica:
+    """A replica with the speed of the copy that has made it, if that is known."""
+    source = source_of(of, replica.domain, catalogue.domains)
+    if replica.state is not ReplicaState.READY or source is None or not copy.began_at_s:
+        return replica
+    came = of.size_bytes - copy.began_bytes
+    speed = speed_kib_per_s(came, replica.copied_at_s - copy.began_at_s) if came > 0 else 0
+    return replace(replica, copied_from=source.domain if speed else "", copied_kib_per_s=speed)
 
 
 def _is_given_up(ledger: Ledger, of: DataSet, replica: DataReplica) -> bool:
@@ -167,94 +174,32 @@ def _is_given_up(ledger: Ledger, of: DataSet, replica: DataReplica) -> bool:
     return not ledger.counts.using[of.name, of.version]
 
 
-# ---- for jobs ----
+# ---- how long it takes ----
 
 
-def copy_s(of: DataSet, domain: StorageDomain) -> float:
-    """The time that a copy of a data set to a domain may take."""
-    return SETUP_S + of.size_bytes / 1024 / (domain.copy_kib_per_s or ASSUMED_KIB_PER_S)
+def copy_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
+    """The time in seconds that a copy of a data set to a domain takes from its beginning.
 
-
-def stage(turn: Transaction, sites: Mapping[SiteName, SiteView], staging: Staging) -> None:
-    """Have data sets copied to sites for jobs that wait, if that may be done by itself.
-
-    A job waits for a place where its data is as long as a copy would take, and then is worth one:
-    so it never loses more than twice what it would have lost had it known how long it was to wait.
-    Where no site with the data could ever run it, it is worth one at once.
+    What has come of one that is under way counts. The speed is that of the latest copies between
+    the two domains, else the one that bounds them, else ``ASSUMED_KIB_PER_S``.
     """
-    if not staging.auto:
-        return
-    ledger, catalogue = turn.ledger, turn.ledger.catalogue
-    lanes = [lane for lane in ledger.backlog.with_data() if len(lane)]
-    if not lanes:
-        return
-    held_gpus = Counter[SiteName]()
-    for entry in ledger.in_state(*AT_SITE):
-        held_gpus[entry.site] += 0 if entry.charge is None else entry.charge.amounts[_GPUS]
-    under_way = sum(_is_for_jobs(replica) for _, replica in catalogue.copies())
-    for lane in lanes:
-        if under_way >= staging.at_once:
-            return
-        found = _worth_it(turn, lane, sites, staging, held_gpus)
-        for use, domain in found:
-            of = catalogue.find(use.name, use.version)
-            source = None if of is None else source_of(of, domain, catalogue.domains)
-            if of is None or source is None:
-                continue
-            if catalogue.in_the_way(of, domain, source.path):
-                continue
-            after = with_copy(of, domain, source.path, "", turn.now_s)
-            if after != of:
-                turn.record(DataSetKept(at_s=turn.now_s, kept=after))
-                under_way += 1
+    there, source = catalogue.domains[domain], source_of(of, domain, catalogue.domains)
+    measured = 0 if source is None else catalogue.links.kib_per_s(source.domain, domain)
+    bound = there.copy_kib_per_s
+    kib_per_s = min(measured or bound, bound or measured) or ASSUMED_KIB_PER_S
+    return SETUP_S + bytes_to_copy(of, domain) / 1024 / kib_per_s
 
 
-def _is_for_jobs(replica: DataReplica) -> bool:
-    """Whether its copy is under way, and nobody asked for it; one that has failed keeps no room."""
-    copy = replica.copy
-    return copy is not None and not copy.by and copy.phase is not CopyPhase.FAILED
+def bytes_to_copy(of: DataSet, domain: str) -> int:
+    """What a copy of a data set to a domain has still to bring."""
+    replica = of.replica_in(domain)
+    copy = None if replica is None else replica.copy
+    return of.size_bytes if copy is None else max(0, of.size_bytes - copy.copied_bytes)
 
 
-def _worth_it(
-    turn: Transaction,
-    lane: Lane,
-    sites: Mapping[SiteName, SiteView],
-    staging: Staging,
-    held_gpus: Counter[SiteName],
-) -> list[tuple[DataUse, str]]:
-    """The data sets to be copied for the first of a lane, with their domains; none: nothing is."""
-    ledger = turn.ledger
-    since_s, _ = lane.place(0)
-    having = ledger.catalogue.sites_of(lane.data)
-    could = [s for s in having if s in sites and sites[s].never_fits(lane.jobs) is None]
-    asked = lane.shape.request[_GPUS]
-    best: list[tuple[float, int, SiteName, list[tuple[DataUse, str]]]] = []
-    for site, view in sites.items():
-        if site in having or not takes_work(site, view, ledger):
-            continue
-        free = view.gpus - held_gpus[site]
-        if free < asked or view.never_fits(lane.jobs) is not None:
-            continue
-        plan = _plan(ledger, lane, site, staging)
-        if plan is not None and (not could or turn.now_s - since_s >= plan[0]):
-            best.append((plan[0], -free, site, plan[1]))
-    return min(best, key=lambda each: each[:2])[3] if best else []
-
-
-def _plan(
-    ledger: Ledger, lane: Lane, site: SiteName, staging: Staging
-) -> tuple[float, list[tuple[DataUse, str]]] | None:
-    """How long the copies take that a site needs, and which these are; None: it cannot be had."""
-    catalogue, took_s = ledger.catalogue, 0.0
-    copies = []
-    for use in catalogue.lacking(lane.data, site):
-        of = catalogue.find(use.name, use.version)
-        domain = next((n for n, d in catalogue.domains.items() if site in d.mounts), None)
-        if of is None or domain is None or use.write or of.owner != use.owner:
-            return None
-        too_large = of.size_bytes > staging.most_bytes or not of.size_bytes
-        if too_large or copy_refusal(of, domain, catalogue.domains, used_bytes(catalogue, domain)):
-            return None
-        took_s += copy_s(of, catalogue.domains[domain])
-        copies.append((use, domain))
-    return took_s, copies
+def turn_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
+    """The time in seconds until the copy of a data set to a domain has its turn."""
+    ahead = catalogue.ahead(of, domain)
+    if len(ahead) < AT_ONCE:
+        return 0.0
+    return sum(copy_s(catalogue, other, domain) for other in ahead) / AT_ONCE

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from federator.model.data_output import ROOM
 from federator.model.data_use import DataUse
 from federator.model.dataset import CopyPhase
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import SiteName, Workload
+from federator.sched.passes.staging import staging_bid
 from federator.sched.state.ledger import Ledger
 
 NO_ROOM: Final = "a storage domain for --fed-output"
@@ -44,6 +47,42 @@ def data_refusals(
         for site in sites
         if site not in having
     }
+
+
+def with_staging(
+    ledger: Ledger,
+    uses: tuple[DataUse, ...],
+    refusals: Mapping[SiteName, Refusal],
+    home_s: float | None,
+) -> dict[SiteName, Refusal]:
+    """The refusals of ``data_refusals``, with what staging would take; for people.
+
+    Args:
+        ledger: knows the data sets, and what is being copied.
+        uses: as of ``data_refusals``.
+        refusals: its answer.
+        home_s: seconds until the job is likely to start where its data is; None: nobody knows.
+    """
+    at_home = "" if home_s is None else f"; where it is, a start is likely in {_about(home_s)}"
+    found = {}
+    for site, refusal in refusals.items():
+        bid, reason = staging_bid(ledger.catalogue, uses, site), refusal.reasons[0]
+        if bid is not None and not bid.is_begun(ledger.catalogue):
+            moved = f"{_size(bid.bytes_to_move)} to copy, about {_about(bid.staging_s)}"
+            reason = replace(reason, detail=f"{reason.detail} ({moved}{at_home})")
+        found[site] = replace(refusal, reasons=(reason, *refusal.reasons[1:]))
+    return found
+
+
+def _size(size_bytes: int) -> str:
+    size_mib = size_bytes / 2**20
+    return f"{size_mib:.0f} MiB" if size_mib < 1024 else f"{size_mib / 1024:.0f} GiB"
+
+
+def _about(time_s: float) -> str:
+    if time_s < 120:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min" if time_s < 7200 else f"{time_s / 3600:.0f} h"
 
 
 def _refusal(ledger: Ledger, uses: Iterable[DataUse], site: SiteName | None = None) -> Refusal:

@@ -34,6 +34,7 @@ from federator.model.message import (
     SiteDown,
     SiteSent,
     SiteUp,
+    StartsEstimated,
     SubmitAsked,
     Tick,
     TiersMeasured,
@@ -265,7 +266,7 @@ class Federation:
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked() | QuotasMeasured() | TiersMeasured():
+            case PlanAsked() | QuotasMeasured() | TiersMeasured() | StartsEstimated():
                 self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
@@ -287,13 +288,18 @@ class Federation:
             take_copy(turn, seen)
 
     def _look_ahead(
-        self, turn: Transaction, observed: PlanAsked | QuotasMeasured | TiersMeasured
+        self,
+        turn: Transaction,
+        observed: PlanAsked | QuotasMeasured | TiersMeasured | StartsEstimated,
     ) -> None:
         if isinstance(observed, TiersMeasured):
             self.rounds.tariff.factors = observed.factors
             return
         if isinstance(observed, QuotasMeasured):
             unused_quotas.quotas_measured(turn, observed)
+            return
+        if isinstance(observed, StartsEstimated):
+            self.rounds.memory.starts = self.checkpoints.starts = observed.starts
             return
         turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
         turn.commands.append(AnswerPlanned(client=observed.client))

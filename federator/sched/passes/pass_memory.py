@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from federator.model.event import Claimed
+from federator.model.mappings import NOTHING
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import Job, SiteName
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.availability import unavailable
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.data_places import data_nowhere, data_refusals
+from federator.sched.passes.data_places import data_nowhere, data_refusals, with_staging
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
@@ -37,6 +38,7 @@ class PassMemory:
         terms: on which whoever runs may be evicted; None: nobody may.
         claims: None where nobody may be evicted.
         ends: that are predicted; None: nothing is planned by predictions.
+        starts: as of ``StartsEstimated``; none right after a change of configuration.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PassMemory:
         if self.terms is not None:
             self.claims = Claims(ledger, rules, self.known, self.terms)
         self.ends = PredictedEnds(ledger) if rules.forecast_ends else None
+        self.starts: Mapping[WorkloadId, float] = NOTHING
 
     def close(self) -> None:
         """Watch the ledger no more."""
@@ -136,6 +139,9 @@ class PassMemory:
         if lacking:
             away = unavailable(self._sites, self._ledger)
             lacking = {site: why for site, why in lacking.items() if site not in away}
+            start_s = self.starts.get(entry.workload.id, 0.0)
+            home_s = start_s - now_s if start_s > now_s else None
+            lacking = with_staging(self._ledger, uses, lacking, home_s)
         return {**before, **said, **lacking, **own}
 
     def _of_shape(self, number: int, jobs: tuple[Job, ...], now_s: float) -> OfShape:

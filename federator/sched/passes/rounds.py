@@ -24,7 +24,6 @@ from federator.sched.passes.availability import (
 )
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.data_copies import stage
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.elastic_sizes import largest_first
 from federator.sched.passes.eviction import budget_gpus, prices_of
@@ -34,6 +33,7 @@ from federator.sched.passes.pass_memory import PassMemory
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import PassSummary, Round, RoundSeries
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.staging import JobStaging
 from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.timed_wishes import SwitchWaits, reservation_begins_s
 from federator.sched.passes.transaction import Transaction
@@ -210,7 +210,7 @@ class Rounds:
         assert self.last_pass is not None
         if not window:
             self._pass, self.last_pass.ended_s = None, turn.now_s
-            stage(turn, self._sites, self._rules.staging)
+            JobStaging(turn, self._sites, self._rules.staging, self.memory.starts).ask()
             claim_s, wish_s = self.memory.next_claim_s(turn.now_s), self._switch_waits.next_s()
             self._due_s = min(self._due_s, claim_s, wish_s)
             turn.commands.append(Wake(at_s=self._due_s))

@@ -59,7 +59,7 @@ class Promise(msgspec.Struct):
 
 
 class StartEstimates:
-    """The estimates of a federation. Nothing is decided by them.
+    """The estimates of a federation; by them data may be copied, and nothing else is decided.
 
     Args:
         federation: read; from the first ``look`` on its ledger is watched for changes.
@@ -304,6 +304,20 @@ class StartEstimates:
         age = age_of(view.at_s - queued.since_s)
         classes = (*queued.classes, AGE_NAMES[age])
         return self._shown(self._waits[id_], classes, view.at_s, now_s)
+
+    def where_data_is(self, now_s: float) -> dict[WorkloadId, float]:
+        """The likely starts, in Unix time, of those for whom data or a checkpoint may be copied.
+
+        Of those with the same data sets and the same needs that is the first.
+        """
+        ledger = self._federation.ledger
+        heads = [WorkloadId(lane.place(0)[1]) for lane in ledger.backlog.with_data() if len(lane)]
+        found = {}
+        for id_ in (*heads, *ledger.saved):
+            estimate = self.of(id_, now_s)
+            if not estimate.none:
+                found[id_] = estimate.likely_s
+        return found
 
     def _shown(
         self, played: Wait, classes: Classes, made_at_s: float, now_s: float

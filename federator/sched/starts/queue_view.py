@@ -20,6 +20,8 @@ from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.bid.closed_windows import START_TAKES_S
 from federator.sched.passes.availability import takes_work
+from federator.sched.passes.data_places import has_data
+from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.starts.calibration import COVERAGE
@@ -65,6 +67,8 @@ class _Places:
 
     def __init__(self, federation: Federation) -> None:
         self._sites = federation.sites
+        self._ledger = federation.ledger
+        self._rules = federation.rules
         self._licenses = federation.rules.licenses
         held = federation.ledger.counts.licenses
         self.licenses_free = {name: n - held[name] for name, n in self._licenses.items()}
@@ -147,6 +151,7 @@ class _Places:
             p
             for p in self._known[jobs]
             if self._sites[self.names[p][0]].knows.get(workload.user, True)
+            and has_data(self._ledger, workload, self.names[p][0])
         )
         if not pools:
             return NoEstimate.NO_PLACE
@@ -156,6 +161,15 @@ class _Places:
         if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
             return PlayShape(gpus, job.nodes, gpus // job.nodes, pools, limit_s, licenses)
         return PlayShape(gpus, 0, 0, pools, limit_s, licenses)
+
+    def in_reach(self, entry: WorkloadRecord, shape: PlayShape) -> PlayShape | NoEstimate:
+        """The shape at the sites that can read the checkpoint of one that has saved."""
+        if not entry.saved_at:
+            return shape
+        pools = tuple(
+            p for p in shape.pools if checkpoint_in_reach(entry, self.names[p][0], self._rules)
+        )
+        return shape._replace(pools=pools) if pools else NoEstimate.NO_PLACE
 
     def _pools_for(self, jobs: tuple[Job, ...]) -> Iterable[int]:
         for pool, (site, kind) in enumerate(self.names):
@@ -316,7 +330,7 @@ def _queued(
             entry = ledger.entries[standing.id]
             shape = places.shape(entry.workload)
             if isinstance(shape, PlayShape):
-                shape = not_played(federation, entry) or shape
+                shape = not_played(federation, entry) or places.in_reach(entry, shape)
             if isinstance(shape, NoEstimate):
                 without[standing.id] = shape
                 continue

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from federator.model.data_output import ROOM
 from federator.model.data_use import DataPath, DataUse
-from federator.model.dataset import DataReplica, DataSet, ReplicaState, StorageDomain
+from federator.model.dataset import CopyPhase, DataReplica, DataSet, ReplicaState, StorageDomain
 from federator.model.event import Awarded, DataRecord, DataSetKept
 from federator.model.mappings import NOTHING
 from federator.model.workload import SiteName, TenantName
+from federator.sched.state.link_speeds import LinkSpeeds
 
 USES_KEPT: Final = 8_192  # answers that are remembered
 
@@ -43,6 +44,7 @@ class Catalogue:
         usage: of each storage domain, by tenant.
         owned: how many each user has, every version counted.
         replicas: how many each storage domain has, by their state.
+        links: how fast copies between storage domains were.
     """
 
     def __init__(self) -> None:
@@ -50,10 +52,12 @@ class Catalogue:
         self.usage: dict[str, dict[TenantName, DomainUse]] = {}
         self.owned: Counter[str] = Counter()
         self.replicas: Counter[tuple[str, ReplicaState]] = Counter()
+        self.links = LinkSpeeds()
         self._copying: set[tuple[str, str]] = set()  # data sets of which a copy is being made
         self._domains: Mapping[str, StorageDomain] = NOTHING
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
+        self._ahead: dict[str, list[DataSet]] | None = None  # by domain; likewise
 
     @property
     def domains(self) -> Mapping[str, StorageDomain]:
@@ -89,6 +93,16 @@ class Catalogue:
             if replica.copy is not None
         ]
         yield from sorted(found, key=lambda each: (_asked_at_s(each[1]), each[0].label))
+
+    def ahead(self, of: DataSet, domain: str) -> list[DataSet]:
+        """Other data sets that are being copied to a domain; a copy that has failed waits aside."""
+        if self._ahead is None:
+            self._ahead = {}
+            for each, replica in self.copies():
+                if replica.copy is not None and replica.copy.phase is not CopyPhase.FAILED:
+                    self._ahead.setdefault(replica.domain, []).append(each)
+        key = of.name, of.version
+        return [s for s in self._ahead.get(domain, ()) if (s.name, s.version) != key]
 
     def in_the_way(self, of: DataSet, domain: str, path: str) -> bool:
         """Whether another data set has a replica at a path of a domain, above it or below."""
@@ -141,7 +155,7 @@ class Catalogue:
         There is room at every site that mounts a domain.
         """
         if use == ROOM:
-            yield from self._with_room()
+            yield from _rooms(self._domains)
             return
         of = self.find(use.name, use.version)
         if of is None or of.owner != use.owner or not of.sharing.covers(use.shared):
@@ -165,14 +179,6 @@ class Catalogue:
                             write=use.write,
                         ),
                     )
-
-    def _with_room(self) -> Iterator[tuple[SiteName, DataPath]]:
-        seen: set[SiteName] = set()
-        for name, domain in self._domains.items():
-            for site, root in domain.mounts.items():
-                if site not in seen:
-                    seen.add(site)
-                    yield site, DataPath(name="", version="", domain=name, root=root, path="")
 
     # ---- changes ----
 
@@ -216,6 +222,8 @@ class Catalogue:
             del self.owned[of.owner]
         for replica in of.replicas:
             self.replicas[replica.domain, replica.state] += times
+            if replica.copied_kib_per_s:
+                self.links.count(of, replica, times)
             tenants = self.usage.setdefault(replica.domain, {})
             use = tenants.setdefault(of.tenant, DomainUse())
             use.sets += times
@@ -225,12 +233,23 @@ class Catalogue:
     def _forget(self) -> None:
         self._places.clear()
         self._sites.clear()
+        self._ahead = None
 
     # ---- snapshots ----
 
     def restore(self, sets: Iterable[DataSet]) -> None:
         for of in sets:
             self._put(of)
+
+
+def _rooms(domains: Mapping[str, StorageDomain]) -> Iterator[tuple[SiteName, DataPath]]:
+    """Every site that mounts a domain, with a place in the first that it mounts."""
+    seen: set[SiteName] = set()
+    for name, domain in domains.items():
+        for site, root in domain.mounts.items():
+            if site not in seen:
+                seen.add(site)
+                yield site, DataPath(name="", version="", domain=name, root=root, path="")
 
 
 def _asked_at_s(replica: DataReplica) -> float:

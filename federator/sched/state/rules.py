@@ -18,7 +18,7 @@ LEAST_GPUS: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """Copies of data sets for jobs that wait.
+    """Copies of data sets and checkpoints that nobody asks for.
 
     Attributes:
         auto: they are asked for without a user.
@@ -33,6 +33,11 @@ class Staging:
     at_once: int = 2
     checkpoints: bool = False
     checkpoint_kib_per_s: int = 0
+
+    @property
+    def copies(self) -> bool:
+        """Whether anything is copied without a user."""
+        return self.auto or self.checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

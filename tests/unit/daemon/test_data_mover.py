@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from federator.config import FederationConfig
 from federator.config_names import NamesConfig
 from federator.daemon.data_mover import (
-    AT_ONCE,
     FIRST_RETRY_S,
     MOST_DETAIL,
     SAID_ANEW_S,
@@ -27,6 +26,7 @@ from federator.model.dataset import (
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName, TenantName
+from federator.sched.passes.data_copies import AT_ONCE
 from federator.sched.state.catalogue import Catalogue
 from federator.wire.agent_protocol import CopyOrder, CopyStatus
 

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from federator.daemon import start_forecasts
 from federator.daemon.start_forecasts import MOST_TRIALS, PATIENCE_S, Helps, StartForecasts
+from federator.model.message import StartsEstimated
 from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
@@ -19,6 +20,7 @@ from federator.sched.starts.calibration import Wait
 from federator.sched.starts.estimates import LEAST_JUDGED, SAME_VIEW_S
 from federator.sched.starts.plays import PLAYS, Plays
 from federator.sched.starts.queue_view import PlayedQueue, queue_view
+from federator.sched.state.rules import Rules, Staging
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
 
@@ -40,6 +42,27 @@ def test_a_look_plays_the_queue_for_those_that_wait() -> None:
     assert starts.of(waits).none == NoEstimate.NOT_YET.value
     asyncio.run(starts.look())
     assert starts.of(waits).none == NoEstimate.UNTRIED.value  # it was played
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_the_core_is_given_the_starts_where_data_is_when_they_change(
+    auto: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = Rules(staging=Staging(auto=auto))
+    f = Loopback({"alpine": rack("a", 1)}, rules, duration_s=600.0)
+    f.submit(draft())
+    f.submit(draft())
+    f.run_for(60.0)
+    seen: list[StartsEstimated] = []
+    starts = StartForecasts(f.federation, f.clock, f.clock, observe=seen.append)
+    found = {WorkloadId(7): 1000.0}
+    monkeypatch.setattr(starts.estimates, "where_data_is", lambda _now_s: dict(found))
+    asyncio.run(starts.look())
+    asyncio.run(starts.look())
+    found[WorkloadId(7)] = 2000.0
+    asyncio.run(starts.look())
+    likely = [list(each.starts.values()) for each in seen]
+    assert likely == ([[1000.0], [2000.0]] if auto else [])
 
 
 def test_the_hit_rate_is_of_as_many_as_were_shown() -> None:

@@ -23,7 +23,6 @@ from federator.model.event import DataSetKept
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerData, AnswerDataRefused, CopySeen, DataAsked
 from federator.model.workload import WorkloadId
-from federator.sched.passes.data_copies import SETUP_S, copy_s
 from federator.sched.state.rules import Rules, Staging
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -56,8 +55,10 @@ def add(f: Loopback, **given: Any) -> None:
     assert isinstance(ask(f, DataVerb.ADD, **(base | given)), AnswerData)
 
 
-def copy(f: Loopback, to: str = "east", path: str = "") -> AnswerData | AnswerDataRefused:
-    return ask(f, DataVerb.COPY, at=(DataPlace(domain=to, path=path),))
+def copy(
+    f: Loopback, to: str = "east", path: str = "", name: str = "a"
+) -> AnswerData | AnswerDataRefused:
+    return ask(f, DataVerb.COPY, name=name, at=(DataPlace(domain=to, path=path),))
 
 
 def tell(f: Loopback, phase: CopyPhase, copied: int = 0, **more: Any) -> None:
@@ -224,92 +225,7 @@ def test_a_lost_replica_is_made_anew_from_a_good_one() -> None:
     assert state(f) is READY
 
 
-# ---- for jobs ----
-
-
-def test_without_the_policy_a_job_waits_and_nothing_is_copied() -> None:
-    f = fleet(alpine=0)
-    add(f)
-    submit(f)
-    f.run_for(3600.0)
-    assert replica(f) is None
-
-
-def test_where_no_site_with_the_data_could_run_a_job_it_is_copied_at_once() -> None:
-    f = fleet(AUTO, alpine=0)
-    add(f)
-    id_ = submit(f)
-    f.run_for(5.0)
-    assert (state(f), under_way(f).by) == (COPYING, "")
-    tell(f, CopyPhase.DONE, GIB)
-    f.run_for(5.0)
-    assert f.entry(id_).site == BAKER
-
-
-def test_a_job_waits_as_long_as_the_copy_would_take_before_it_is_worth_one() -> None:
-    f = fleet(replace(AUTO, pass_interval_s=5.0), alpine=1)
-    add(f)
-    f.submit(draft(gang(1)))
-    f.run_for(2.0)
-    waits = submit(f)
-    took_s = copy_s(f.federation.ledger.catalogue.sets["a"]["1"], STORAGE["east"])
-    assert took_s > SETUP_S
-    f.run_for(took_s - 12.0)
-    assert f.entry(waits).state is WorkloadState.PENDING
-    assert replica(f) is None
-    f.run_for(30.0)
-    assert state(f) is COPYING
-
-
-def test_too_large_data_sets_are_not_copied_for_jobs() -> None:
-    f = fleet(replace(AUTO, staging=Staging(auto=True, most_bytes=GIB - 1)), alpine=0)
-    add(f)
-    submit(f)
-    f.run_for(3600.0)
-    assert replica(f) is None
-
-
-def test_no_more_than_so_many_are_copied_for_jobs_at_once() -> None:
-    f = fleet(replace(AUTO, staging=Staging(auto=True, at_once=1)), alpine=0)
-    for name in ("a", "b"):
-        add(f, name=name)
-        f.submit(replace(draft(gang(1)), data=(use(name),)))
-    f.run_for(60.0)
-    assert len(list(f.federation.ledger.catalogue.copies())) == 1
-
-
-def test_nothing_is_copied_to_where_there_is_no_room_for_the_job() -> None:
-    f = fleet(AUTO, alpine=0, baker=1)
-    add(f)
-    f.submit(draft(gang(1)))
-    f.run_for(5.0)
-    submit(f)
-    f.run_for(600.0)
-    assert replica(f) is None
-
-
-def test_a_copy_for_jobs_that_fails_goes_when_none_is_left() -> None:
-    f = fleet(AUTO, alpine=0)
-    add(f)
-    id_ = submit(f)
-    f.run_for(5.0)
-    tell(f, CopyPhase.FAILED)
-    assert state(f) is COPYING
-    f.cancel(id_)
-    f.run_for(5.0)
-    tell(f, CopyPhase.FAILED)
-    assert replica(f) is None
-
-
-def test_a_job_is_told_how_far_its_copy_is() -> None:
-    f = fleet(AUTO, alpine=0)
-    add(f)
-    id_ = submit(f)
-    f.run_for(5.0)
-    tell(f, CopyPhase.COPYING, GIB // 4)
-    tell(f, CopyPhase.COPYING, GIB // 2)
-    refusal = f.federation.refusals_of(f.entry(id_))[BAKER]
-    assert refusal.reasons[0].detail.startswith("a@1 (being copied to east, 50 %, about ")
+# ---- nothing is overwritten ----
 
 
 @pytest.mark.parametrize("other", ["sets", "sets/a", "sets/a/part"])

@@ -15,6 +15,9 @@ from federator.sched.bid.site_scheduler import summarise
 from federator.sched.starts.queue_view import not_played, queue_view
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import Loopback
+from tests.unit.sched.passes.test_checkpoint_moves import fleet as two_regions
+from tests.unit.sched.passes.test_checkpoint_moves import leave
+from tests.unit.sched.passes.test_data_copies import add, fleet, submit
 
 MATLAB = (("matlab", 2),)
 
@@ -92,3 +95,21 @@ def test_who_waits_for_licences_of_sites_or_for_its_tenants_mode_is_not_played(
 ) -> None:
     entry: Any = SimpleNamespace(workload=workload(1, replace(gang(1), licenses=licenses)))
     assert not_played(refused(*codes), entry) is found
+
+
+def test_one_with_data_sets_is_played_only_where_they_are() -> None:
+    f = fleet(alpine=1)  # and two nodes free at baker
+    add(f)
+    f.submit(draft(gang(1)))
+    f.run_for(2.0)
+    waits = submit(f)
+    view = queue_view(f.federation, f.clock.now_s)
+    (queued,) = [queued for queued in view.queued if queued.id == waits]
+    assert [view.places.names[p][0] for p in queued.shape.pools] == ["alpine"]
+
+
+def test_one_whose_checkpoint_no_open_site_can_read_is_not_played() -> None:
+    f = two_regions()
+    waits = leave(f)  # of the west, which is drained
+    view = queue_view(f.federation, f.clock.now_s)
+    assert view.without[waits] is NoEstimate.NO_PLACE
