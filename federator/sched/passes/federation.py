@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from federator.model.dataset import CopyPhase
 from federator.model.event import (
     Claimed,
     EpochBegan,
@@ -24,6 +25,7 @@ from federator.model.message import (
     ControlAsked,
     CopySeen,
     DataAsked,
+    DataPlacementAsked,
     DrainAsked,
     Observation,
     OutputSeen,
@@ -49,6 +51,7 @@ from federator.sched.passes import unused_quotas
 from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
 from federator.sched.passes.control import cancel
 from federator.sched.passes.data_copies import take_copy
+from federator.sched.passes.data_moves import move_data, take_data_plan
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
@@ -260,7 +263,7 @@ class Federation:
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked() | QuotasMeasured():
+            case PlanAsked() | QuotasMeasured() | DataPlacementAsked():
                 self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
@@ -280,10 +283,17 @@ class Federation:
             self.checkpoints.take(turn, seen)
         else:
             take_copy(turn, seen)
+            if seen.phase in (CopyPhase.DONE, CopyPhase.FAILED):
+                move_data(turn)  # another may be begun
 
-    def _look_ahead(self, turn: Transaction, observed: PlanAsked | QuotasMeasured) -> None:
+    def _look_ahead(
+        self, turn: Transaction, observed: PlanAsked | QuotasMeasured | DataPlacementAsked
+    ) -> None:
         if isinstance(observed, QuotasMeasured):
             unused_quotas.quotas_measured(turn, observed)
+            return
+        if isinstance(observed, DataPlacementAsked):
+            take_data_plan(turn, observed)
             return
         turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
         turn.commands.append(AnswerPlanned(client=observed.client))

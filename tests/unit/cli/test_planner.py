@@ -194,7 +194,7 @@ def test_once_prints_the_plan(tmp_path: Path) -> None:
 
 
 def test_with_lending_off_it_has_nothing_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.lending is off"):
+    with pytest.raises(ConfigError, match=r"policy\.lending and data\.planning are off"):
         run(tmp_path, "off")
 
 
