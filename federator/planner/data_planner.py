@@ -146,7 +146,8 @@ class DataPlanner:
 
 def _within(moves: list[PlannedMove], left_bytes: int) -> tuple[PlannedMove, ...]:
     """As many of the first as one plan holds, and of these what fits what is left of the quota."""
-    kept, sets = [], 0
+    kept: list[PlannedMove] = []
+    sets = 0
     for move in moves:
         sets += len(move.sets)
         if len(kept) >= MOST_MOVES or sets > MOST_SETS:

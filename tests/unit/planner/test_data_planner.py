@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -75,7 +76,7 @@ def ran(number: int, begins_s: float, ends_s: float) -> list[LogRecord]:
     award = Awarded(
         at_s=begins_s, attempt=AttemptId(workload=id_, attempt=1), site="alpine", jobs=()
     )
-    times = {"started_at_s": begins_s, "ended_at_s": ends_s}
+    times: dict[str, Any] = {"started_at_s": begins_s, "ended_at_s": ends_s}
     return [award, *(Changed(at_s=at, workload=id_, happening=what, **times) for what, at in steps)]
 
 
@@ -116,7 +117,11 @@ def test_what_waits_or_runs_counts_though_it_has_not_ended() -> None:
 
 
 def test_a_snapshot_tells_of_the_same_use() -> None:
-    records = [came(0, T0, "wiki"), *ran(0, T0, T0 + 7200), came(1, T0 + 60, "maps")]
+    records: list[LogRecord] = [
+        came(0, T0, "wiki"),
+        *ran(0, T0, T0 + 7200),
+        came(1, T0 + 60, "maps"),
+    ]
     ledger, by_log, by_snapshot = Ledger(), DataDemand(), DataDemand()
     for record in records:
         ledger.apply(record)
@@ -139,14 +144,18 @@ def test_a_data_set_goes_where_the_gpus_are_and_says_what_it_saves() -> None:
 
 
 def test_data_sets_that_one_kind_of_jobs_needs_come_together() -> None:
-    records = [kept("wiki", "west"), kept("maps", "east"), came(0, T0, "wiki", "maps")]
+    records: list[LogRecord] = [
+        kept("wiki", "west"),
+        kept("maps", "east"),
+        came(0, T0, "wiki", "maps"),
+    ]
     found = planner(records).plan(T0 + 600, GPUS)
     assert (found.moves[0].to, found.moves[0].sets[0].name) == ("east", "wiki")
     assert "saves 21.5 GB/day of remote reads for vision; 10.7 GB to move" in found.moves[0].why
 
 
 def test_the_plan_keeps_what_is_left_of_the_quota() -> None:
-    records = [kept("wiki", "west"), came(0, T0, "wiki")]
+    records: list[LogRecord] = [kept("wiki", "west"), came(0, T0, "wiki")]
     assert planner(records, quota_gib=9).plan(T0 + 600, GPUS).moves == ()
     before = kept("old", "west", gib=5).kept
     copying = DataReplica(
@@ -170,12 +179,12 @@ def test_what_is_copied_home_already_is_not_planned_again() -> None:
         copy=DataCopy(by="", asked_at_s=T0, planned=True, becomes_home=True),
     )
     under_way = with_fields(before, replicas=(*before.replicas, copying))
-    records = [DataSetKept(at_s=T0, kept=under_way), came(0, T0, "wiki")]
+    records: list[LogRecord] = [DataSetKept(at_s=T0, kept=under_way), came(0, T0, "wiki")]
     assert planner(records).plan(T0 + 600, GPUS).moves == ()
 
 
 def test_jobs_that_copies_let_run_already_are_left_alone() -> None:
-    records = [kept("wiki", "west", "east"), came(0, T0, "wiki")]
+    records: list[LogRecord] = [kept("wiki", "west", "east"), came(0, T0, "wiki")]
     found = planner(records)
     gpus = {"alpine": {"a100": 8}, "cedar": {"h100": 80}}
     assert live_warehouse(found.catalogue, found._demand.expected(T0 + 600), gpus) is None
@@ -197,7 +206,11 @@ def test_with_no_catalogue_no_use_or_no_sites_a_plan_is_empty() -> None:
 
 def test_domains_that_the_same_sites_mount_are_one_region() -> None:
     both = DOMAINS | {"flash": StorageDomain(mounts={SiteName("alpine"): "/f"})}
-    records = [kept("wiki", "west"), kept("maps", "flash"), came(0, T0, "wiki", "maps")]
+    records: list[LogRecord] = [
+        kept("wiki", "west"),
+        kept("maps", "flash"),
+        came(0, T0, "wiki", "maps"),
+    ]
     found = planner(records, domains=both)
     live = live_warehouse(found.catalogue, found._demand.expected(T0 + 600), GPUS)
     assert live is not None
