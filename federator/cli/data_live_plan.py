@@ -14,6 +14,20 @@ from federator.wire.client_protocol import ErrorReply
 from federator.wire.data_rows import DataPlanCall, DataPlanReply
 
 _GIB: Final = 2**30
+_TOLD: Final = (
+    "made_at_s",
+    "expires_at_s",
+    "data_sets",
+    "jobs",
+    "cost_before",
+    "cost_after",
+    "bound",
+    "of_best_frac",
+    "waiting",
+    "nowhere",
+    "move_price",
+    "storage_price",
+)
 
 
 def show_plan(most: int, *, as_json: bool) -> None:
@@ -107,21 +121,5 @@ def _document(reply: DataPlanReply) -> dict[str, Any]:
         }
         for move, done in zip(plan.moves, progress, strict=False)
     ]
-    numbers = {
-        name: getattr(plan, name)
-        for name in (
-            "made_at_s",
-            "expires_at_s",
-            "data_sets",
-            "jobs",
-            "cost_before",
-            "cost_after",
-            "bound",
-            "of_best_frac",
-            "waiting",
-            "nowhere",
-            "move_price",
-            "storage_price",
-        )
-    }
+    numbers = {name: getattr(plan, name) for name in _TOLD}
     return fields | {"plan": numbers | {"moves": moves}}
