@@ -361,6 +361,7 @@ class FederationConfig(Strict):
             regions=regions,
             storage=storage,
             staging=self.data.staging,
+            moving=self.data.moving,
             shadow=frozenset(name for name, mode in modes.items() if not mode.acts),
             advisory=frozenset(n for n, mode in modes.items() if mode is SiteMode.ADVISORY),
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),

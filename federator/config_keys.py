@@ -138,6 +138,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "data.checkpoint_mib_per_s": "The most that each copy of a checkpoint takes; 0: no bound.",
         "data.checkpoints": "Whether checkpoints go to other regions for jobs that wait.",
         "data.output_grace_h": "Hours after which the folder of a job that failed is removed.",
+        "data.planning": "Whether plans of where data sets should be are shown, or carried out.",
+        "data.move_quota_gib_per_day": "What plans may have copied in any 24 hours.",
         "data.stage_at_once": "Copies for jobs that are under way at most.",
         "licenses.NAME": "Licences that all sites share, for --licenses=NAME.",
     }

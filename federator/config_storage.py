@@ -12,9 +12,10 @@ from pydantic import AfterValidator, Field
 from federator.config_mistakes import Mistake, brief, one_of
 from federator.config_services import Strict
 from federator.config_tenants import SiteKey
+from federator.model.data_placement import DataPlanning
 from federator.model.dataset import MAX_PATH_BYTES, StorageDomain
 from federator.model.workload import SiteName
-from federator.sched.state.rules import Staging
+from federator.sched.state.rules import DataMoving, Staging
 
 _GIB: Final = 2**30
 _TIB: Final = 2**40
@@ -59,6 +60,8 @@ class DataConfig(Strict):
     checkpoint_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each; 0: no bound
     checkpoint_keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that none takes
     output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
+    planning: Literal["off", "advisory", "automatic"] = "off"  # of where data sets should be
+    move_quota_gib_per_day: Annotated[float, Field(ge=0, le=1e9)] = 1024.0  # that plans copy
 
     @property
     def staging(self) -> Staging:
@@ -69,6 +72,14 @@ class DataConfig(Strict):
             at_once=self.stage_at_once,
             checkpoints=self.checkpoints == "auto",
             checkpoint_kib_per_s=math.ceil(self.checkpoint_mib_per_s * 1024),
+        )
+
+    @property
+    def moving(self) -> DataMoving:
+        """As the core knows it."""
+        return DataMoving(
+            planning=DataPlanning(self.planning),
+            quota_bytes=round(self.move_quota_gib_per_day * _GIB),
         )
 
     def region(self, shared: Mapping[SiteName, str]) -> StorageDomain:

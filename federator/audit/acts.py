@@ -10,6 +10,7 @@ from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    DataPlanned,
     DataSetDropped,
     DataSetKept,
     DrainRecord,
@@ -62,7 +63,7 @@ def _story(record: LogRecord) -> _Story | None:
             found = record.happening.name.lower(), record.by, str(record.workload), {}, {}
         case Amended() if record.by:
             found = _amended(record)
-        case DataSetKept() | DataSetDropped() if record.by:
+        case DataSetKept() | DataSetDropped() | DataPlanned():
             found = _of_data(record)
         case Planned():
             found = "plan", "", "", {"source": record.plan.source}, {}
@@ -75,10 +76,28 @@ def _story(record: LogRecord) -> _Story | None:
     return found
 
 
-def _of_data(record: DataSetKept | DataSetDropped) -> _Story:
+def _of_data(record: DataSetKept | DataSetDropped | DataPlanned) -> _Story | None:
+    if isinstance(record, DataPlanned):
+        return "data-plan", "", "", {}, {"moves": len(record.plan.moves)}
+    if isinstance(record, DataSetKept) and record.moved_to:
+        return _moved(record)
+    if not record.by:
+        return None
     if isinstance(record, DataSetKept):
         return "data-keep", record.by, record.kept.label, {}, _data(record.kept)
     return "data-rm", record.by, f"{record.name}@{record.version}", {}, {}
+
+
+def _moved(record: DataSetKept) -> _Story:
+    """A plan has begun a copy, or has made a replica the home."""
+    replica = record.kept.replica_in(record.moved_to)
+    copy = None if replica is None else replica.copy
+    effect = {
+        "to": record.moved_to,
+        "bytes": 0 if copy is None else record.kept.size_bytes,
+        "home": copy is None or copy.becomes_home,
+    }
+    return "data-move", "", record.kept.label, {}, effect
 
 
 def _of_quota(record: QuotaLoan) -> _Story:

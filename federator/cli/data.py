@@ -14,15 +14,19 @@ from federator.cli.data_scan import scan
 from federator.cli.data_sets import CHANGES
 from federator.cli.data_verify import verify
 from federator.cli.text import printable
+from federator.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from federator.planner.tetris_plan import DataPlan
     from federator.planner.warehouse import Warehouse
 
 
+KICKS = 2000
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def data() -> None:
-    """The catalogue of data sets; and, offline, a plan of where they should be.
+    """The catalogue of data sets, and plans of where they should be.
 
     Example: federator data list
     """
@@ -36,8 +40,8 @@ for _command in (*CHANGES, *QUESTIONS, scan, verify):
 @click.option(
     "--warehouse",
     type=click.Path(path_type=Path),
-    required=True,
-    help="Regions, tables and jobs as JSON (docs/formats.md).",
+    default=None,
+    help="Plan offline, from regions, tables and jobs as JSON (docs/formats.md).",
 )
 @click.option(
     "--quota-gib", type=click.FloatRange(0, inf), default=inf, help="To move today; by default all."
@@ -48,7 +52,7 @@ for _command in (*CHANGES, *QUESTIONS, scan, verify):
 @click.option(
     "--kicks",
     type=click.IntRange(0, 10**7),
-    default=2000,
+    default=KICKS,
     show_default=True,
     help="Trials beyond hill climbing; each takes about a millisecond.",
 )
@@ -69,7 +73,7 @@ for _command in (*CHANGES, *QUESTIONS, scan, verify):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 def plan(  # noqa: PLR0913, PLR0917 - one for each option
-    warehouse: Path,
+    warehouse: Path | None,
     quota_gib: float,
     paper: bool,
     kicks: int,
@@ -78,12 +82,21 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     most: int,
     as_json: bool,
 ) -> None:
-    """Plan the homes of tables and further copies of them, offline; each move says why.
+    """Show where data sets should be, each move with its reason.
 
-    Nothing is moved. The same file and options give the same plan.
+    Without a file: the plan that the daemon has of the catalogue, for operators. With --warehouse
+    the homes of its tables and further copies are planned, offline: nothing is moved, and the same
+    file and options give the same plan. The other options but --most and --json need it.
 
-    Example: federator data plan --warehouse warehouse.json --quota-gib 50000 --json
+    Example: federator data plan
     """
+    if warehouse is None:
+        if quota_gib < inf or paper or no_bound or kicks != KICKS or seed:
+            raise InvalidRequest("these options need --warehouse")
+        from federator.cli.data_live_plan import show_plan  # noqa: PLC0415
+
+        show_plan(most, as_json=as_json)
+        return
     from federator.cli.warehouse_file import read_warehouse  # noqa: PLC0415  # numpy
     from federator.planner.tetris_plan import PlanOptions, plan_data  # noqa: PLC0415
 

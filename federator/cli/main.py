@@ -64,7 +64,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
         "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
         "man": ("federator.cli.reference.command", "man", "Write the man pages."),
-        "planner": ("federator.cli.planner", "planner", "Forecasts by which idle quota is lent."),
+        "planner": (
+            "federator.cli.planner",
+            "planner",
+            "Forecasts by which idle quota is lent; plans for data.",
+        ),
         "quotas": (
             "federator.cli.quotas",
             "quotas",

@@ -1,7 +1,8 @@
 """``federator planner``: follows the log, and tells the daemon which load owners will bring.
 
-It decides nothing. If it ends, hangs or errs, its last plan expires, and nothing is lent any more
-to work that cannot be evicted.
+With ``data.planning`` it also tells where data sets should be. It decides nothing. If it ends,
+hangs or errs, its last plans expire: nothing is lent any more to work that cannot be evicted, and
+no copy is begun by plans.
 """
 
 from __future__ import annotations
@@ -9,78 +10,36 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from federator.cli.planner_log import AGAIN_S, POLL_S, FollowingPlanner
 from federator.errors import (
     ConfigError,
     FederatorError,
     NotAllowed,
     SiteUnavailable,
-    StaleState,
     StoreError,
 )
+from federator.model.data_placement import DataPlanning
 from federator.model.lending import Lending, LendingPlan
 from federator.wire.client_protocol import ErrorKind, ErrorReply, PlanCall
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
+    from federator.planner.data_planner import DataPlanner
     from federator.planner.lending_planner import LendingPlanner
     from federator.store.base import Store
-    from federator.store.chain import LogPlace
+    from federator.wire.client_protocol import Call
     from federator.wire.replies import Reply
 
-POLL_S: Final = 1.0  # between two looks at the log
-AGAIN_S: Final = 10.0  # after a plan that was not taken
-RECORDS_AT_ONCE: Final = 5_000
 BEGINS_ANEW_S: Final = 14 * 86_400.0  # else its history would grow for ever
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
-
-
-class FollowingPlanner:
-    """A planner, and how far in the log it is.
-
-    Args:
-        make: makes one without history.
-        store: holds the log; read, never written.
-    """
-
-    def __init__(self, make: Callable[[], LendingPlanner], store: Store) -> None:
-        self._make, self._store = make, store
-        self.planner = make()
-        self._place: LogPlace | None = None
-        self._read = 0
-
-    def follow(self) -> bool:
-        """Take in what comes next in the log; True when that was all there is.
-
-        Raises:
-            StoreError: the log, or a record, cannot be read; the same call may succeed later.
-        """
-        from federator.store.replaying import read_record  # noqa: PLC0415  # not for --help
-
-        try:
-            with closing(self._store.read_on(self._place)) as rest:
-                found = list(islice(rest, RECORDS_AT_ONCE))
-        except StaleState:  # it was compacted, or another one was put in its place
-            self.begin_anew()
-            return False
-        for place, record in found:
-            self._read += 1
-            self.planner.take(read_record(self._read, record))
-            self._place = place
-        return len(found) < RECORDS_AT_ONCE
-
-    def begin_anew(self) -> None:
-        """Read the log from its beginning."""
-        self.planner, self._place, self._read = self._make(), None, 0
 
 
 class PlannerService:
@@ -97,7 +56,7 @@ class PlannerService:
 
     def __init__(
         self,
-        following: FollowingPlanner,
+        following: FollowingPlanner[LendingPlanner],
         ask: Callable[[PlanCall], Reply],
         clock: Callable[[], float],
         every_s: float,
@@ -121,8 +80,7 @@ class PlannerService:
         Raises:
             NotAllowed: the daemon takes no plan of this user.
         """
-        while not self._ending.is_set():
-            self._ending.wait(self.turn())
+        run_turns([self.turn], self._ending)
 
     def turn(self) -> float:
         """Do what is due; the seconds until more may be."""
@@ -164,6 +122,12 @@ class PlannerService:
             _log().warning("plan_not_taken", detail=self._trouble)
 
 
+def run_turns(turns: Sequence[Callable[[], float]], ending: threading.Event) -> None:
+    """Take each turn again and again, whenever the first of them has more to do."""
+    while not ending.is_set():
+        ending.wait(min(turn() for turn in turns))
+
+
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), required=True, help="federation.yaml.")
 @click.option(
@@ -171,15 +135,16 @@ class PlannerService:
     type=click.FloatRange(1.0, 1200.0),
     default=300.0,
     show_default=True,
-    help="Seconds between two plans; one expires after three times as long.",
+    help="Seconds between two lending plans; one expires after three times as long.",
 )
 @click.option("--once", is_flag=True, help="Print one plan as JSON (docs/formats.md), and end.")
 @click.option("--log-level", type=_LEVEL, default="info", show_default=True, help="Of its log.")
 def planner(config: Path, every: float, once: bool, log_level: str) -> None:
-    """Forecast what load owners will bring, and tell the daemon on this host, until SIGTERM.
+    """Forecast what load owners will bring, plan where data sets should be, and tell the daemon.
 
-    It needs the extra federator[forecast], reads the daemon's log, and runs as the daemon's user.
-    With policy.lending off there is nothing to plan.
+    It runs on the daemon's host until SIGTERM, reads the daemon's log, and runs as the daemon's
+    user. Forecasts need policy.lending and the extra federator[forecast]; plans for data need
+    data.planning. With both off there is nothing to plan. --once prints a lending plan.
 
     Example: federator planner --config /etc/federator/federation.yaml
     """
@@ -187,23 +152,41 @@ def planner(config: Path, every: float, once: bool, log_level: str) -> None:
     from federator.config import load_config  # noqa: PLC0415
 
     loaded = load_config(config)
-    if loaded.policy.lending is Lending.OFF and not once:
-        raise ConfigError(f"{config}: policy.lending is off, so no plan is needed")
+    lends = loaded.policy.lending is not Lending.OFF
+    places = loaded.data.moving.planning is not DataPlanning.OFF
+    if not (lends or places or once):
+        raise ConfigError(
+            f"{config}: policy.lending and data.planning are off, so no plan is needed"
+        )
     log_to_stderr(log_level)
-    tenants = _ConfiguredPlanner(config)
-    following = FollowingPlanner(tenants.made, _log_of(loaded, config))
     if once:
+        following = FollowingPlanner(_ConfiguredPlanner(config).made, _log_of(loaded, config))
         while not following.follow():
             pass
         print(msgspec.json.encode(following.planner.plan(time.time())).decode())
         return
-    service = PlannerService(
-        following, _asker(loaded), time.time, every, 3 * every, tenants.changed
-    )
+    ending = threading.Event()
+    turns = [_lending_turn(loaded, config, every)] if lends else []
+    turns += [_data_turn(loaded, config)] if places else []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: service.stop())
+        signal.signal(number, lambda *_: ending.set())
     _log().info("planner_started", federation=loaded.federation, every_s=every)
-    service.run()
+    run_turns(turns, ending)
+
+
+def _lending_turn(loaded: FederationConfig, config: Path, every: float) -> Callable[[], float]:
+    tenants = _ConfiguredPlanner(config)
+    following = FollowingPlanner(tenants.made, _log_of(loaded, config))
+    ask, lasts_s = _asker(loaded), 3 * every
+    return PlannerService(following, ask, time.time, every, lasts_s, tenants.changed).turn
+
+
+def _data_turn(loaded: FederationConfig, config: Path) -> Callable[[], float]:
+    from federator.cli.data_planning import DataPlanService  # noqa: PLC0415  # not for --help
+
+    domains = _ConfiguredDataPlanner(config)
+    following = FollowingPlanner(domains.made, _log_of(loaded, config))
+    return DataPlanService(following, _asker(loaded), time.time, domains.changed).turn
 
 
 def _log_of(loaded: FederationConfig, config: Path) -> Store:
@@ -217,8 +200,8 @@ def _log_of(loaded: FederationConfig, config: Path) -> Store:
         raise StoreError(f"{loaded.store}: {error}") from error
 
 
-class _ConfiguredPlanner:
-    """Makes planners for the tenants of federation.yaml, as it is at the time."""
+class _ConfigFile:
+    """federation.yaml, as it is at the time."""
 
     def __init__(self, config: Path) -> None:
         self._config = config
@@ -228,13 +211,11 @@ class _ConfiguredPlanner:
         """Whether the file is another one than the last planner was made from."""
         return self._written() != self._seen
 
-    def made(self) -> LendingPlanner:
+    def loaded(self) -> FederationConfig:
         from federator.config import load_config  # noqa: PLC0415
-        from federator.planner.boosted import BoostedForecast  # noqa: PLC0415  # an extra
-        from federator.planner.lending_planner import LendingPlanner  # noqa: PLC0415
 
         self._seen = self._written()
-        return LendingPlanner(load_config(self._config).tenancy(), BoostedForecast(), "boosted")
+        return load_config(self._config)
 
     def _written(self) -> int:
         try:
@@ -243,7 +224,27 @@ class _ConfiguredPlanner:
             return 0  # it is just being written, or is missing for now
 
 
-def _asker(loaded: FederationConfig) -> Callable[[PlanCall], Reply]:
+class _ConfiguredPlanner(_ConfigFile):
+    """Makes planners for the tenants of the file."""
+
+    def made(self) -> LendingPlanner:
+        from federator.planner.boosted import BoostedForecast  # noqa: PLC0415  # an extra
+        from federator.planner.lending_planner import LendingPlanner  # noqa: PLC0415
+
+        return LendingPlanner(self.loaded().tenancy(), BoostedForecast(), "boosted")
+
+
+class _ConfiguredDataPlanner(_ConfigFile):
+    """Makes planners for the storage domains of the file."""
+
+    def made(self) -> DataPlanner:
+        from federator.planner.data_planner import DataPlanner  # noqa: PLC0415  # numpy
+
+        loaded = self.loaded()
+        return DataPlanner(loaded.rules.storage, loaded.data.moving.quota_bytes)
+
+
+def _asker(loaded: FederationConfig) -> Callable[[Call], Reply]:
     from federator.cli.client import call, socket_beside  # noqa: PLC0415
 
     return partial(call, path=socket_beside(loaded.socket))

@@ -22,6 +22,7 @@ from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_here
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.data_calls import data_asked, data_sets
+from federator.daemon.data_plan_calls import shown_plan
 from federator.daemon.data_privacy import without_hidden_names
 from federator.daemon.ids_asked import SiteNumbers, own_ids
 from federator.daemon.interactive_jobs import InteractiveJobs
@@ -70,7 +71,7 @@ from federator.wire.client_protocol import (
     VerifyCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
-from federator.wire.data_rows import DataCall, DataSetsCall
+from federator.wire.data_rows import CatalogueCall, DataCall, DataPlanCall, DataSetsCall
 from federator.wire.replies import Reply, TestOnlyReply
 from federator.wire.usage_messages import DoctorCall, UsageCall
 
@@ -218,7 +219,7 @@ class Api:
             case SpokenCall():
                 message = f"{caller.user} may not speak for users so: see web.account"
                 answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
-            case DataCall() | DataSetsCall():
+            case DataCall() | DataSetsCall() | DataPlanCall():
                 self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
@@ -235,7 +236,10 @@ class Api:
                     caller.user,
                 )
 
-    def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
+    def _data(self, call: CatalogueCall, caller: Caller, answer: GiveReply) -> None:
+        if isinstance(call, DataPlanCall):
+            answer(shown_plan(caller, self._config, self._federation.ledger, self._clock()))
+            return
         catalogue = self._federation.ledger.catalogue
         if isinstance(call, DataSetsCall):
             answer(data_sets(call, catalogue, caller, self._config, self._clock()))
@@ -256,7 +260,7 @@ class Api:
             self.reload(call, caller.user, answer)
             return
         client, ledger = self._clients.following, self._federation.ledger
-        asked = operator_asked(call, caller.user, client, self._config.sites, ledger, self._clock())
+        asked = operator_asked(call, caller.user, client, self._config, ledger, self._clock())
         self._clients.add(answer)
         self._observe(asked)
 

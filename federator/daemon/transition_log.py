@@ -16,6 +16,7 @@ from federator.model.event import (
     Amended,
     Awarded,
     Changed,
+    DataPlanned,
     DataSetDropped,
     DataSetKept,
     DrainRecord,
@@ -125,17 +126,26 @@ def _is_over(entry: WorkloadRecord | None) -> bool:
 
 
 def _of_the_rest(record: LogRecord) -> list[LogLine]:
-    """The line of a change of the catalogue or of a loan of a quota; none of anything else."""
+    """The line of a change of the catalogue, of its plan, or of a loan of a quota; else none."""
     if isinstance(record, QuotaLoan):
         return [_of_quota(record)]
-    if isinstance(record, DataSetKept) and not record.by:
-        return []  # a copy goes on
+    if isinstance(record, DataPlanned):
+        return [LogLine("data_planned", {"moves": len(record.plan.moves)})]
     if isinstance(record, DataSetKept):
-        return [LogLine("data_kept", {"data": record.kept.label, "by": record.by})]
+        return _of_kept(record)
     if isinstance(record, DataSetDropped):
         data = f"{record.name}@{record.version}"
         return [LogLine("data_dropped", {"data": data, "by": record.by})]
     return []
+
+
+def _of_kept(record: DataSetKept) -> list[LogLine]:
+    data = record.kept.label
+    if record.moved_to:
+        return [LogLine("data_moved", {"data": data, "domain": record.moved_to})]
+    if not record.by:
+        return []  # a copy goes on
+    return [LogLine("data_kept", {"data": data, "by": record.by})]
 
 
 def _of_quota(record: QuotaLoan) -> LogLine:

@@ -75,6 +75,8 @@ class DataCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     told_at_s: float = 0.0  # when its site last told something new
     tries: int = 0  # that have failed
     detail: str = ""  # of the last that did
+    planned: bool = False  # a plan of where data should be asked for it
+    becomes_home: bool = False  # the data set's home is there, once it is whole
 
     def eta_s(self, size_bytes: int) -> float:
         """Unix time at which it may be there, at its present speed; 0: nobody knows."""
@@ -115,6 +117,7 @@ class DataSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sharing: DataSharing = DataSharing.NONE
     added_at_s: float = 0.0  # Unix time
     replicas: tuple[DataReplica, ...] = ()  # one in a domain at most
+    home: str = ""  # the domain that a plan chose; see ``home_of``
 
     @property
     def label(self) -> str:
@@ -128,6 +131,15 @@ class DataSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def replica_in(self, domain: str) -> DataReplica | None:
         return next((replica for replica in self.replicas if replica.domain == domain), None)
+
+
+def home_of(of: DataSet) -> str:
+    """The storage domain where a data set has its home; "": it is whole nowhere.
+
+    The one that a plan chose, as long as it is whole there; else the first where it is.
+    """
+    ready = [replica.domain for replica in of.replicas if replica.state is ReplicaState.READY]
+    return of.home if of.home in ready else next(iter(ready), "")
 
 
 class StorageDomain(Struct, frozen=True, kw_only=True):

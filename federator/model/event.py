@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from federator.model.data_output import KeptOutput, OutputPlace, OutputState
+from federator.model.data_placement import BegunMove, DataPlacement
 from federator.model.data_use import DataPath
 from federator.model.dataset import DataSet
 from federator.model.draft import Draft
@@ -133,6 +134,12 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     plan: LendingPlan
 
 
+class DataPlanned(Event, frozen=True, kw_only=True, tag="data_planned"):
+    """The planner has made a plan of where data sets should be, in place of the one before."""
+
+    plan: DataPlacement
+
+
 class QuotaLoan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="quota_loan"):
     """An unused quota takes a step."""
 
@@ -150,6 +157,7 @@ class DataSetKept(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dat
 
     kept: DataSet
     by: str = ""  # the user who asked for it; "": nobody did
+    moved_to: str = ""  # a plan has begun a copy to this domain, or made it the home
     written_by: AttemptId | None = None  # the job whose output it is, which has completed
 
 
@@ -518,6 +526,8 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     written_off: tuple[SiteWrittenOff, ...] = ()  # sites that have not returned
     planned: Planned | None = None  # the latest
     loans: tuple[QuotaLoan, ...] = ()  # the last step of each tenant's
+    data_planned: DataPlanned | None = None  # the latest
+    moves_begun: tuple[BegunMove, ...] = ()  # of the last day
 
 
 SnapshotRecord = (
@@ -542,6 +552,7 @@ LogRecord = (
     | Claimed
     | ClaimEnded
     | Planned
+    | DataPlanned
     | QuotaLoan
     | DataRecord
     | CheckpointCopied

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from federator.model.data_output import OutputPlace
+from federator.model.data_placement import DataPlacement
 from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
@@ -176,6 +177,14 @@ class PlanAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataPlacementAsked:
+    """The planner has made a plan of where data sets should be, which the edge has checked."""
+
+    client: int
+    plan: DataPlacement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasMeasured:
     """Quotas were measured by the history.
 
@@ -297,6 +306,7 @@ Observation = (
     | ResumeAsked
     | WriteOffAsked
     | PlanAsked
+    | DataPlacementAsked
     | QuotasMeasured
     | TiersMeasured
     | StartsEstimated

@@ -57,7 +57,12 @@ class ExactProblem:
         base: where the quota counts from.
         quota_gib: to move.
         whole_homes: else homes may be fractions, which gives the relaxation's bound.
+
+    Attributes:
+        judged_by_homes: the cost of a solution is that of its homes; near the bound, it is the end.
     """
+
+    judged_by_homes = True
 
     def __init__(self, base: HomePlacement, quota_gib: float, *, whole_homes: bool = True) -> None:
         self._at, self._info = base, base.warehouse.jobs
@@ -217,7 +222,7 @@ class ExactProblem:
             if self._program.whole:
                 home = values[self._home].argmax(axis=1)
                 best = min(best, (self._true_cost(home), home), key=lambda pair: pair[0])
-                if best[0] - bound <= _CLOSE * abs(best[0]):
+                if self.judged_by_homes and best[0] - bound <= _CLOSE * abs(best[0]):
                     break
             if not self._add_tangents(values):
                 break

@@ -101,9 +101,20 @@ def homes_held(placement: HomePlacement) -> Index:
     return held
 
 
-def plan_replicas(placement: HomePlacement, rules: ReplicaRules) -> ReplicaPlan:
-    """Copies for homes as they are placed; what is needed by high priority first."""
+def plan_replicas(
+    placement: HomePlacement, rules: ReplicaRules, there: Bools | None = None
+) -> ReplicaPlan:
+    """Copies for homes as they are placed; what is needed by high priority first.
+
+    Args:
+        placement: the homes.
+        rules: which copies are made.
+        there: (T, R) the whole table is there anyhow, as a copy; None: only homes are.
+    """
     replicas = _Replicas(placement, rules)
+    if there is not None:
+        whole = placement.warehouse.tables.partitions[:, None]
+        replicas.held = np.maximum(replicas.held, np.where(there, whole, 0))
     if rules.recovery:
         replicas.recovery()
     if rules.nowhere:

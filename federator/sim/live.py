@@ -22,7 +22,7 @@ from federator.model.site import Node, NodeShare, Snapshot
 from federator.model.submission import Submission, pack_submission
 from federator.model.workload import SiteName, Workload, WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
-from federator.sched.state.rules import Staging
+from federator.sched.state.rules import DataMoving, Staging
 from federator.sim.fleet import Fleet
 from federator.sim.scenario import Arrival, Scenario, SimulatedSite, StartState
 from federator.sim.site_state import shares_of
@@ -79,7 +79,7 @@ def future(
     ]
     tenant_of = {id_: str(ledger.entries[id_].workload.tenant) for id_ in waiting}
     # There is no planner to tell what to lend, and nobody copies checkpoints.
-    rules = replace(config.rules, lending=Lending.OFF, staging=Staging())
+    rules = replace(config.rules, lending=Lending.OFF, staging=Staging(), moving=DataMoving())
     fleet = Fleet(scenario, config.policy.order, rules, options=ReplayOptions(seed=seed))
     lives = dict(zip(start_state.known, fleet.run(), strict=True))
     started = {id_: lives[id_].first_start_s for id_ in waiting}

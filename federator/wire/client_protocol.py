@@ -22,7 +22,7 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
-from federator.wire.data_rows import DataCall, DataReply, DataSetsCall, DataSetsReply
+from federator.wire.data_rows import DATA_ANSWERS, CatalogueCall, PlaceDataCall
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import (
     JobDetails,
@@ -246,8 +246,8 @@ Call = (
     | ReloadCall
     | PassesCall
     | HoldingsCall
-    | DataCall
-    | DataSetsCall
+    | CatalogueCall
+    | PlaceDataCall
     | SpokenCall
 )
 
@@ -578,8 +578,8 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ReloadCall: ReloadReply,
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
-    DataCall: DataReply,
-    DataSetsCall: DataSetsReply,
+    PlaceDataCall: PlanReply,
+    **DATA_ANSWERS,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""

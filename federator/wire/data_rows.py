@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from federator.model.data_placement import DataPlacement
 from federator.model.dataset import DataGiven, DataSet
 from federator.model.tagged import Message
 
@@ -57,3 +60,33 @@ class DataSetsReply(Message, frozen=True, kw_only=True, tag="data_sets_are"):
     after: tuple[str, str] | None = None  # to be asked for next; None: this is all
     unknown: tuple[str, ...] = ()  # names asked for, of which the caller sees none
     site: str = ""  # where the caller is; "": on the daemon's host
+
+
+class PlaceDataCall(Message, frozen=True, kw_only=True, tag="place_data"):
+    """Puts a plan of where data sets should be in place of the one before; for operators."""
+
+    plan: DataPlacement
+
+
+class DataPlanCall(Message, frozen=True, kw_only=True, tag="data_plan"):
+    """Asks for the plan of where data sets should be; for operators and viewers."""
+
+
+class DataPlanReply(Message, frozen=True, kw_only=True, tag="data_plan_is"):
+    """The plan in force, if there is one, and what was made of it."""
+
+    planning: str  # a DataPlanning's value
+    plan: DataPlacement | None = None
+    progress: tuple[tuple[int, int], ...] = ()  # of each move: data sets that are there, copied
+    quota_bytes: int = 0  # that may be begun to be copied in any 24 hours
+    moved_bytes: int = 0  # of it used
+    now_s: float = 0.0
+
+
+CatalogueCall = DataCall | DataSetsCall | DataPlanCall
+DATA_ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    DataCall: DataReply,
+    DataSetsCall: DataSetsReply,
+    DataPlanCall: DataPlanReply,
+}
+"""What each is answered with unless it is refused."""

@@ -31,7 +31,7 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyReply,
 )
-from federator.wire.data_rows import DataReply, DataSetsReply
+from federator.wire.data_rows import DataPlanReply, DataReply, DataSetsReply
 from federator.wire.quota_messages import LoanReply
 from federator.wire.usage_messages import DoctorReply, UsageReply
 
@@ -83,6 +83,7 @@ Reply = (
     | HoldingsReply
     | DataReply
     | DataSetsReply
+    | DataPlanReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

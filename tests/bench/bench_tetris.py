@@ -2,6 +2,7 @@
 
 Run: python -m tests.bench.bench_tetris [--tables N --regions N --jobs N --kicks N]
      python -m tests.bench.bench_tetris --small 200
+     python -m tests.bench.bench_tetris --joint 50 [--room-frac F]
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from federator.planner.tetris_bound import certificate
 from federator.planner.tetris_climb import ClimbRules, climb
 from federator.planner.tetris_cost import HomePlacement
 from federator.planner.tetris_exact import ExactProblem
+from federator.planner.tetris_joint import JointProblem
 from federator.planner.tetris_replicas import ReplicaRules, plan_replicas
 from federator.planner.tetris_search import plan_homes
 from federator.planner.tetris_words import certificate_text
@@ -68,6 +71,36 @@ def small(cases: int, kicks: int) -> None:
     )
 
 
+def joint(cases: int, kicks: int, room_frac: float) -> None:
+    """Random small cases: homes and copies together, beside homes first and copies after."""
+    exact, ours = [], []
+    for seed in range(cases):
+        drawn_ = drawn(seed, tables=8, regions=3, jobs=10)
+        total = float(drawn_.tables.gib.sum())
+        regions = replace(drawn_.regions, replica_gib=np.full(3, room_frac * total))
+        warehouse = replace(drawn_, regions=regions)
+        weights, quota_gib = weighed(warehouse), 0.5 * total
+        best = JointProblem(HomePlacement(warehouse, weights), quota_gib).least()
+        apart = JointProblem(HomePlacement(warehouse, weights), quota_gib)
+        homes = ExactProblem(HomePlacement(warehouse, weights), quota_gib).solve().home
+        apart.fix(np.array(homes))
+        exact.append(apart.least() / best - 1)
+        placement = HomePlacement(warehouse, weights)
+        plan_homes(placement, quota_gib, kicks, seed)
+        held = plan_replicas(placement, ReplicaRules(recovery=False, partly=False)).held
+        planned = JointProblem(HomePlacement(warehouse, weights), quota_gib)
+        planned.fix(placement.home, held > 0)
+        ours.append(planned.least() / best - 1)
+        print(
+            f"case {seed}: apart {100 * exact[-1]:.2f} %, ours {100 * ours[-1]:.2f} %", flush=True
+        )
+    for word, gaps in (("apart, each exactly", exact), ("as planned", ours)):
+        print(
+            f"{word}: above the joint optimum mean {100 * np.mean(gaps):.2f} %, "
+            f"P50 {100 * np.median(gaps):.2f} %, worst {100 * np.max(gaps):.2f} %"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=10_000)
@@ -77,7 +110,12 @@ def main() -> None:
     parser.add_argument("--quota-frac", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", type=int, default=0, metavar="CASES")
+    parser.add_argument("--joint", type=int, default=0, metavar="CASES")
+    parser.add_argument("--room-frac", type=float, default=0.2, help="for copies, of all tables")
     args = parser.parse_args()
+    if args.joint:
+        joint(args.joint, args.kicks, args.room_frac)
+        return
     if args.small:
         small(args.small, args.kicks)
         return

@@ -233,6 +233,10 @@ CATALOGUE: Final = (
     _gauge(
         "copies", "Copies that are being made, by phase: none, copying, checking, failed", "phase"
     ),
+    _gauge("data_plan_in_force", "1 while a plan of where data should be has not expired, else 0"),
+    _gauge("data_plan_timestamp_seconds", "When the latest such plan was made; 0: there was none"),
+    _gauge("data_moved_bytes", "Sizes of the copies that plans have begun in the last 24 hours"),
+    _gauge("data_move_quota_bytes", "The most that they may begin in any 24 hours"),
     _counter(
         "copied_bytes_total",
         "Sizes of the data sets that were copied from one storage domain to another",

@@ -88,7 +88,7 @@ class Gauges:
             *self._of_claims(now_s),
             *self._of_sites(config, held),
             *self._of_tenants(held, now_s),
-            *self._of_data(),
+            *self._of_data(now_s),
             *self._of_lending(now_s),
         ]
         self._took_s = self._clock() - began_s
@@ -199,13 +199,20 @@ class Gauges:
         lost = ledger.tax.by_victim
         yield family("federator_lost_gpu_seconds_total", (((n,), lost.get(n, 0.0)) for n in names))
 
-    def _of_data(self) -> Iterator[Collected]:
-        catalogue = self._federation.ledger.catalogue
+    def _of_data(self, now_s: float) -> Iterator[Collected]:
+        moves, catalogue = self._federation.ledger.data_moves, self._federation.ledger.catalogue
         places = product(catalogue.domains, ReplicaState)
         series = (((d, state.value), catalogue.replicas[d, state]) for d, state in places)
         yield family("federator_data_replicas", series)
         phases = Counter(r.copy.phase for _, r in catalogue.copies() if r.copy is not None)
         yield family("federator_copies", (((phase.value,), phases[phase]) for phase in MADE))
+        planned, quota_bytes = moves.planned, self._federation.rules.moving.quota_bytes
+        holds = planned is not None and planned.plan.holds(now_s)
+        yield gauge("federator_data_plan_in_force", holds)
+        made_s = planned.plan.made_at_s if planned is not None else 0.0
+        yield gauge("federator_data_plan_timestamp_seconds", made_s)
+        yield gauge("federator_data_moved_bytes", moves.used_bytes(now_s))
+        yield gauge("federator_data_move_quota_bytes", quota_bytes)
 
     def _of_lending(self, now_s: float) -> Iterator[Collected]:
         planned = self._federation.ledger.planned

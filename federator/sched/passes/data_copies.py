@@ -32,6 +32,7 @@ COPYABLE: Final = "sha256tree:"  # the digests that a site can prove
 AT_ONCE: Final = 2  # copies to one domain; others wait for their turn
 ASSUMED_KIB_PER_S: Final = 100 * 1024  # of a copy that nothing bounds, where none was measured
 SETUP_S: Final = 30.0  # of any copy
+PLANNED_TRIES: Final = 5  # of a copy that no job wants, until it is given up
 STEP_FRAC: Final = 0.02  # of a size: less progress than this is not recorded
 
 
@@ -72,7 +73,7 @@ def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) ->
     return max(ready, key=lambda r: bool(r.digest), default=None)
 
 
-def with_copy(of: DataSet, domain: str, path: str, by: str, now_s: float) -> DataSet:
+def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:
     """The data set with a copy under way; as it is, where one is, or where it is ready.
 
     One that has failed begins anew.
@@ -81,9 +82,8 @@ def with_copy(of: DataSet, domain: str, path: str, by: str, now_s: float) -> Dat
     if before is not None and before.state is ReplicaState.READY:
         return of
     copied = None if before is None else before.copy
-    if copied is not None and (copied.phase is not CopyPhase.FAILED or not by):
+    if copied is not None and (copied.phase is not CopyPhase.FAILED or not copy.by):
         return of
-    copy = DataCopy(by=by, asked_at_s=now_s)
     if before is None:
         replica = DataReplica(domain=domain, path=path, state=ReplicaState.COPYING, copy=copy)
     else:
@@ -110,6 +110,8 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
         return
     after = _measured(turn.ledger.catalogue, of, replica.copy, after)
     kept = replace(of, replicas=with_replica(of.replicas, after))
+    if after.state is ReplicaState.READY and replica.copy.becomes_home:
+        kept = replace(kept, home=seen.domain)
     if _is_given_up(turn.ledger, of, after):
         kept = replace(of, replicas=tuple(r for r in of.replicas if r.domain != seen.domain))
     turn.record(DataSetKept(at_s=turn.now_s, kept=kept))
@@ -167,9 +169,14 @@ def _measured(
 
 
 def _is_given_up(ledger: Ledger, of: DataSet, replica: DataReplica) -> bool:
-    """A copy that was made for jobs, and fails, leaves the catalogue when none is left."""
+    """A copy that was made for jobs, and fails, leaves the catalogue when none is left.
+
+    One that a plan asked for may fail a few times before.
+    """
     copy, is_new = replica.copy, replica.state is ReplicaState.COPYING
     if copy is None or copy.by or not is_new or copy.phase is not CopyPhase.FAILED:
+        return False
+    if copy.planned and copy.tries < PLANNED_TRIES:
         return False
     return not ledger.counts.using[of.name, of.version]
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from federator.model.dataset import (
     MOST_REPLICAS,
     DataClass,
+    DataCopy,
     DataGiven,
     DataRefusal,
     DataRefusalCode,
@@ -176,7 +177,8 @@ class _Changes:
             path = place.path or (source.path if source is not None else "")
             if before is None or before.state is not ReplicaState.READY:
                 self._refuse_to_overwrite(given, known, place.domain, path)
-            known = with_copy(known, place.domain, path, self._asked.by, self._now_s)
+            copy = DataCopy(by=self._asked.by, asked_at_s=self._now_s)
+            known = with_copy(known, place.domain, path, copy)
         self._put(known)
 
     def _refuse_to_overwrite(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from federator.model.dataset import CopyPhase
 from federator.model.event import (
     Claimed,
     EpochBegan,
@@ -24,6 +25,7 @@ from federator.model.message import (
     ControlAsked,
     CopySeen,
     DataAsked,
+    DataPlacementAsked,
     DrainAsked,
     Observation,
     OutputSeen,
@@ -51,6 +53,7 @@ from federator.sched.passes import unused_quotas
 from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
 from federator.sched.passes.control import cancel
 from federator.sched.passes.data_copies import take_copy
+from federator.sched.passes.data_moves import move_data, take_data_plan
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
@@ -266,7 +269,13 @@ class Federation:
                 cancel(turn, observation)
             case ControlAsked() | DrainAsked() | ResumeAsked() | WriteOffAsked() | QuotaAsked():
                 self._asked_for(turn, observation)
-            case PlanAsked() | QuotasMeasured() | TiersMeasured() | StartsEstimated():
+            case (
+                PlanAsked()
+                | QuotasMeasured()
+                | TiersMeasured()
+                | StartsEstimated()
+                | DataPlacementAsked()
+            ):
                 self._look_ahead(turn, observation)
             case DataAsked():
                 change_catalogue(turn, observation)
@@ -286,24 +295,27 @@ class Federation:
             self.checkpoints.take(turn, seen)
         else:
             take_copy(turn, seen)
+            if seen.phase in (CopyPhase.DONE, CopyPhase.FAILED):
+                move_data(turn)  # another may be begun
 
     def _look_ahead(
         self,
         turn: Transaction,
-        observed: PlanAsked | QuotasMeasured | TiersMeasured | StartsEstimated,
+        observed: PlanAsked | QuotasMeasured | TiersMeasured | StartsEstimated | DataPlacementAsked,
     ) -> None:
-        if isinstance(observed, TiersMeasured):
-            self.rounds.tariff.factors = observed.factors
-            return
-        if isinstance(observed, QuotasMeasured):
-            unused_quotas.quotas_measured(turn, observed)
-            return
-        if isinstance(observed, StartsEstimated):
-            self.rounds.memory.starts = self.checkpoints.starts = observed.starts
-            return
-        turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
-        turn.commands.append(AnswerPlanned(client=observed.client))
-        self.rounds.is_due(turn)  # somebody may be lent what was kept before
+        match observed:
+            case TiersMeasured():
+                self.rounds.tariff.factors = observed.factors
+            case QuotasMeasured():
+                unused_quotas.quotas_measured(turn, observed)
+            case StartsEstimated():
+                self.rounds.memory.starts = self.checkpoints.starts = observed.starts
+            case DataPlacementAsked():
+                take_data_plan(turn, observed)
+            case PlanAsked():
+                turn.record(Planned(at_s=turn.now_s, plan=observed.plan))
+                turn.commands.append(AnswerPlanned(client=observed.client))
+                self.rounds.is_due(turn)  # somebody may be lent what was kept before
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
         """All pending workloads in the order in which a pass would try them now, for a report.

@@ -10,7 +10,7 @@ from typing import Final
 
 from federator.model.data_output import KeptOutput, OutputPlace, OutputState, output_path
 from federator.model.data_use import DataPath
-from federator.model.dataset import CopyPhase, DataReplica, DataSet, is_digest
+from federator.model.dataset import CopyPhase, DataCopy, DataReplica, DataSet, is_digest
 from federator.model.event import DataSetKept, OutputNoted
 from federator.model.message import OutputSeen
 from federator.model.workload import MAX_AMOUNT, AttemptId, SiteName, Workload, WorkloadId
@@ -163,4 +163,4 @@ def _brought_home(turn: Transaction, kept: KeptOutput, of: DataSet) -> DataSet:
         return of
     if catalogue.in_the_way(of, home, kept.path):
         return of
-    return with_copy(of, home, kept.path, kept.user, turn.now_s)
+    return with_copy(of, home, kept.path, DataCopy(by=kept.user, asked_at_s=turn.now_s))

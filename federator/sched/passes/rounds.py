@@ -24,6 +24,7 @@ from federator.sched.passes.availability import (
 )
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.data_moves import move_data
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.elastic_sizes import largest_first
 from federator.sched.passes.eviction import budget_gpus, prices_of
@@ -211,6 +212,7 @@ class Rounds:
         if not window:
             self._pass, self.last_pass.ended_s = None, turn.now_s
             JobStaging(turn, self._sites, self._rules.staging, self.memory.starts).ask()
+            move_data(turn)
             claim_s, wish_s = self.memory.next_claim_s(turn.now_s), self._switch_waits.next_s()
             self._due_s = min(self._due_s, claim_s, wish_s)
             turn.commands.append(Wake(at_s=self._due_s))

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.data_use import DataUse
-from federator.model.dataset import CopyPhase, DataReplica
+from federator.model.dataset import CopyPhase, DataCopy, DataReplica
 from federator.model.event import DataSetKept
 from federator.model.lifecycle import AT_SITE
 from federator.model.resources import PLAIN
@@ -101,7 +101,9 @@ def staging_bid(
 def _is_for_jobs(replica: DataReplica) -> bool:
     """Whether its copy is under way, and nobody asked for it; one that has failed keeps no room."""
     copy = replica.copy
-    return copy is not None and not copy.by and copy.phase is not CopyPhase.FAILED
+    if copy is None or copy.by or copy.planned:
+        return False
+    return copy.phase is not CopyPhase.FAILED
 
 
 class JobStaging:
@@ -153,7 +155,7 @@ class JobStaging:
             source = None if of is None else source_of(of, domain, catalogue.domains)
             if of is None or source is None or catalogue.in_the_way(of, domain, source.path):
                 continue
-            after = with_copy(of, domain, source.path, "", now_s)
+            after = with_copy(of, domain, source.path, DataCopy(by="", asked_at_s=now_s))
             if after != of:
                 self._turn.record(DataSetKept(at_s=now_s, kept=after))
                 began += 1

@@ -19,6 +19,7 @@ from federator.model.event import (
     CheckpointCopied,
     Claimed,
     ClaimEnded,
+    DataPlanned,
     DataRecord,
     DataSetKept,
     DrainRecord,
@@ -44,6 +45,7 @@ from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.change_watches import ChangeWatches
+from federator.sched.state.data_moves import DataMoves
 from federator.sched.state.dependents import Dependents
 from federator.sched.state.drains import DrainedSites, lose_checkpoints
 from federator.sched.state.eligibility import record_of
@@ -113,6 +115,7 @@ class Ledger:
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.planned: Planned | None = None  # the latest lending plan; it may have expired
         self.loans = QuotaLoans()
+        self.data_moves = DataMoves()
         self.drains = DrainedSites()
         self.catalogue = Catalogue()
         self.outputs = Outputs()
@@ -172,6 +175,7 @@ class Ledger:
             Claimed
             | ClaimEnded
             | Planned
+            | DataPlanned
             | QuotaLoan
             | Amended
             | DrainRecord
@@ -188,10 +192,13 @@ class Ledger:
             self._amend(event)
         elif isinstance(event, DrainRecord):
             self._drained(event)
+        elif isinstance(event, DataPlanned):
+            self.data_moves.apply(event)
         elif isinstance(event, DataRecord):
             self.catalogue.apply(event)
             if isinstance(event, DataSetKept):
                 self.outputs.registered(event)
+                self.data_moves.apply(event)
         elif isinstance(event, OutputNoted):
             self.outputs.apply(event)
         elif isinstance(event, CheckpointCopied):

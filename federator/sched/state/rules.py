@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from federator.model.data_placement import DataPlanning
 from federator.model.dataset import StorageDomain
 from federator.model.lending import Lending
 from federator.model.prices import PriceRule
@@ -56,6 +57,19 @@ class SlowNodeRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataMoving:
+    """Copies by plans of where data sets should be.
+
+    Attributes:
+        planning: what follows from a plan.
+        quota_bytes: that may be begun to be copied in any 24 hours.
+    """
+
+    planning: DataPlanning = DataPlanning.OFF
+    quota_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Settings of the federation that decisions depend on.
 
@@ -86,6 +100,7 @@ class Rules:
         opt_in: sites whose admission rules get no limits; for those who ask for the mode.
         storage: the domains in which data sets are kept, the preferred ones first.
         staging: copies for jobs that wait.
+        moving: copies by plans.
         licenses: those that all sites share, by name.
         slow_nodes: what follows from slow nodes.
         prices: what an hour costs, and of which tier it is; of each the first that matches.
@@ -115,6 +130,7 @@ class Rules:
     opt_in: frozenset[SiteName] = frozenset()
     storage: Mapping[str, StorageDomain] = field(default_factory=dict)
     staging: Staging = Staging()
+    moving: DataMoving = DataMoving()
     licenses: Mapping[str, int] = field(default_factory=dict)
     slow_nodes: SlowNodeRules = SlowNodeRules()
     prices: tuple[PriceRule, ...] = ()

@@ -112,6 +112,8 @@ def _done(ledger: Ledger, at_s: float) -> SnapshotDone:
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
         loans=tuple(ledger.loans.by_tenant.values()),
+        data_planned=ledger.data_moves.planned,
+        moves_begun=tuple(ledger.data_moves.begun),
     )
 
 
@@ -316,6 +318,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.promised.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
     ledger.planned = done.planned
+    ledger.data_moves.restore(done.data_planned, done.moves_begun)
     ledger.loans.restore(done.loans)
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)

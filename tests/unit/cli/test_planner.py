@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from federator.cli import planner as module
-from federator.cli.planner import AGAIN_S, BEGINS_ANEW_S, POLL_S, FollowingPlanner, PlannerService
+from federator.cli.planner import BEGINS_ANEW_S, PlannerService
+from federator.cli.planner_log import AGAIN_S, POLL_S, FollowingPlanner
 from federator.errors import ConfigError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.event import EpochBegan, LogRecord, Submitted, encode_event
 from federator.model.lending import LendingPlan
@@ -194,7 +195,7 @@ def test_once_prints_the_plan(tmp_path: Path) -> None:
 
 
 def test_with_lending_off_it_has_nothing_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.lending is off"):
+    with pytest.raises(ConfigError, match=r"policy\.lending and data\.planning are off"):
         run(tmp_path, "off")
 
 

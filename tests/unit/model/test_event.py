@@ -7,9 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from federator.model.data_placement import DataPlacement, MovedSet, PlannedMove
 from federator.model.event import (
     Awarded,
     Changed,
+    DataPlanned,
     EpochBegan,
     LogRecord,
     Planned,
@@ -64,6 +66,15 @@ EVENTS: list[LogRecord] = [
         used_frac=0.04,
         days=3,
         lends_at_s=9.0,
+    ),
+    DataPlanned(
+        at_s=6.6,
+        plan=DataPlacement(
+            made_at_s=6.5,
+            expires_at_s=900.0,
+            moves=(PlannedMove(sets=(MovedSet("wiki", "1", 9),), to="east", home=True, why="w"),),
+            bound=1.0,
+        ),
     ),
     Awarded(
         at_s=7.0,

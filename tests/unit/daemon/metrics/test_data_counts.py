@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from federator.daemon.metrics.term_metrics import TermMetrics
+from federator.model.data_placement import DataPlacement, DataPlanning, MovedSet, PlannedMove
 from federator.model.dataset import (
     CopyPhase,
     DataGiven,
@@ -15,11 +16,11 @@ from federator.model.dataset import (
     DataVerb,
     StorageDomain,
 )
-from federator.model.message import CopySeen, DataAsked
+from federator.model.message import CopySeen, DataAsked, DataPlacementAsked
 from federator.model.site import SiteJobState
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.state.rules import Rules
+from federator.sched.state.rules import DataMoving, Rules
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.counted import Counted
 from tests.unit.sched.passes.test_data_copies import AUTO, DIGEST, GIB
@@ -159,6 +160,23 @@ def test_replicas_are_told_by_domain_and_state() -> None:
     assert some(f, "federator_data_replicas") == {("west", "lost"): 1, ("east", "ready"): 1}
     ask(f, DataVerb.REMOVE, at=())
     assert some(f, "federator_data_replicas") == {}
+
+
+def test_a_plan_of_where_data_should_be_is_told_with_what_it_has_begun() -> None:
+    moving = DataMoving(planning=DataPlanning.AUTOMATIC, quota_bytes=3 * GIB)
+    f = fleet(replace(RULES, moving=moving))
+    add(f)
+    assert f.value("federator_data_plan_in_force") == 0
+    now_s = f.clock()
+    move = PlannedMove(sets=(MovedSet("a", "1", GIB),), to="east", home=True)
+    plan = DataPlacement(made_at_s=now_s, expires_at_s=now_s + 60, moves=(move,))
+    f.observe(DataPlacementAsked(client=1, plan=plan))
+    assert f.value("federator_data_plan_in_force") == 1
+    assert f.value("federator_data_plan_timestamp_seconds") == now_s
+    assert f.value("federator_data_moved_bytes") == GIB
+    assert f.value("federator_data_move_quota_bytes") == 3 * GIB
+    tell(f, CopyPhase.DONE)
+    assert some(f, BYTES) == {("west", "east"): GIB}
 
 
 # ---- starts ----

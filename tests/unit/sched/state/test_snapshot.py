@@ -15,12 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from federator.model.data_placement import DataPlacement
 from federator.model.data_use import DataPath
-from federator.model.dataset import DataReplica, DataSet
+from federator.model.dataset import DataCopy, DataReplica, DataSet, ReplicaState
 from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.event import (
     Awarded,
     Changed,
+    DataPlanned,
     DataSetDropped,
     DataSetKept,
     LogRecord,
@@ -44,6 +46,7 @@ from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
 from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.corrections import Corrections
+from federator.sched.state.data_moves import DataMoves
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
@@ -94,6 +97,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "claims",
         "planned",
         "loans",
+        "data_moves",
         "drains",
         "catalogue",
         "outputs",
@@ -101,6 +105,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "_half_restored",
     },
     Catalogue: {"sets"},
+    DataMoves: {"planned", "begun", "_last_s", "_bytes"},
     SubmissionKeys: {"id_of"},
     StateIndex: {"_ids"},
     PromisedNodes: {"shrinking"},
@@ -127,6 +132,7 @@ def instances() -> list[object]:
         ledger,
         ledger.keys,
         ledger.catalogue,
+        ledger.data_moves,
         ledger.outputs,
         ledger.by_state,
         ledger.promised,
@@ -195,6 +201,21 @@ def data_sets() -> list[DataSet]:
     ]
 
 
+def being_moved() -> DataSet:
+    """A plan has begun to copy it to another domain."""
+    copy = DataCopy(by="", asked_at_s=99.8, planned=True, becomes_home=True)
+    replica = DataReplica(domain="d9", path="m", state=ReplicaState.COPYING, copy=copy)
+    return DataSet(
+        name="moved",
+        version="1",
+        owner="ada",
+        tenant=TenantName("vision"),
+        size_bytes=9,
+        replicas=(replica,),
+        home="d1",
+    )
+
+
 def eventful(ledger: Ledger) -> Ledger:
     """Every part has learned something."""
     run = (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED)
@@ -246,6 +267,8 @@ def eventful(ledger: Ledger) -> Ledger:
         QuotaLoan(
             at_s=99.6, tenant=TenantName("vision"), step=LoanStep.LENT, used_frac=0.1, days=3
         ),
+        DataPlanned(at_s=99.7, plan=DataPlacement(made_at_s=99.0, expires_at_s=999.0)),
+        DataSetKept(at_s=99.8, kept=being_moved(), moved_to="d9"),
     ]
     for event in events:
         ledger.apply(event)
