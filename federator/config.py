@@ -366,6 +366,7 @@ class FederationConfig(Strict):
             opt_in=frozenset(n for n, mode in modes.items() if mode is SiteMode.OPT_IN),
             licenses=self.licenses,
             unused=self.policy.unused_quota.rules,
+            quiet_hours=self.policy.defragment.quiet,
         )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 

@@ -35,6 +35,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     # On so many nodes it may start as well, largest first; more than ``jobs`` ask for. Nobody is
     # evicted for these, and an older agent bids for ``jobs``.
     sizes: tuple[int, ...] = ()
+    moves: int = 0  # so many jobs may move to other nodes of the site for it; 0: none
 
     @classmethod
     def of(
@@ -95,6 +96,13 @@ class Shrink(NamedTuple):
     component: int  # the number of the job: 1, 2, …
 
 
+class Move(NamedTuple):
+    """A running workload of one node that goes on at another node of its site."""
+
+    workload: int
+    node: str  # the other one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
     """A plan for every job of a workload that could start now."""
@@ -103,3 +111,5 @@ class Bid:
     jobs: tuple[JobPlan, ...]
     victims: tuple[int, ...] = ()  # workloads that must go first
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of other workloads that must go first
+    moves: tuple[Move, ...] = ()  # where the victims go on; empty: no place is planned for them
+    waits_s: float = 0.0  # with moves: until it is predicted to start without them

@@ -23,6 +23,9 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "grace_s": "preemption.grace_s",
         "cooldown_s": "preemption.cooldown_s",
         "min_run_s": "preemption.min_run_s",
+        "defragment": "defragment.mode",
+        "defragment_moves": "defragment.max_moves",
+        "defragment_margin": "defragment.margin",
         "forecast_ends": "forecast_ends",
         "lending": "lending",
     }

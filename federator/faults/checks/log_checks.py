@@ -168,7 +168,8 @@ class LogChecks:
             id_ for id_ in self._saving if truths[id_].state is WorkloadState.PREEMPTING
         }
         reason = event.reason
-        for_another = reason is not None and reason.code is ReasonCode.PREEMPTED and reason.detail
+        codes = (ReasonCode.PREEMPTED, ReasonCode.MOVED)
+        for_another = reason is not None and reason.code in codes and reason.detail
         if event.happening is not WorkloadEvent.EVICTED or not for_another:
             return
         self._saving.add(event.workload)

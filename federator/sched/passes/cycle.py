@@ -24,6 +24,7 @@ from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.data_places import data_refusals
+from federator.sched.passes.defragmentation import Defragmentation
 from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
 from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
@@ -57,6 +58,8 @@ class SchedulingPass:
         known: refusals that still hold; it learns those of this pass.
         unsure: workloads that may be at a site though they wait.
         claims: nodes that come free for some; None: nobody is evicted.
+        ends: that are predicted; None: nothing is planned by predictions.
+        defragmentation: None: nobody moves.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that decides
@@ -73,8 +76,10 @@ class SchedulingPass:
         unsure: Container[WorkloadId] = (),
         claims: Claims | None = None,
         ends: PredictedEnds | None = None,
+        defragmentation: Defragmentation | None = None,
     ) -> None:
         self._ends = ends
+        self._defragmentation = defragmentation
         self._rules = Rules() if rules is None else rules
         if prices is None:
             prices = prices_of(ledger, self._rules, 0, 0.0)
@@ -111,7 +116,7 @@ class SchedulingPass:
         self.claimant = None
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self._kept.at
-        self.candidates.predicts = self._ends is not None
+        self.candidates.predicts = self._rules.forecast_ends
         return self.candidates.next_window(again, size, now_s)
 
     def renew_budget(self, turn: Transaction) -> None:
@@ -143,7 +148,12 @@ class SchedulingPass:
         self.claimant = ranked
         self._served.add(ranked.id)
         self.candidates.sites = [site for site in sites if site not in self.silent]
-        request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus)
+        claim = self._ledger.claims.get(ranked.id)
+        if claim is not None and claim.moved_for is not None:
+            self.candidates.sites = [site for site in self.candidates.sites if site == claim.site]
+        moves = 0 if self._defragmentation is None else self._defragmentation.moves_left(turn)
+        self._choice.moves = moves
+        request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus, moves)
         self.candidates.ask_for_claim(ranked, number, request)
         return request
 
@@ -166,6 +176,7 @@ class SchedulingPass:
         kept = self._kept.at.get(site)
         if kept is not None and self.claimant is not None:
             kept = kept if kept.priority <= self.claimant.priority else None
+        predicts = self._rules.forecast_ends or any(request.moves for request in requests)
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -176,7 +187,7 @@ class SchedulingPass:
                 *drained_nodes(self._ledger, site),
                 *(self.claims.at(site) if self.claims is not None else ()),
             ),
-            predicted_ends=self._ends.at(site) if self._ends is not None else {},
+            predicted_ends=self._ends.at(site) if self._ends is not None and predicts else {},
         )
 
     def learn(self, id_: WorkloadId) -> None:
@@ -264,6 +275,8 @@ class SchedulingPass:
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
             shrinks=award.bid.shrinks,
+            moves=award.bid.moves,
+            waits_s=award.bid.waits_s if award.bid.moves else 0.0,
             lending=lending,
             data=data,
             output=output,

@@ -112,6 +112,8 @@ def _done(ledger: Ledger, at_s: float) -> SnapshotDone:
         written_off=tuple(ledger.drains.written_off.values()),
         planned=ledger.planned,
         loans=tuple(ledger.loans.by_tenant.values()),
+        places=tuple(ledger.moves.places.values()),
+        moved_at_s=tuple(ledger.moves.at_s),
     )
 
 
@@ -317,6 +319,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.claims = {claim.workload: claim for claim in done.claims}
     ledger.planned = done.planned
     ledger.loans.restore(done.loans)
+    ledger.moves.restore(done.places, done.moved_at_s)
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):
