@@ -80,7 +80,7 @@ class DefragmentConfig(Strict):
 
     mode: Annotated[Defragment, BeforeValidator(partial(one_word_of, Defragment))] = Defragment.OFF
     max_moves: Annotated[int, Field(ge=1, le=1_000)] = 4
-    margin: Annotated[float, Field(ge=1, le=1_000)] = 2.0
+    margin: Annotated[float, Field(ge=0, le=1_000)] = 2.0
     quiet_hours: _Clock | None = None  # HH:MM-HH:MM; None: at any time
 
     @property

@@ -20,7 +20,7 @@ from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
-from federator.model.plan import JobPlan, Move, Shrink
+from federator.model.plan import JobPlan, NodeMove, Shrink
 from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
 from federator.model.score import Score
@@ -80,7 +80,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
     output: OutputPlace | None = None  # where it writes a data set there
     adopted: bool = False  # it was there already: the log had lost when it was awarded
-    moves: tuple[Move, ...] = ()  # of the victims: where each is to go on at the site
+    moves: tuple[NodeMove, ...] = ()  # of the victims: where each is to go on at the site
     waits_s: float = 0.0  # with moves: until it was predicted to start without them
 
     @property

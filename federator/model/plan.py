@@ -96,7 +96,7 @@ class Shrink(NamedTuple):
     component: int  # the number of the job: 1, 2, …
 
 
-class Move(NamedTuple):
+class NodeMove(NamedTuple):
     """A running workload of one node that goes on at another node of its site."""
 
     workload: int
@@ -111,5 +111,5 @@ class Bid:
     jobs: tuple[JobPlan, ...]
     victims: tuple[int, ...] = ()  # workloads that must go first
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of other workloads that must go first
-    moves: tuple[Move, ...] = ()  # where the victims go on; empty: no place is planned for them
+    moves: tuple[NodeMove, ...] = ()  # where the victims go on; empty: no place is planned for them
     waits_s: float = 0.0  # with moves: until it is predicted to start without them

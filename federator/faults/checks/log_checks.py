@@ -169,11 +169,13 @@ class LogChecks:
         }
         reason = event.reason
         codes = (ReasonCode.PREEMPTED, ReasonCode.MOVED)
-        for_another = reason is not None and reason.code in codes and reason.detail
-        if event.happening is not WorkloadEvent.EVICTED or not for_another:
+        if event.happening is not WorkloadEvent.EVICTED or reason is None or not reason.detail:
+            return
+        if reason.code not in codes:
             return
         self._saving.add(event.workload)
         self._evidence.counts["evicted for others"] += 1
+        self._evidence.counts["moved for others"] += reason.code is ReasonCode.MOVED
         self._evidence.counts["evicted while others saved"] += len(self._saving) > 1
         if self.most_saves and len(self._saving) > self.most_saves:
             self._evidence.break_(f"{len(self._saving)} save at a time, {event.workload} the last")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from federator.model.gres import covers
-from federator.model.plan import Bid, Move
+from federator.model.plan import Bid, NodeMove
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.node_selection import bounds, least_share
@@ -89,7 +89,7 @@ def _plan_in(
     for mover in movers:
         mover.release()
     placed = place_in(job, room, partition)
-    moves: tuple[Move, ...] | None = None
+    moves: tuple[NodeMove, ...] | None = None
     if isinstance(placed, Placed):
         room.take(placed.plan)
         moves = _places(movers, room, set(placed.plan.nodes))
@@ -175,9 +175,9 @@ def _cost_gpu_s(mover: Occupant, now_s: float) -> float:
 
 def _places(
     movers: Iterable[Occupant], room: FreeCapacity, gang: set[str]
-) -> tuple[Move, ...] | None:
+) -> tuple[NodeMove, ...] | None:
     """Where each goes on, largest first; None when one finds no place. The room is as it was."""
-    moves: list[Move] = []
+    moves: list[NodeMove] = []
     held: Held = []
     for mover in sorted(movers, key=lambda each: (-each.gpus, each.job.id)):
         left, share = mover.shares[0]
@@ -188,7 +188,7 @@ def _places(
             return None
         place.take(share)
         held.append((place, share))
-        moves.append(Move(mover.job.id, place.node.name))
+        moves.append(NodeMove(mover.job.id, place.node.name))
     lift(held)
     return tuple(moves)
 

@@ -326,6 +326,16 @@ class SchedulingPass:
         assert self.claimant is not None
         return self._choice.claimable(offers, self.claimant)
 
+    def worth_moving(self, turn: Transaction, offers: Sequence[Award]) -> list[Award]:
+        """Those of a claimant's offers for which others move, that are worth it and may be had."""
+        assert self.claimant is not None
+        if self._defragmentation is None or self.claims is None:
+            return []
+        tokens_gpus = self.claims.budget.tokens_for(turn, self.claimant.id, self.claimant.priority)
+        self.claim_budget_gpus = tokens_gpus
+        worth = self._defragmentation.worth(turn, offers)
+        return [offer for offer in worth if self.claims.may_go_at_once(offer, tokens_gpus)]
+
     def remember(
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
     ) -> None:

@@ -281,25 +281,15 @@ class Rounds:
                 self._award(turn, pass_, at_once)
             elif offers := [o for o in offers if o.site in pass_.round.keeping_claims]:
                 claims.set(turn, ranked, offers, answered=pass_.round.answers)
-            elif claim is None and not self._has_moved(turn, pass_, bids):
+            elif claim is None and (worth := pass_.worth_moving(turn, bids)):
+                self._award(turn, pass_, worth)
+            elif claim is None:
                 claims.vain.add(self._ledger.backlog.number_of(entry.workload), ranked)
-            elif claim is not None and claim.site in pass_.round.answers:
+            elif claim.site in pass_.round.answers:
                 claims.end(turn, claim, ReasonCode.RESOURCES)
             if self._may_start(id_):
                 pass_.was_refused(entry)
         self._ask(turn, pass_, ())
-
-    def _has_moved(self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]) -> bool:
-        """Award the best offer for which others move and which is worth it, if there is one."""
-        defragmentation = self.memory.defragmentation
-        worth = [] if defragmentation is None else defragmentation.worth(turn, offers)
-        if not worth:
-            return False
-        assert self.memory.claims is not None
-        assert pass_.claimant is not None
-        tokens_for = self.memory.claims.budget.tokens_for
-        pass_.claim_budget_gpus = tokens_for(turn, worth[0].id, pass_.claimant.priority)
-        return self._award(turn, pass_, worth) is not None
 
     def _award(
         self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]

@@ -132,6 +132,15 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             jobs=600,
             steps=20,
         ),
+        "defragmentation": _entry(
+            "do gangs start sooner when small jobs move?",
+            "defragmentation",
+            "DefragmentationExperiment",
+            loads=(1.0,),
+            days=1.0,
+            warm_up_days=0.25,
+            nodes=16,
+        ),
         "preemption-budget": _entry(
             "what evictions buy, and what they cost",
             "preemption_budget",

@@ -98,8 +98,8 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
     """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
-    flat = {n: 0.5 for n in POLICY_KEYS if n not in ("usage_window_h", "lending")}
-    flat["forecast_ends"] = flat["max_saves_per_region"] = 1.0
+    flat = {n: 0.5 for n in POLICY_KEYS if n not in ("usage_window_h", "lending", "defragment")}
+    flat["forecast_ends"] = flat["max_saves_per_region"] = flat["defragment_moves"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, leaf = POLICY_KEYS[name].split(".")

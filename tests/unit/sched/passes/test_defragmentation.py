@@ -149,6 +149,18 @@ def test_the_place_outlives_its_daemon_and_a_compaction() -> None:
     f.run_until(lambda: all(f.state(id_) is RUNS for id_ in (*small, gang_id)), limit_s=300.0)
 
 
+def test_the_place_outlives_an_agent_that_dies_while_its_job_saves() -> None:
+    f = fleet()
+    small = scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: bool(moved(f)), limit_s=100.0)
+    f.site_down("alpine")
+    f.run_for(30.0)
+    f.site_up("alpine")
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in (*small, gang_id)), limit_s=400.0)
+    assert len(moved(f)) == 2
+
+
 def test_nobody_takes_the_place_while_its_job_saves() -> None:
     f = fleet()
     scattered(f)
