@@ -57,21 +57,18 @@ def rules(budget_gpus: float) -> Rules:
 
 @settings(MANY, max_examples=30)
 @given(scattered(), st.sampled_from([4.0, 8.0, 24.0]))
-def test_who_moves_goes_on_at_once_at_its_place_and_no_window_moves_more_than_it_may(
+def test_who_moves_goes_on_at_once_and_no_window_moves_more_than_it_may(
     scenario: Scenario, budget_gpus: float
 ) -> None:
     """That every job ends, and that no node is used twice, the simulation itself looks after."""
     lived = Lived(scenario, rules(budget_gpus))
-    places: dict[WorkloadId, str] = {}
     left_at_s: dict[WorkloadId, float] = {}
     moved_at_s: list[float] = []
     for e in lived.log:
         id_ = e.attempt.workload if isinstance(e, Awarded) else None
         if isinstance(e, Awarded) and id_ in left_at_s:
-            (plan,) = e.jobs
-            assert (list(plan.nodes), e.at_s) == ([places.pop(id_)], left_at_s.pop(id_))
+            assert e.at_s == left_at_s.pop(id_)  # at its place, or where it fits tighter by now
         if isinstance(e, Awarded):
-            places |= {WorkloadId(move.workload): move.node for move in e.moves}
             moved_at_s += [e.at_s] * len(e.moves)
         elif isinstance(e, Changed) and e.happening is WorkloadEvent.PREEMPTED:
             left_at_s[e.workload] = e.at_s
