@@ -76,6 +76,10 @@ def test_who_moves_goes_on_at_once_and_no_window_moves_more_than_it_may(
     for first_s in moved_at_s:
         assert sum(first_s <= at_s < first_s + WINDOW_S for at_s in moved_at_s) <= MOST
     for k, last in enumerate(lived.told):
-        spent = [t.gpus for t in lived.told[: k + 1] if t.at_s + WINDOW_S > last.at_s + 1e-6]
-        assert sum(spent) <= budget_gpus
+        charged = [
+            min(t.gpus, budget_gpus)
+            for t in lived.told[: k + 1]
+            if t.at_s + max(1.0, t.gpus / budget_gpus) * WINDOW_S > last.at_s + 1e-6
+        ]
+        assert sum(charged) <= budget_gpus + 1e-6
     event(f"moved {min(3, len(moved_at_s))}")
