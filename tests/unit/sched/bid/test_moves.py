@@ -87,7 +87,7 @@ def test_nobody_moves_who_has_no_place_may_not_or_is_more_important() -> None:
         {"cooldown_until_s": NOW_S + 1},
         {"saves_in_time": False},
     ):
-        assert plan([replace(job, **fields) for job in HALVES], gang(2)) is None  # type: ignore[arg-type]
+        assert plan([replace(job, **fields) for job in HALVES], gang(2)) is None
     assert plan(HALVES, gang(2), limits=MoveLimits(1, 3, NOW_S)) is None
 
 
