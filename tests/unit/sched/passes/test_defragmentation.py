@@ -39,7 +39,7 @@ def of(nodes: int = 1, gpus: int = 8, **more: object) -> Draft:
 
 def scattered(f: Loopback, nodes: int = 4, **more: object) -> list[WorkloadId]:
     """A job of half a node on each node: half of the GPUs are free, and no node is."""
-    ids = [f.submit(of(gpus=4, **more)) for _ in range(2 * nodes)]
+    ids = [f.submit(replace(of(gpus=4), **more)) for _ in range(2 * nodes)]  # type: ignore[arg-type]
     f.run_until(lambda: all(f.state(id_) is RUNS for id_ in ids))
     left: dict[str, WorkloadId] = {}
     for id_ in ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federator.sim.experiments.base import run_here
-from federator.sim.experiments.defragmentation import DefragmentationExperiment
+from federator.sim.experiments.defragmentation import DefragmentationExperiment, DefragmentationTask
 from tests.fakes.traces import pool, trace
 
 pytestmark = pytest.mark.slow
@@ -29,6 +29,8 @@ def test_each_load_is_lived_through_without_moves_and_with_them() -> None:
 def test_a_job_of_more_than_a_node_asks_for_whole_nodes() -> None:
     jobs = trace("g 0 100 20 ant\ns 0 100 8 ant", pool("ant", 3, 8))
     experiment = DefragmentationExperiment(trace=jobs, days=1.0, warm_up_days=0.0)
-    gang, small = (a.draft.jobs[0] for a in experiment.runs(0)[0].task.scenario.arrivals)
+    task = experiment.runs(0)[0].task
+    assert isinstance(task, DefragmentationTask)
+    gang, small = (arrival.draft.jobs[0] for arrival in task.scenario.arrivals)
     assert (gang.nodes, gang.gpus_per_node, gang.gpus) == (3, 8, 0)
     assert (small.nodes, small.gpus_per_node) == (1, 8)
