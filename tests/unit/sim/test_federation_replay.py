@@ -86,7 +86,8 @@ NOT_SET = {
     "unused_quota.below_frac",
     "unused_quota.days",
     "unused_quota.notice_h",
-}  # an option of its own; what users may do, who here do nothing; what the history tells
+    "defragment.quiet_hours",
+}  # an option of its own; what users may do, who here do nothing; the history, a clock
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 
 
