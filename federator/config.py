@@ -369,6 +369,7 @@ class FederationConfig(Strict):
             prices=self.prices.price_list().rules,
             unused=self.policy.unused_quota.rules,
             slow_nodes=self.policy.slow_nodes.rules,
+            quiet_hours=self.policy.defragment.quiet,
         )
         return replace(fixed, **at_keys(self.policy, RULE_KEYS))
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from federator.config_mistakes import one_of, one_word_of, refuse
 from federator.config_services import Hours, Strict
+from federator.model.defragment import Defragment, QuietHours
 from federator.model.lending import Lending
 from federator.model.quota_loan import UnusedQuotaRules
 from federator.policies import ONCE_NAMED, POLICIES
@@ -67,6 +68,34 @@ class PreemptionConfig(Strict):
     budget_lost_gpu_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     max_saves_per_region: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
+
+
+_Clock = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
+
+
+class DefragmentConfig(Strict):
+    """When small jobs move to other nodes of their site so that a gang fits.
+
+    At most ``max_moves`` do in any ``preemption.budget_window_s``, within its budget. ``margin``:
+    the waiting that they save is so many times the work that they lose. ``quiet_hours``, in UTC.
+    """
+
+    mode: Annotated[Defragment, BeforeValidator(partial(one_word_of, Defragment))] = Defragment.OFF
+    max_moves: Annotated[int, Field(ge=1, le=1_000)] = 4
+    margin: Annotated[float, Field(ge=0, le=1_000)] = 2.0
+    quiet_hours: _Clock | None = None  # HH:MM-HH:MM; None: at any time
+
+    @property
+    def quiet(self) -> QuietHours | None:
+        if self.quiet_hours is None:
+            return None
+        from_s, until_s = map(_seconds_of, self.quiet_hours.split("-"))
+        return QuietHours(from_s=from_s, until_s=until_s)
+
+
+def _seconds_of(clock: str) -> float:
+    hours, minutes = clock.split(":")
+    return int(hours) * 3600.0 + int(minutes) * 60.0
 
 
 class InteractiveConfig(Strict):
@@ -128,6 +157,7 @@ class PolicyConfig(Strict):
     name: str = "mast"
     credit: CreditConfig = CreditConfig()
     preemption: PreemptionConfig = PreemptionConfig()
+    defragment: DefragmentConfig = DefragmentConfig()
     pass_interval_s: Seconds = 300.0
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0

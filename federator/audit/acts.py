@@ -153,6 +153,8 @@ def _award(record: Awarded) -> _Story:
         "victims": list(record.victims),
         "shrinks": [f"{each.workload}+{each.component}" for each in record.shrinks],
     }
+    if record.moves:
+        effect["moves"] = {str(move.workload): move.node for move in record.moves}
     return "award", "", str(record.attempt), why, effect
 
 

@@ -34,6 +34,10 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
         yield "Save time", _save_time(row)
     if row.victims:
         yield "Victims", _ids(row.victims)
+    if row.moves:
+        yield "Moves", _moves(row)
+    if row.goes_on_at:
+        yield "Goes on", f"at node {row.goes_on_at}, which is held for it"
     if row.evictions:
         destroyed = gpu_time(row.destroyed_gpu_s)
         yield "Made leave", f"{counted(row.evictions, 'workloads')}, which lost {destroyed} in all"
@@ -51,6 +55,16 @@ def _evicted(row: PreemptionRow) -> str:
     times = counted(row.preemptions, "times")
     last = f"last {_whom(row)}" if row.preemptions > 1 else _whom(row)
     return f"{times}, {last}; lost {gpu_time(row.lost_gpu_s)} so far"
+
+
+def _moves(row: PreemptionRow) -> str:
+    jobs, gpus = counted(row.moves, "jobs"), counted(row.moved_gpus, "GPUs")
+    saved, lost = duration(ceil(row.waits_s)), gpu_time(row.moves_lose_gpu_s)
+    have = "has" if row.moves == 1 else "have"
+    return (
+        f"starts when {jobs} of {gpus} {have} moved; "
+        f"saves about {saved} of waiting for {lost} of lost work"
+    )
 
 
 def _whom(row: PreemptionRow) -> str:

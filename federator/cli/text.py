@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from federator.cli.preemption_text import gpu_time
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.node_shape import UNITS as SHAPE_UNITS
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
@@ -206,6 +207,14 @@ def _spot(reason: Reason) -> str:
     return f"was interrupted too often on spot; leaves such partitions alone{until}"
 
 
+def _defragment(reason: Reason) -> str:
+    jobs, lost = counted(reason.needed, "job"), gpu_time(reason.more)
+    return (
+        f"would start at {reason.detail} if {jobs} of {reason.free} GPUs moved to other nodes; "
+        f"that would save about {span(reason.more_in_s)} of waiting for {lost} of lost work"
+    )
+
+
 def _not_lent(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
     return f"may not be evicted, so it starts only within the quota{of}"
@@ -280,6 +289,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESIZED: _resized,
     ReasonCode.STALLED: _stalled,
     ReasonCode.SLOW_NODES: _slow_nodes,
+    ReasonCode.MOVED: _named("moves to another node, so that a gang fits"),
+    ReasonCode.DEFRAGMENT: _defragment,
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST_WORK: _named("its victims would lose more work than may be lost now"),

@@ -50,6 +50,7 @@ SETTLES_S: Final = 5.0  # the last append of a slow log
 TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
 APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
+MOVES_PART: Final = 0.3  # of the histories let small jobs move for gangs
 LENDING_PART: Final = 0.2  # of the histories evict nobody, and lend by forecasts
 UNUSED_QUOTA: Final = {"mode": "on", "days": 1, "notice_h": 6.0 / 3600}
 THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
@@ -127,8 +128,9 @@ class World:
         lends = rng.random() < LENDING_PART
         chance = _beside(rng)
         apart = chance.random() < APART_PART
+        moves = Random(f"moves {_beside(rng).random()}").random() < MOVES_PART
         self._looks = Random(chance.random()) if lends else None
-        self.config = _drawn_config(rng, names, lends=lends, apart=apart)
+        self.config = _drawn_config(rng, names, lends=lends, apart=apart, moves=moves)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.scripts = DrawnScripts(self.model.evidence, self.began_s)
         self.model.log.lends = lends
@@ -377,12 +379,14 @@ def _door(config: FederationConfig, site: SiteHost, elsewhere: Door) -> Door:
 
 
 def _drawn_config(
-    rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool
+    rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool, moves: bool
 ) -> FederationConfig:
     evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
     budget = 0.0 if lends else evicts
     with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
-    return config_of(sites, budget, lends=lends, with_standby=with_standby, apart=apart)
+    return config_of(
+        sites, budget, lends=lends, with_standby=with_standby, apart=apart, moves=moves
+    )
 
 
 def _beside(rng: Random) -> Random:
@@ -399,10 +403,12 @@ def config_of(
     lends: bool = False,
     with_standby: Collection[SiteName] = (),
     apart: bool = False,
+    moves: bool = False,
 ) -> FederationConfig:
     """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted.
 
     ``with_standby``: sites with two login nodes. ``apart``: the first site has a region of its own.
+    ``moves``: small jobs move for gangs.
     """
     return FederationConfig.model_validate(
         {
@@ -423,6 +429,7 @@ def config_of(
                     "max_saves_per_region": 0 if budget_frac == 1.0 else THRIFTY_SAVES,
                     "budget_window_s": 30.0,
                 },
+                "defragment": {"mode": "on" if moves else "off", "margin": 0.0},
             },
             "regions": {name: {"shared": f"/shared/{name}"} for name in ("west", "east")},
             "data": {"checkpoints": "auto", "output_grace_h": OUTPUT_GRACE_S / 3600},

@@ -21,7 +21,7 @@ from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
-from federator.model.plan import JobPlan, Shrink
+from federator.model.plan import JobPlan, NodeMove, Shrink
 from federator.model.quota_loan import LoanStep
 from federator.model.reason import Reason
 from federator.model.score import COST, Score
@@ -81,6 +81,8 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
     output: OutputPlace | None = None  # where it writes a data set there
     adopted: bool = False  # it was there already: the log had lost when it was awarded
+    moves: tuple[NodeMove, ...] = ()  # of the victims: where each is to go on at the site
+    waits_s: float = 0.0  # with moves: until it was predicted to start without them
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -119,6 +121,7 @@ class Claimed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="claimed
     promised_by_s: float  # Unix time: as first predicted
     victims: tuple[WorkloadId, ...] = ()  # in the order in which they leave
     shrinks: tuple[Shrink, ...] = ()  # likewise, after those
+    moved_for: WorkloadId | None = None  # of the place of one that moves: for whom
 
 
 class ClaimEnded(Event, frozen=True, kw_only=True, tag="claim_ended"):
@@ -528,6 +531,8 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     loans: tuple[QuotaLoan, ...] = ()  # the last step of each tenant's
     data_planned: DataPlanned | None = None  # the latest
     moves_begun: tuple[BegunMove, ...] = ()  # of the last day
+    places: tuple[Claimed, ...] = ()  # of those who move, and have not left yet
+    moved_at_s: tuple[float, ...] = ()  # Unix times at which somebody was chosen to
 
 
 SnapshotRecord = (

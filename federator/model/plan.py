@@ -35,6 +35,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     # On so many nodes it may start as well, largest first; more than ``jobs`` ask for. Nobody is
     # evicted for these, and an older agent bids for ``jobs``.
     sizes: tuple[int, ...] = ()
+    moves: int = 0  # so many jobs may move to other nodes of the site for it; 0: none
 
     @classmethod
     def of(
@@ -100,6 +101,13 @@ class Shrink(NamedTuple):
     component: int  # the number of the job: 1, 2, …
 
 
+class NodeMove(NamedTuple):
+    """A running workload of one node that goes on at another node of its site."""
+
+    workload: int
+    node: str  # the other one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
     """A plan for every job of a workload that could start now."""
@@ -111,6 +119,8 @@ class Bid:
     # Of its GPUs for an hour, in steps of ``policy.price_weight``; the daemon's own word counts.
     # No term of ``score``: that travels by position, and an older peer knows fewer.
     cost: float = 0.0
+    moves: tuple[NodeMove, ...] = ()  # where the victims go on; empty: no place is planned for them
+    waits_s: float = 0.0  # with moves: until it is predicted to start without them
 
     @property
     def terms(self) -> tuple[float, ...]:

@@ -59,6 +59,9 @@ class ReasonCode(Enum):
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
+    MOVED = "FedMoved"  # goes on at another node of its site, so that a gang (``detail``) fits
+    DEFRAGMENT = "FedDefragment"  # ``needed`` jobs of ``free`` GPUs could move for it, which would
+    # save ``more_in_s`` of waiting for ``more`` GPU-seconds of lost work
     REQUEUED = "FedRequeued"  # it asked for it (exit 85), or was put back at its site
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     RESIZED = "FedResized"  # saves, to go on with ``needed`` nodes instead of ``free``

@@ -127,6 +127,7 @@ class RunningJob:
     restart_s: float = START_UP_S  # from another start until it is as far as its last save
     optional: bool = False  # goes before others of its priority
     optional_jobs: tuple[int, ...] = ()  # components that may be taken alone, before the rest
+    movable: bool = False  # it may move to another node of its kind, for whoever ranks as it does
     components: dict[int, dict[str, NodeShare]] = field(default_factory=dict)
     """What each component of a het job holds, by number, as far as it runs; empty for others."""
 
@@ -146,6 +147,7 @@ class VictimTerms:
     restart_s: float = START_UP_S  # from another start until it is as far as its last save
     optional: bool = False  # goes before others of its priority
     optional_jobs: tuple[int, ...] = ()  # that may be taken from it alone
+    movable: bool = False  # it may move to another node of its kind, for whoever ranks as it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from federator.config_policy import PolicyConfig
 from federator.errors import InvalidRequest
+from federator.model.defragment import Defragment
 from federator.model.lending import Lending
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.state.credit import CreditWeights
@@ -50,6 +51,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
         check_name(name, policy)
     in_file = {name: v for name, v in changes.items() if name in POLICY_KEYS}
     lends = _flag("lending", in_file.pop("lending", 0.0), "off or on")
+    moves = _flag("defragment", in_file.pop("defragment", 0.0), "off or on")
     checked = _checked(in_file)
     rules = {name: v for name, v in checked.items() if name in RULE_KEYS}
     if "preempt_gpus" in changes:
@@ -58,7 +60,12 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
     if float(of_sites.get("local_gpus", 0.5)).is_integer():
         of_sites["local_gpus"] = int(of_sites["local_gpus"])
     return Settings(
-        rules=replace(Rules(), **rules, lending=Lending.ON if lends else Lending.OFF),
+        rules=replace(
+            Rules(),
+            **rules,
+            lending=Lending.ON if lends else Lending.OFF,
+            defragment=Defragment.ON if moves else Defragment.OFF,
+        ),
         physics=Physics(**of_sites),
         weights=CreditWeights(**{name: v for name, v in checked.items() if name in WEIGHT_KEYS}),
         usage=UsageMemory(**{name: v for name, v in checked.items() if name in USAGE_KEYS}),
@@ -78,8 +85,13 @@ def without_effect(changes: Collection[str], settings: Settings) -> Iterator[str
             (
                 *("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
                 *("start_within_s", "beyond_budget_frac", "max_saves_per_region"),
-                "preempt_lost_gpu_s",
+                *("preempt_lost_gpu_s", "defragment"),
             ),
+        ),
+        (
+            rules.defragment is not Defragment.OFF,
+            "nobody moves; set defragment=on",
+            ("defragment_moves", "defragment_margin"),
         ),
         (
             rules.evicts or fails,

@@ -85,6 +85,11 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[int, ...] = ()  # whom its last award displaces
     evictions: int = 0  # of others, who have left for it
     destroyed_gpu_s: float = 0.0  # by those
+    moves: int = 0  # of the victims: so many go on at other nodes of its site
+    moved_gpus: int = 0  # of those
+    moves_lose_gpu_s: float = 0.0  # of work, as predicted
+    waits_s: float = 0.0  # as predicted without them
+    goes_on_at: str = ""  # the node that is held for it, if it moves itself
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.durations import DurationModel
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.moves import Moves
 from federator.sched.state.outputs import Outputs
 from federator.sched.state.promised_nodes import PromisedNodes
 from federator.sched.state.save_times import SaveTimes
@@ -50,6 +51,7 @@ DERIVED: Final[Attributes] = {
     (SubmissionKeys, "_key_of"): "``id_of`` the other way round, made when it is asked for",
     (StateIndex, "_entries"): "the ledger's",
     (PromisedNodes, "_entries"): "the ledger's",
+    (Moves, "_entries"): "likewise",
     (Ledger, "saved"): "follows from the entries; may be in another order",
     (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",

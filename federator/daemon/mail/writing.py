@@ -139,6 +139,8 @@ class LetterWriter:
         kind, words = "REQUEUE", "Requeued"
         if record.happening is _H.SITE_PREEMPTED or _is(reason, ReasonCode.PREEMPTED):
             kind, words = "PREEMPT", "Preempted"
+        elif _is(reason, ReasonCode.MOVED):
+            kind, words = "PREEMPT", "Moving to another node"
         elif reason is not None and reason.code in _MOVES:
             kind, words = "MOVE", "Moving to another site"
         if kind not in wish.types:

@@ -129,7 +129,7 @@ class Gauges:
         for claim in claims:
             gpus[claim.site] += sum(s.gpus for plan in claim.jobs for s in plan.nodes.values())
         yield gauge("federator_claims", len(claims))
-        overdue = sum(claim.promised_by_s < now_s for claim in claims)
+        overdue = sum(c.promised_by_s < now_s for c in claims if c.moved_for is None)
         yield gauge("federator_claims_overdue", overdue)
         yield family("federator_claimed_gpus", (((site,), n) for site, n in gpus.items()))
         whole, left = self._federation.eviction_budget(now_s)

@@ -187,11 +187,14 @@ class LogChecks:
             id_ for id_ in self._saving if truths[id_].state is WorkloadState.PREEMPTING
         }
         reason = event.reason
-        for_another = reason is not None and reason.code is ReasonCode.PREEMPTED and reason.detail
-        if event.happening is not WorkloadEvent.EVICTED or not for_another:
+        codes = (ReasonCode.PREEMPTED, ReasonCode.MOVED)
+        if event.happening is not WorkloadEvent.EVICTED or reason is None or not reason.detail:
+            return
+        if reason.code not in codes:
             return
         self._saving.add(event.workload)
         self._evidence.counts["evicted for others"] += 1
+        self._evidence.counts["moved for others"] += reason.code is ReasonCode.MOVED
         self._evidence.counts["evicted while others saved"] += len(self._saving) > 1
         if self.most_saves and len(self._saving) > self.most_saves:
             self._evidence.break_(f"{len(self._saving)} save at a time, {event.workload} the last")

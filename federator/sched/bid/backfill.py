@@ -126,6 +126,12 @@ class Backfill:
             predicted=reservation.predicted,
         )
 
+    def starts_in_s(self, asked: BidRequest) -> float | None:
+        """Seconds until a workload could start, as soon as limits or predictions say; or None."""
+        found = (self._earliest(asked), self._earliest_by_prediction(asked))
+        starts_s = [each.starts_at_s for each in found if each is not None]
+        return min(starts_s) - self._now_s if starts_s else None
+
     def _earliest(self, asked: BidRequest) -> Reservation | None:
         """Room by the time limits of others; where these promise none, by predictions."""
         endings = self._and_made(self._endings.by_limits(), self._made_end)

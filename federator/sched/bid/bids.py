@@ -27,6 +27,7 @@ from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.closed_windows import ClosedWindows
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.made_bids import MadeBids
+from federator.sched.bid.moves import MoveLimits, plan_with_moves
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, renamed
 from federator.sched.bid.preemption import EvictionRight, plan_with_victims, redo, undo
 from federator.sched.bid.refusal_details import RefusalDetails, only_at_s
@@ -298,10 +299,28 @@ class Bidding:
                 asked.jobs, self._room, self._partitions, self._occupants, right
             )
             lift(held)
+            if evicting is None and asked.moves:
+                evicting = self._plan_with_moves(asked, fences)
             result = result if evicting is None else evicting
         if isinstance(result, Bid) and fences.late:
             self._backfill.use(result.jobs)
         return result, at_once
+
+    def _plan_with_moves(self, asked: BidRequest, fences: _Fences) -> Bid | None:
+        """A plan for which others move, if it is known how long the workload waits without."""
+        starts_in_s = self._backfill.starts_in_s(asked)
+        if starts_in_s is None:
+            return None
+        held = self._fencing(fences, evicting=True)()
+        bid = plan_with_moves(
+            asked.jobs,
+            self._room,
+            self._partitions,
+            self._occupants,
+            MoveLimits(asked.moves, asked.priority, self._now_s),
+        )
+        lift(held)
+        return None if bid is None else dataclasses.replace(bid, waits_s=starts_in_s)
 
     def _in_the_way(
         self, asked: BidRequest, found: Bid | Reasons, fences: _Fences

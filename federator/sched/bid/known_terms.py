@@ -38,7 +38,9 @@ class KnownTerms:
             return job
         terms = self._terms.get(WorkloadId(job.id))
         if terms is None:
-            return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
+            if not job.preemptible:
+                return job
+            return replace(job, preemptible=False, optional_jobs=(), movable=False)
         return replace(
             job,
             preemptible=True,
@@ -49,4 +51,5 @@ class KnownTerms:
             restart_s=terms.restart_s,
             optional=terms.optional,
             optional_jobs=terms.optional_jobs,
+            movable=terms.movable,
         )

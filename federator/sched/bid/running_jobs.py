@@ -263,6 +263,20 @@ class Occupants:
             if not (self.leaving or occupant.parts) or not self._spoken_for(occupant, own):
                 yield occupant
 
+    def movable(self, partition: str, priority: int, now_s: float) -> Iterator[Occupant]:
+        """Jobs on one node of a partition that may move to another one now, for this priority."""
+        for occupant in self._in.get(partition, ()):
+            job = occupant.job
+            free_to_go = job.preemptible and job.movable and job.cooldown_until_s <= now_s
+            free_to_go = free_to_go and job.priority >= priority
+            if not free_to_go or occupant.evicted or not job.saves_in_time:
+                continue
+            on_one = len(occupant.shares) == occupant.node_count == 1 and not occupant.parts
+            if not on_one or occupant.shares[0][1] == UNKNOWN_SHARE:
+                continue
+            if not self.leaving or not self._spoken_for(occupant, ()):
+                yield occupant
+
     def _in_order(self, partition: str, now_s: float) -> Iterator[Occupant]:
         """All in a partition, in the order of eviction.
 

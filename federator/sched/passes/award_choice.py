@@ -51,6 +51,9 @@ class AwardChoice:
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         withheld: the federation's own refusals.
         budget: that may be evicted for those who have no claim.
+
+    Attributes:
+        moves: workloads that may move for one of this pass.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class AwardChoice:
         self._terms = terms
         self._withheld = withheld
         self._budget = budget
+        self.moves = 0
 
     def best(
         self, offers: Sequence[Award], ranked: Ranked, now_s: float, claim_gpus: float | None
@@ -140,7 +144,7 @@ class AwardChoice:
             claim_gpus = self._budget.gpus_for(ranked.priority)
         left = saves_left(self._ledger, self._rules, offer.site)
         gpus = claim_gpus if within_quota else 0.0
-        return self._against(offer, ranked, gpus, now_s, saves_left=left)
+        return self._against(offer, ranked, gpus, now_s, saves_left=left, moves=self.moves)
 
     def _against(
         self,
@@ -150,6 +154,7 @@ class AwardChoice:
         now_s: float,
         *,
         saves_left: float = inf,
+        moves: int = 0,
     ) -> Refusal | None:
         limits = EvictionLimits(
             priority=ranked.priority,
@@ -158,6 +163,7 @@ class AwardChoice:
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
             saves_left=saves_left,
+            moves=moves,
         )
         return against(offer, self._ledger, limits)
 

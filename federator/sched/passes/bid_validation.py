@@ -158,6 +158,8 @@ def contradiction(jobs: Sequence[Job], bid: Bid) -> str:
     """The part of a bid that is not as it was asked for; "" when all is."""
     if not all(map(isfinite, bid.score)):
         return "its score is no number"
+    if not 0 <= bid.waits_s <= LAST_S or any(len(m.node) > MAX_NAME for m in bid.moves):
+        return "its moves make no sense"
     return plan_contradiction(jobs, bid.jobs)
 
 

@@ -79,12 +79,13 @@ class Claims:
 
     def take_in_changes(self) -> None:
         """Take in what has changed; a site whose claims are others may refuse no more."""
-        claims = tuple(self._ledger.claims.values())
+        places = tuple(self._ledger.moves.places.values())
+        claims = (*self._ledger.claims.values(), *places)
         if claims == self._as_of:
             return
         self._as_of = claims
         found: dict[SiteName, list[SiteClaim]] = {}
-        for claim in in_order(self._ledger):
+        for claim in (*in_order(self._ledger), *places):
             found.setdefault(claim.site, []).append(_for_site(claim))
         for name in sorted(self._at.keys() | found.keys()):
             claimed = tuple(found.get(name, ()))
@@ -133,7 +134,8 @@ class Claims:
         for claim in in_order(self._ledger):
             going = self.victims.going(claim)
             if not going:
-                is_clear = not is_kept and not self.victims.is_clearing(claim)
+                is_clear = not self.victims.is_clearing(claim)
+                is_clear = is_clear and (not is_kept or claim.moved_for is not None)
                 if is_clear and self.is_worth_asking(claim):
                     return claim
                 continue
@@ -153,14 +155,17 @@ class Claims:
                     tokens, is_kept = 0.0, True
         return None
 
-    def request(self, id_: WorkloadId, priority: int, fleet_gpus: int) -> BidRequest:
-        """A claimant as sites are asked about it: with as many victims as it takes."""
-        return BidRequest.of(
-            self._ledger.entries[id_].workload,
-            priority,
-            preempt_gpus=float(fleet_gpus),
-            in_time=True,
-        )
+    def request(self, id_: WorkloadId, priority: int, fleet_gpus: int, moves: int) -> BidRequest:
+        """A claimant as sites are asked about it: with as many victims as it takes.
+
+        One that moves has its place, and nobody leaves for it. ``moves``: so many may for others.
+        """
+        claim = self._ledger.claims.get(id_)
+        workload = self._ledger.entries[id_].workload
+        if claim is not None and claim.moved_for is not None:
+            return BidRequest.of(workload, priority)
+        asked = BidRequest.of(workload, priority, preempt_gpus=float(fleet_gpus), in_time=True)
+        return asked if claim is not None else replace(asked, moves=moves)
 
     # ---- what sites have answered ----
 
@@ -241,6 +246,10 @@ class Claims:
     def refusals(self, entry: WorkloadRecord, now_s: float) -> dict[SiteName, Refusal]:
         """How a claim stands, for those who ask why its workload waits; and the sites' words."""
         claim = self._ledger.claims[entry.workload.id]
+        if claim.moved_for is not None:
+            moved = Reason(code=ReasonCode.MOVED, detail=str(claim.moved_for))
+            waits = Refusal(kind=RefusalKind.WAIT, reasons=(moved,), starts_in_s=0.0)
+            return {SiteName(""): waits, **entry.refusals}
         reason = Reason(
             code=ReasonCode.CLAIM,
             needed=sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()),

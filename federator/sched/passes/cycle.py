@@ -26,6 +26,7 @@ from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.data_places import data_refusals
+from federator.sched.passes.defragmentation import Defragmentation
 from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
 from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
@@ -62,6 +63,7 @@ class SchedulingPass:
         claims: nodes that come free for some; None: nobody is evicted.
         ends: that are predicted; None: nothing is planned by predictions.
         tariff: prices and tiers; by default those of the rules.
+        defragmentation: None: nobody moves.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that decides
@@ -79,8 +81,10 @@ class SchedulingPass:
         claims: Claims | None = None,
         ends: PredictedEnds | None = None,
         tariff: Tariff | None = None,
+        defragmentation: Defragmentation | None = None,
     ) -> None:
         self._ends = ends
+        self._defragmentation = defragmentation
         self._rules = Rules() if rules is None else rules
         self.tariff = Tariff(self._rules) if tariff is None else tariff
         if prices is None:
@@ -118,7 +122,7 @@ class SchedulingPass:
         self.claimant = None
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self._kept.at
-        self.candidates.predicts = self._ends is not None
+        self.candidates.predicts = self._rules.forecast_ends
         return self.candidates.next_window(again, size, now_s)
 
     def renew_budget(self, turn: Transaction) -> None:
@@ -150,7 +154,12 @@ class SchedulingPass:
         self.claimant = ranked
         self._served.add(ranked.id)
         self.candidates.sites = [site for site in sites if site not in self.silent]
-        request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus)
+        claim = self._ledger.claims.get(ranked.id)
+        if claim is not None and claim.moved_for is not None:
+            self.candidates.sites = [site for site in self.candidates.sites if site == claim.site]
+        moves = 0 if self._defragmentation is None else self._defragmentation.moves_left(turn)
+        self._choice.moves = moves
+        request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus, moves)
         self.candidates.ask_for_claim(ranked, number, request)
         return request
 
@@ -210,6 +219,7 @@ class SchedulingPass:
         kept, limping = self._kept.at.get(site), self._ledger.drains.limping_at(site)
         if kept is not None and self.claimant is not None:
             kept = kept if kept.priority <= self.claimant.priority else None
+        predicts = self._rules.forecast_ends or any(request.moves for request in requests)
         return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
@@ -221,7 +231,7 @@ class SchedulingPass:
                 *drained_nodes(self._ledger, site),
                 *(self.claims.at(site) if self.claims is not None else ()),
             ),
-            predicted_ends=self._ends.at(site) if self._ends is not None else {},
+            predicted_ends=self._ends.at(site) if self._ends is not None and predicts else {},
             prices=prices,
         )
 
@@ -310,6 +320,8 @@ class SchedulingPass:
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
             shrinks=award.bid.shrinks,
+            moves=award.bid.moves,
+            waits_s=award.bid.waits_s if award.bid.moves else 0.0,
             lending=lending,
             data=data,
             output=output,
@@ -358,6 +370,16 @@ class SchedulingPass:
         """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
         assert self.claimant is not None
         return self._choice.claimable(offers, self.claimant)
+
+    def worth_moving(self, turn: Transaction, offers: Sequence[Award]) -> list[Award]:
+        """Those of a claimant's offers for which others move, that are worth it and may be had."""
+        assert self.claimant is not None
+        if self._defragmentation is None or self.claims is None:
+            return []
+        tokens_gpus = self.claims.budget.tokens_for(turn, self.claimant.id, self.claimant.priority)
+        self.claim_budget_gpus = tokens_gpus
+        worth = self._defragmentation.worth(turn, offers)
+        return [offer for offer in worth if self.claims.may_go_at_once(offer, tokens_gpus)]
 
     def remember(
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float

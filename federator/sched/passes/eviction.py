@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
+from federator.model.defragment import Defragment
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import START_UP_S, VictimTerms
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
 from federator.sched.passes.continuation import is_near_its_limit
@@ -123,6 +125,7 @@ class EvictionLimits:
     terms: Mapping[WorkloadId, VictimTerms]
     now_s: float
     saves_left: float = inf  # of the region
+    moves: int = 0  # workloads that may move for it; also of its own priority
 
 
 def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | None:
@@ -133,7 +136,7 @@ def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | N
     a workload that stays only what it declared optional may be taken, and only once.
     """
     bid = offer.bid
-    wrong = _named_twice(bid)
+    wrong = _named_twice(bid) or _wrong_moves(offer, ledger, limits)
     going: list[tuple[int, int | None]] = [*bid.shrinks, *((id_, None) for id_ in bid.victims)]
     for each in going:
         wrong = wrong or _wrong_about(each, offer, ledger, limits)
@@ -191,7 +194,7 @@ def _wrong_about(
         return f"{id_} may not be evicted"
     if component is not None and component not in terms.optional_jobs:
         return f"job {component} of {id_} is not optional"
-    if terms.priority <= limits.priority:
+    if terms.priority < limits.priority + (not offer.bid.moves):
         return f"{id_} is not of lower priority"
     if terms.spared_until_s > limits.now_s:
         return f"{id_} began, or was evicted, not long ago"
@@ -199,6 +202,25 @@ def _wrong_about(
     jobs = range(len(entry.plan)) if component is None else (component,)
     if nodes.isdisjoint(nodes_of(entry.plan, jobs)):
         return f"{id_} is on none of the nodes"
+    return ""
+
+
+def _wrong_moves(offer: Award, ledger: Ledger, limits: EvictionLimits) -> str:
+    """The reason against having others move; "" if there is none, or nobody is to."""
+    bid = offer.bid
+    if not bid.moves:
+        return ""
+    if bid.shrinks or sorted(move.workload for move in bid.moves) != sorted(bid.victims):
+        return "not everybody who leaves goes on at a node"
+    if len(bid.moves) > limits.moves:
+        return f"{len(bid.moves)} are to move"
+    of_plan = {name for plan in bid.jobs for name in plan.nodes}
+    for move in bid.moves:
+        entry, terms = ledger.entries.get(id_ := WorkloadId(move.workload)), limits.terms.get(id_)
+        if entry is None or terms is None or not terms.movable:
+            return f"{id_} may not move"
+        if move.node in of_plan or move.node in entry.node_names:
+            return f"{id_} is to move to a node that is not free for it"
     return ""
 
 
@@ -236,6 +258,25 @@ def terms_of(entry: WorkloadRecord, priority: int, ledger: Ledger, rules: Rules)
         restart_s=START_UP_S + known_s,
         optional=entry.workload.optional,
         optional_jobs=tuple([k for k in optional if k not in entry.taken_jobs]),
+        movable=rules.defragment is not Defragment.OFF and may_move(entry, priority),
+    )
+
+
+def may_move(entry: WorkloadRecord, priority: int) -> bool:
+    """Tell whether one that may be evicted could go on at any other node like its own.
+
+    It is on one node, names none, and runs within quota: nobody need lend it its place again.
+    """
+    workload = entry.workload
+    if priority >= LOWEST_PRIORITY or workload.elastic is not None or len(entry.plan) != 1:
+        return False
+    (plan,) = entry.plan
+    names_some = any(job.nodelist or job.exclude for job in workload.jobs)
+    return (
+        len(workload.jobs) == len(plan.nodes) == 1
+        and not names_some
+        and not plan.reservation
+        and not plan.licenses
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import inf
 
+from federator.model.defragment import Defragment
 from federator.model.event import Claimed
 from federator.model.mappings import NOTHING
 from federator.model.reason import ReasonCode, Refusal
@@ -13,6 +14,7 @@ from federator.sched.passes.availability import unavailable
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.data_places import data_nowhere, data_refusals, with_staging
+from federator.sched.passes.defragmentation import Defragmentation
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
@@ -39,6 +41,7 @@ class PassMemory:
         claims: None where nobody may be evicted.
         ends: that are predicted; None: nothing is planned by predictions.
         starts: as of ``StartsEstimated``; none right after a change of configuration.
+        defragmentation: None: nobody moves.
     """
 
     def __init__(
@@ -56,8 +59,12 @@ class PassMemory:
         self.claims: Claims | None = None
         if self.terms is not None:
             self.claims = Claims(ledger, rules, self.known, self.terms)
-        self.ends = PredictedEnds(ledger) if rules.forecast_ends else None
         self.starts: Mapping[WorkloadId, float] = NOTHING
+        self.defragmentation: Defragmentation | None = None
+        if self.claims is not None and rules.defragment is not Defragment.OFF:
+            self.defragmentation = Defragmentation(sites, ledger, rules)
+        predicts = rules.forecast_ends or self.defragmentation is not None
+        self.ends = PredictedEnds(ledger) if predicts else None
 
     def close(self) -> None:
         """Watch the ledger no more."""
@@ -81,6 +88,8 @@ class PassMemory:
             claims.begin_pass(turn)
         if self.ends is not None:
             self.ends.renew(turn.now_s)
+        if self.defragmentation is not None:
+            self.defragmentation.begin_pass(turn.now_s)
         self.known.begin_pass()
         return claims
 
@@ -119,12 +128,18 @@ class PassMemory:
         lane = self._ledger.backlog.lane_of(entry.workload)
         if lane is None:
             return entry.refusals
-        own = lane.refusal_of((entry.ranks_since_s, entry.workload.id))
+        advice = self._advice(entry)
+        own = advice or lane.refusal_of((entry.ranks_since_s, entry.workload.id))
         if own is not None:
             return {SiteName(""): own}
         if not (self._series.begun or entry.workload.needed_data):
             return entry.refusals
         return self._of_sites(entry, lane.shape.number, now_s, spoken or Spoken())
+
+    def _advice(self, entry: WorkloadRecord) -> Refusal | None:
+        """The moves that would let a workload that waits start, as far as they are advised."""
+        known = self.defragmentation
+        return None if known is None else known.advice(entry.workload.id)
 
     def _of_sites(
         self, entry: WorkloadRecord, number: int, now_s: float, spoken: Spoken

@@ -194,6 +194,7 @@ class Rounds:
             claims=claims,
             ends=self.memory.ends,
             tariff=self.tariff,
+            defragmentation=self.memory.defragmentation,
         )
         self._ask(turn, self._pass, again=())
         self.conclude(turn)
@@ -278,8 +279,8 @@ class Rounds:
         if self._may_start(id_):
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
-            offers = bids_for(id_, pass_.round.answers, list(self._sites))
-            offers = pass_.claimable(offers)
+            bids = bids_for(id_, pass_.round.answers, list(self._sites))
+            offers = pass_.claimable(bids)
             tokens_gpus = claims.budget.tokens_for(turn, id_, ranked.priority)
             at_once = [o for o in offers if claims.may_go_at_once(o, tokens_gpus)]
             claim = self._ledger.claims.get(id_)
@@ -288,6 +289,8 @@ class Rounds:
                 self._award(turn, pass_, at_once)
             elif offers := [o for o in offers if o.site in pass_.round.keeping_claims]:
                 claims.set(turn, ranked, offers, answered=pass_.round.answers)
+            elif claim is None and (worth := pass_.worth_moving(turn, bids)):
+                self._award(turn, pass_, worth)
             elif claim is None:
                 claims.vain.add(self._ledger.backlog.number_of(entry.workload), ranked)
             elif claim.site in pass_.round.answers:

@@ -139,7 +139,9 @@ class Transaction:
             if exceeds_budget(winner, self.ledger, self.rules, self.fleet_gpus, self.now_s):
                 self.change(winner, WorkloadEvent.LEASE_OVER)
                 return
-            reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
+            moved = winner.award is not None and bool(winner.award.moves)
+            code = ReasonCode.MOVED if moved else ReasonCode.PREEMPTED
+            reason = Reason(code=code, detail=str(winner.workload.id))
             for victim in spared_yet(winner, self.ledger):
                 self.change(victim, WorkloadEvent.EVICTED, reason=reason)
             reason = Reason(code=ReasonCode.SHRUNK, detail=str(winner.workload.id))

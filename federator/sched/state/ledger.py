@@ -55,6 +55,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.job_counts import JobCounts
 from federator.sched.state.learned_durations import LearnedDurations
+from federator.sched.state.moves import Moves
 from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
@@ -120,6 +121,7 @@ class Ledger:
         self.catalogue = Catalogue()
         self.outputs = Outputs()
         self.promised = PromisedNodes(self.entries)
+        self.moves = Moves(self.entries)
         self.unsettled: dict[WorkloadId, None] = {}  # that may have to leave, or join, the queue
         self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
         self.saved = SavedWorkloads()
@@ -238,6 +240,7 @@ class Ledger:
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
         self._charge(entry, event.jobs, event.within_quota, event.at_s)
         self.promised.promise(event)
+        self.moves.awarded(event, self.tenancy)
         if event.data:
             self.catalogue.awarded(event)
         self.outputs.awarded(entry.workload, event)
@@ -408,8 +411,12 @@ class Ledger:
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
             self.promised.victim_left(entry, at_s)
+            claim = self.moves.left(entry, edge.to, at_s)
+            if claim is not None:
+                self.claims[claim.workload] = claim
         if entry.displaces and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
             self.promised.spare(entry.award)
+            self.moves.spared(entry.award)
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
             self.durations.over(entry.workload.id)

@@ -8,6 +8,7 @@ from typing import Final
 
 from federator.model.data_placement import DataPlanning
 from federator.model.dataset import StorageDomain
+from federator.model.defragment import Defragment, QuietHours
 from federator.model.lending import Lending
 from federator.model.prices import PriceRule
 from federator.model.quota_loan import UnusedQuotaRules
@@ -89,6 +90,11 @@ class Rules:
         grace_s: that a victim has to save and to leave.
         cooldown_s: after an eviction, in which a workload is not evicted again.
         min_run_s: after its start, in which a workload is not evicted.
+        defragment: whether jobs move so that a gang fits.
+        defragment_moves: jobs that move in any ``preempt_window_s``, all sites together.
+        defragment_margin: waiting that moves save, in GPU-seconds, is at least so many times the
+            work that they lose.
+        quiet_hours: in which jobs move; None: at any time.
         forecast_ends: whether sites keep room for a blocked workload by predictions of how long
             others run, where time limits promise it no start.
         lending: whether work over quota that cannot be evicted waits for a forecast.
@@ -121,6 +127,10 @@ class Rules:
     grace_s: float = 120.0
     cooldown_s: float = 1800.0
     min_run_s: float = 0.0
+    defragment: Defragment = Defragment.OFF
+    defragment_moves: int = 4
+    defragment_margin: float = 2.0
+    quiet_hours: QuietHours | None = None
     forecast_ends: bool = False
     lending: Lending = Lending.OFF
     unused: UnusedQuotaRules = UnusedQuotaRules()

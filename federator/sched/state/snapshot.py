@@ -114,6 +114,8 @@ def _done(ledger: Ledger, at_s: float) -> SnapshotDone:
         loans=tuple(ledger.loans.by_tenant.values()),
         data_planned=ledger.data_moves.planned,
         moves_begun=tuple(ledger.data_moves.begun),
+        places=tuple(ledger.moves.places.values()),
+        moved_at_s=tuple(ledger.moves.at_s),
     )
 
 
@@ -320,6 +322,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.planned = done.planned
     ledger.data_moves.restore(done.data_planned, done.moves_begun)
     ledger.loans.restore(done.loans)
+    ledger.moves.restore(done.places, done.moved_at_s)
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
     for entry in ledger.in_state(WorkloadState.INELIGIBLE):

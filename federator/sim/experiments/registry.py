@@ -139,6 +139,15 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             draws=1,
             jobs=200,
         ),
+        "defragmentation": _entry(
+            "do gangs start sooner when small jobs move?",
+            "defragmentation",
+            "DefragmentationExperiment",
+            loads=(1.0,),
+            days=1.0,
+            warm_up_days=0.25,
+            nodes=16,
+        ),
         "preemption-budget": _entry(
             "what evictions buy, and what they cost",
             "preemption_budget",

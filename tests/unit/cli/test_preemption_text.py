@@ -95,3 +95,12 @@ def test_fsqueue_why_and_explain_say_it_of_whatever_runs() -> None:
     assert queue[1].strip() == f"leaving: {leaving}"
     assert leaving in explain.render(row, 100.0)
     assert len(render([row], 100.0, header=False, why=False).splitlines()) == 1
+
+
+def test_a_gang_is_told_what_moves_for_it_and_a_mover_where_it_goes_on() -> None:
+    words = said(moves=3, moved_gpus=12, waits_s=7200.0, moves_lose_gpu_s=1860.0)
+    assert words == {
+        "Moves": "starts when 3 jobs of 12 GPUs have moved; saves about 2 h of waiting for "
+        "1860 GPU-s of lost work"
+    }
+    assert said(goes_on_at="gpu3")["Goes on"] == "at node gpu3, which is held for it"

@@ -89,7 +89,8 @@ NOT_SET = {
     "slow_nodes.budget_frac",
     "slow_nodes.quarantine_s",
     "slow_nodes.restart_s",
-}  # an option of its own; what users may do, who here do nothing; what the history, or jobs, tell
+    "defragment.quiet_hours",
+}  # an option of its own; what users may do, who here do nothing; the history, a clock, jobs
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 
 
@@ -101,8 +102,10 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
     """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
-    flat = {n: 0.5 for n in POLICY_KEYS if n not in ("usage_window_h", "lending")}
+    texts = ("usage_window_h", "lending", "defragment")
+    flat = {n: 0.5 for n in POLICY_KEYS if n not in texts}
     flat["forecast_ends"] = flat["max_saves_per_region"] = flat["spot_interruptions"] = 1.0
+    flat["defragment_moves"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, leaf = POLICY_KEYS[name].split(".")

@@ -52,6 +52,7 @@ from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.moves import Moves
 from federator.sched.state.outputs import Outputs
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.promised_nodes import PromisedNodes
@@ -93,6 +94,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "durations",
         "tax",
         "promised",
+        "moves",
         "elastic",
         "claims",
         "planned",
@@ -109,6 +111,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     SubmissionKeys: {"id_of"},
     StateIndex: {"_ids"},
     PromisedNodes: {"shrinking"},
+    Moves: {"places", "at_s"},
     Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_counted"},
     WindowAverage: {"_window_s", "_width_s", "_gpus", "_since_s", "_ring", "_bucket"},
     DecayedAverage: {"_half_life_s", "_gpus", "_since_s", "_average"},
@@ -136,6 +139,7 @@ def instances() -> list[object]:
         ledger.outputs,
         ledger.by_state,
         ledger.promised,
+        ledger.moves,
         ledger.holdings,
         WindowAverage(1.0),
         DecayedAverage(1.0),

@@ -1,0 +1,198 @@
+"""Small jobs move so that a gang fits: the whole federation in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federator.model.defragment import Defragment, QuietHours
+from federator.model.draft import Draft
+from federator.model.event import Awarded, Changed
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.reason import ReasonCode
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import SiteName, TenantName, WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.state.rules import Rules
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
+RULES = Rules(
+    preempt_gpus=16,
+    preempt_window_s=300.0,
+    grace_s=60.0,
+    cooldown_s=600.0,
+    defragment=Defragment.ON,
+)
+OWNER = Tenant(name=TenantName("owner"), priority=3, quota=Allowance(gpus=32))
+
+
+def fleet(rules: Rules = RULES, nodes: int = 4) -> Loopback:
+    return Loopback({"alpine": rack("a", nodes)}, rules, None, Mast(), (OWNER,))
+
+
+def of(nodes: int = 1, gpus: int = 8, **more: object) -> Draft:
+    return replace(draft(gang(nodes, gpus)), tenant=TenantName("owner"), **more)  # type: ignore[arg-type]
+
+
+def scattered(f: Loopback, nodes: int = 4, **more: object) -> list[WorkloadId]:
+    """A job of half a node on each node: half of the GPUs are free, and no node is."""
+    ids = [f.submit(replace(of(gpus=4), **more)) for _ in range(2 * nodes)]  # type: ignore[arg-type]
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in ids))
+    left: dict[str, WorkloadId] = {}
+    for id_ in ids:
+        (name,) = f.entry(id_).node_names
+        if left.setdefault(name, id_) != id_:
+            f.slurm("alpine").end(f.entry(id_).attempt_id)
+    f.run_for(20.0)
+    assert len(left) == nodes
+    return list(left.values())
+
+
+def moved(f: Loopback) -> list[WorkloadId]:
+    """Those who were told to leave, in order."""
+    found = [e for e in f.log if isinstance(e, Changed) and e.happening is WorkloadEvent.EVICTED]
+    assert all(e.reason is not None and e.reason.code is ReasonCode.MOVED for e in found)
+    return [e.workload for e in found]
+
+
+def test_a_gang_starts_where_small_jobs_have_moved_and_these_run_on_at_their_places() -> None:
+    f = fleet()
+    small = scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: f.state(gang_id) is RUNS, limit_s=200.0)
+    (award,) = [e for e in f.log if isinstance(e, Awarded) and e.moves]
+    assert sorted(moved(f)) == sorted(m.workload for m in award.moves)
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in small), limit_s=30.0)
+    for id_, node in award.moves:
+        assert f.entry(WorkloadId(id_)).node_names == (node,)
+    assert len(award.moves) == 2
+    assert award.waits_s > 3000.0
+    assert not f.federation.ledger.moves.places
+    assert not f.federation.ledger.claims
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        replace(RULES, defragment=Defragment.OFF),
+        replace(RULES, preempt_gpus=4),  # the budget
+        replace(RULES, defragment_moves=1),
+        replace(RULES, defragment_margin=100.0),
+        replace(RULES, quiet_hours=QuietHours(from_s=3600.0, until_s=3601.0)),
+    ],
+)
+def test_nobody_moves_beyond_what_is_allowed(rules: Rules) -> None:
+    f = fleet(rules)
+    small = scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_for(400.0)
+    assert f.state(gang_id) is WAITS
+    assert not moved(f)
+    assert [f.state(id_) for id_ in small] == [RUNS] * 4
+
+
+def test_who_may_not_be_requeued_does_not_move() -> None:
+    f = fleet()
+    scattered(f, requeue=False)
+    gang_id = f.submit(of(nodes=2))
+    f.run_for(400.0)
+    assert f.state(gang_id) is WAITS
+    assert not moved(f)
+
+
+def test_a_gang_for_which_too_little_is_free_moves_nobody() -> None:
+    f = fleet()
+    scattered(f)
+    gang_id = f.submit(of(nodes=3))
+    f.run_for(400.0)
+    assert f.state(gang_id) is WAITS
+    assert not moved(f)
+
+
+def test_advice_says_what_would_move_and_nobody_does() -> None:
+    f = fleet(replace(RULES, defragment=Defragment.ADVISORY))
+    scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_for(60.0)
+    (reason,) = f.refusals(gang_id)[SiteName("")].reasons
+    assert reason.code is ReasonCode.DEFRAGMENT
+    assert (reason.needed, reason.free, reason.detail) == (2, 8, "alpine")
+    assert reason.more > 0
+    assert reason.more_in_s > 3000.0
+    assert not moved(f)
+
+
+def test_who_has_moved_is_spared_for_the_cooldown() -> None:
+    f = fleet()
+    scattered(f)
+    first = f.submit(of(nodes=2))
+    f.run_until(lambda: f.state(first) is RUNS, limit_s=200.0)
+    f.run_for(60.0)
+    f.slurm("alpine").end(f.entry(first).attempt_id)
+    f.run_for(100.0)
+    before = moved(f)
+    assert len(before) == len(set(before)) == 2
+
+
+def test_the_place_outlives_its_daemon_and_a_compaction() -> None:
+    f = fleet()
+    small = scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: bool(moved(f)), limit_s=100.0)
+    assert len(f.federation.ledger.moves.places) == 2
+    f.compact()
+    f.restart()
+    assert len(f.federation.ledger.moves.places) == 2
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in (*small, gang_id)), limit_s=300.0)
+
+
+def test_the_place_outlives_an_agent_that_dies_while_its_job_saves() -> None:
+    f = fleet()
+    small = scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: bool(moved(f)), limit_s=100.0)
+    f.site_down("alpine")
+    f.run_for(30.0)
+    f.site_up("alpine")
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in (*small, gang_id)), limit_s=400.0)
+    assert len(moved(f)) == 2
+
+
+def test_nobody_takes_the_place_while_its_job_saves() -> None:
+    f = fleet()
+    scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: bool(moved(f)), limit_s=100.0)
+    late = [f.submit(of(gpus=4)) for _ in range(3)]
+    f.run_until(lambda: f.state(gang_id) is RUNS, limit_s=200.0)
+    f.run_for(60.0)
+    assert [f.state(id_) for id_ in moved(f)] == [RUNS] * 2
+    assert [f.state(id_) for id_ in late] == [WAITS] * 3
+
+
+def test_a_mover_whose_place_fails_waits_like_any_evicted_one() -> None:
+    f = fleet()
+    scattered(f)
+    gang_id = f.submit(of(nodes=2))
+    f.run_until(lambda: bool(moved(f)), limit_s=100.0)
+    (award,) = [e for e in f.log if isinstance(e, Awarded) and e.moves]
+    for _, node in award.moves:
+        f.slurm("alpine").fail_node(node)
+    f.run_until(lambda: f.state(gang_id) is RUNS, limit_s=200.0)
+    f.run_for(120.0)
+    assert [f.state(id_) for id_ in moved(f)] == [WAITS] * 2
+    assert not f.federation.ledger.claims
+
+
+def test_a_gang_that_is_cancelled_before_anybody_was_told_moves_nobody() -> None:
+    f = fleet()
+    small = scattered(f)
+    f.refuse_launches("alpine")
+    f.submit(of(nodes=2))
+    f.run_for(100.0)
+    assert not moved(f)
+    assert not f.federation.ledger.moves.places
+    assert [f.state(id_) for id_ in small] == [RUNS] * 4
