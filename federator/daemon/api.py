@@ -32,6 +32,7 @@ from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.start_forecasts import StartForecasts
+from federator.daemon.strangers_ids import without_strangers
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
@@ -227,13 +228,14 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                ledger, config = self._federation.ledger, self._config
-                self._views.take(
-                    call,
-                    caller.viewer_by(config),
-                    lambda reply: answer(without_hidden_names(reply, ledger, caller, config)),
-                    caller.user,
-                )
+                told = partial(self._tell, caller, answer)
+                self._views.take(call, caller.viewer_by(self._config), told, caller.user)
+
+    def _tell(self, caller: Caller, answer: GiveReply, reply: Reply) -> None:
+        """Answer with what the caller may see of it."""
+        ledger, config = self._federation.ledger, self._config
+        reply = without_hidden_names(reply, ledger, caller, config)
+        answer(without_strangers(reply, ledger, caller, config))
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
         catalogue = self._federation.ledger.catalogue

@@ -85,6 +85,8 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[int, ...] = ()  # whom its last award displaces
     evictions: int = 0  # of others, who have left for it
     destroyed_gpu_s: float = 0.0  # by those
+    evicted_for_hidden: bool = False  # it was for one that the caller does not see
+    victims_hidden: int = 0  # so many victims are left out, for the same reason
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

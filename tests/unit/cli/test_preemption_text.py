@@ -95,3 +95,11 @@ def test_fsqueue_why_and_explain_say_it_of_whatever_runs() -> None:
     assert queue[1].strip() == f"leaving: {leaving}"
     assert leaving in explain.render(row, 100.0)
     assert len(render([row], 100.0, header=False, why=False).splitlines()) == 1
+
+
+def test_what_one_does_not_see_is_not_named() -> None:
+    words = said(preemptions=1, evicted_for_hidden=True, leave_by_s=190.0)
+    assert words["Leaving"].startswith("for another job; killed in ")
+    assert "for another job" in words["Evicted"]
+    assert said(victims=(11,), victims_hidden=2)["Victims"] == "11 and 2 others"
+    assert said(victims_hidden=1)["Victims"] == "1 other"
