@@ -148,7 +148,7 @@ class JobHistory:
             loop.run_in_executor(self._readers, measured.use_of, self._reader, ids)
         )
 
-    async def unmeasured(self, sites: list[str], most: int) -> list[measured.Unmeasured]:
+    async def unmeasured(self, sites: Sequence[str], most: int) -> list[measured.Unmeasured]:
         """As ``measured.due``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
         now_s = time.time()
