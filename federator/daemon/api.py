@@ -54,6 +54,7 @@ from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.estimates import TRIAL
+from federator.sched.state.ledger import Ledger
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
     Call,
@@ -94,6 +95,14 @@ _Reload = Callable[[ReloadCall, str, GiveReply], None]
 
 def _nobody_reloads(_call: ReloadCall, _user: str, answer: GiveReply) -> None:
     answer(ErrorReply(message="this daemon cannot reload"))
+
+
+def _tell(
+    caller: Caller, ledger: Ledger, config: FederationConfig, answer: GiveReply, reply: Reply
+) -> None:
+    """Answer with what the caller may see of it."""
+    reply = without_hidden_names(reply, ledger, caller, config)
+    answer(without_strangers(reply, ledger, caller, config))
 
 
 class Api:
@@ -228,14 +237,8 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                told = partial(self._tell, caller, answer)
+                told = partial(_tell, caller, self._federation.ledger, self._config, answer)
                 self._views.take(call, caller.viewer_by(self._config), told, caller.user)
-
-    def _tell(self, caller: Caller, answer: GiveReply, reply: Reply) -> None:
-        """Answer with what the caller may see of it."""
-        ledger, config = self._federation.ledger, self._config
-        reply = without_hidden_names(reply, ledger, caller, config)
-        answer(without_strangers(reply, ledger, caller, config))
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
         catalogue = self._federation.ledger.catalogue

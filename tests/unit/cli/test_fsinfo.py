@@ -30,6 +30,7 @@ from federator.wire.client_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
 from federator.wire.status_rows import LicenseRow
+from tests.fakes.json_shape import recorded
 
 AT_S = 1_795_317_338.0
 
@@ -513,6 +514,13 @@ def test_json_of_slurm_has_data_parsers_shape(run: Run) -> None:
     assert rows["cpu", "IDLE"]["partition"]["partition"]["state"] == ["DOWN"]
     assert rows["cpu", "IDLE"]["partition"]["maximums"]["time"]["infinite"] is True
     assert rows["gpu", "MIXED"]["partition"]["maximums"]["time"]["number"] == 1440
+
+
+def test_sinfo_of_the_oldest_generation_has_no_data_parser() -> None:
+    """Its ``--json`` lists nodes, in another shape, which nobody is offered."""
+    real = recorded("sinfo", "22.05")
+    assert "data_parser" not in real["meta"]["plugin"]
+    assert "sinfo" not in real
 
 
 @pytest.mark.parametrize(
