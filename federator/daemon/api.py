@@ -237,8 +237,8 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                told = partial(_tell, caller, self._federation.ledger, self._config, answer)
-                self._views.take(call, caller.viewer_by(self._config), told, caller.user)
+                give = partial(_tell, caller, self._federation.ledger, self._config, answer)
+                self._views.take(call, caller.viewer_by(self._config), give, caller.user)
 
     def _data(self, call: DataCall | DataSetsCall, caller: Caller, answer: GiveReply) -> None:
         catalogue = self._federation.ledger.catalogue

@@ -82,7 +82,7 @@ def _refusal(refusal: Refusal, ledger: Ledger, sees: Sees) -> Refusal:
 
 
 def _reason(reason: Reason, ledger: Ledger, sees: Sees) -> Reason:
-    if reason.code not in NAME_ANOTHER or _is_told(reason.detail, ledger, sees):
+    if reason.code not in NAME_ANOTHER or _may_be_shown(reason.detail, ledger, sees):
         return reason
     return replace(reason, detail="")
 
@@ -92,11 +92,11 @@ def _take_out(row: AccountingRow, ledger: Ledger, sees: Sees) -> None:
     last = () if row.last is None else (row.last,)
     for each in (row, *row.earlier, *last):
         code, _, detail = each.reason.partition(" ")
-        if code in _WORDS and not _is_told(detail, ledger, sees):
+        if code in _WORDS and not _may_be_shown(detail, ledger, sees):
             each.reason = code
 
 
-def _is_told(detail: str, ledger: Ledger, sees: Sees) -> bool:
+def _may_be_shown(detail: str, ledger: Ledger, sees: Sees) -> bool:
     """Whether a detail names no workload, or one that is seen."""
     return not (detail.isascii() and detail.isdecimal()) or _is_known(int(detail), ledger, sees)
 

@@ -84,8 +84,8 @@ class Measurements:
 
     def _awaits_nodes(self, job: EndedJob, nodes: Mapping[int, MeasuredUse]) -> bool:
         """Whether a node may still report how it used its GPUs."""
-        told = nodes.get(job.site_job_id)
-        silent = job.gpus > 0 and (told is None or told.gpu_util_frac is None)
+        report = nodes.get(job.site_job_id)
+        silent = job.gpus > 0 and (report is None or report.gpu_util_frac is None)
         return silent and self._clock() < job.ended_at_s + NODES_TELL_S
 
     async def _by_accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
