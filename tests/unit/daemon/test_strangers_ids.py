@@ -223,7 +223,7 @@ def test_where_all_see_all_both_are_named() -> None:
 
 
 @pytest.mark.parametrize("privacy", ["own", "tenant"])
-@pytest.mark.parametrize("code", sorted(NAME_ANOTHER, key=lambda code: code.value))
+@pytest.mark.parametrize("code", [each for each in ReasonCode if each in NAME_ANOTHER])
 def test_no_reason_of_a_job_names_a_stranger(privacy: str, code: ReasonCode) -> None:
     there = Contest(privacy)
     ((row,), _) = queue_rows(there.fleet.federation, QueueCall(ids=(str(there.eves),)), 10)
