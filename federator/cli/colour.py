@@ -34,7 +34,12 @@ def is_looked_at() -> bool:
 
 def painted(line: str, colour: Colour | None) -> str:
     """The line in a colour where it is looked at; it is fit for a terminal already."""
-    if colour is None or not line or not is_looked_at():
+    return coloured(line, colour) if is_looked_at() else line
+
+
+def coloured(line: str, colour: Colour | None) -> str:
+    """The line in a colour; of many lines it is found out once whether they are looked at."""
+    if colour is None or not line:
         return line
     return f"\x1b[{colour.value}m{line}\x1b[0m"
 

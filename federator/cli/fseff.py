@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from federator.cli import flags
+from federator.cli.accounting_columns import moment_text
 from federator.cli.client import call
 from federator.cli.efficiency import Efficiency, advice, efficiency_of
 from federator.cli.flags import Flag, Given, Program
@@ -26,6 +27,15 @@ PROGRAM: Final = Program(
     (Flag("json", about="Print JSON (docs/formats.md)."),),
 )
 _UNITS: Final = ("K", "M", "G", "T", "P", "E")
+ASKED_S: Final = 60.0  # a site that is there answers sooner
+
+
+class _Missing(NamedTuple):
+    """What to say instead of a figure."""
+
+    cpu: str
+    mem: str
+    gpu: str
 
 
 def fseff(given: Given) -> int:
@@ -92,7 +102,7 @@ def _lines(row: AccountingRow, now_s: float) -> Iterator[str]:
     found = efficiency_of(made, now_s)
     if made.attempt > 1:
         yield f"Attempt: {made.attempt}; fsacct -j {row.id} shows the others"
-    yield from _figures(found, made)
+    yield from _figures(found, made, now_s)
     if row.state in ("PENDING", "RUNNING"):
         yield "WARNING: Efficiency statistics can only be obtained after the job has ended."
         return
@@ -102,23 +112,42 @@ def _lines(row: AccountingRow, now_s: float) -> Iterator[str]:
     yield from (f"  {hint}" for hint in hints)
 
 
-def _figures(found: Efficiency, made: AccountingAttempt) -> Iterator[str]:
-    missing = f"not measured at {made.site}" if made.use is not None else "not known (yet)"
+def _missing(made: AccountingAttempt, now_s: float) -> _Missing:
+    """Words for a figure that is not there: that it is to come, or why it never will."""
+    site, due_at_s = made.site, made.use_due_at_s
+    if not made.ended_at_s:
+        return _Missing(*["not known before its end"] * 3)
+    if due_at_s > now_s:
+        return _Missing(*[f"not known yet: {site} is asked at {moment_text(due_at_s)}"] * 3)
+    if due_at_s:
+        since = f"since {moment_text(due_at_s)}" if now_s - due_at_s > ASKED_S else "now"
+        return _Missing(*[f"not known yet: {site} is asked {since}"] * 3)
+    if made.use is None:
+        return _Missing(*[f"not known: {site} has not said"] * 3)
+    accounts = f"not measured: {site} has no accounts of this job (sacct)"
+    if made.use.alloc_cpus is not None:
+        accounts = f"not measured by the Slurm of {site}, or the job was too short"
+    gpus = f"not measured: no node of {site} reported it (node hooks), nor did its Slurm"
+    return _Missing(accounts, accounts, gpus)
+
+
+def _figures(found: Efficiency, made: AccountingAttempt, now_s: float) -> Iterator[str]:
+    missing = _missing(made, now_s)
     if found.cpus == 1:
         yield "Cores: 1"
     else:
         yield f"Nodes: {found.nodes}"
         yield f"Cores per node: {found.cpus // found.nodes}"
     if found.cpu_s is None or found.cpu_frac is None:
-        yield f"CPU Utilized: {missing}"
+        yield f"CPU Utilized: {missing.cpu}"
     else:
         walltime = clock_text(found.elapsed_s * found.cpus)
         yield f"CPU Utilized: {clock_text(round(found.cpu_s))}"
         yield f"CPU Efficiency: {found.cpu_frac:.2%} of {walltime} core-walltime"
     yield f"Job Wall-clock time: {clock_text(found.elapsed_s)}"
-    yield from _memory(found, missing)
+    yield from _memory(found, missing.mem)
     if found.gpus:
-        yield from _gpus(found, missing)
+        yield from _gpus(found, missing.gpu)
 
 
 def _memory(found: Efficiency, missing: str) -> Iterator[str]:
@@ -155,7 +184,8 @@ def _as_json(row: AccountingRow, now_s: float) -> dict[str, object]:
     made = shown_attempt(row)
     fields = {"id": row.id, "user": row.user, "tenant": row.tenant, "state": row.state}
     if made is None:
-        return {**fields, "attempt": 0, "site": "", "efficiency": None, "next_time": []}
+        nothing = {"attempt": 0, "site": "", "efficiency": None, "asked_at_s": 0.0, "next_time": []}
+        return {**fields, **nothing}
     found = efficiency_of(made, now_s)
     ended = row.state not in ("PENDING", "RUNNING")
     return {
@@ -163,6 +193,7 @@ def _as_json(row: AccountingRow, now_s: float) -> dict[str, object]:
         "attempt": made.attempt,
         "site": made.site,
         "efficiency": found._asdict(),
+        "asked_at_s": made.use_due_at_s,
         "next_time": list(advice(row, found)) if ended else [],
     }
 

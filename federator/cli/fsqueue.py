@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from federator.cli import flags
 from federator.cli.client import call
-from federator.cli.colour import of_job, painted
+from federator.cli.colour import coloured, is_looked_at, of_job
 from federator.cli.columns import Format
 from federator.cli.flags import Flag, Given, Program, SlurmsOwn
 from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workload_states
@@ -355,7 +355,7 @@ def _in_states(rows: Iterable[QueueRow], asked: frozenset[str] | None) -> list[Q
 def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Iterable[str]:
     header = "noheader" not in given
     if view.form is None and not view.sort:
-        return filter(None, [render(rows, now_s, header=header, why="why" in given, paint=_paint)])
+        return _table(rows, now_s, given)
     from federator.cli.columns import fitted, lines  # noqa: PLC0415
     from federator.cli.queue_order import in_order  # noqa: PLC0415
 
@@ -367,10 +367,7 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
     ]
     shown = in_order(shown, view.sort)
     if view.form is None:
-        ordered = [each.row for each in shown]
-        return filter(
-            None, [render(ordered, now_s, header=header, why="why" in given, paint=_paint)]
-        )
+        return _table([each.row for each in shown], now_s, given)
     form = view.form
     if not {"format", "Format"} & set(given.values):
         for name in ("JobArrayId", "StepId", "Cluster"):
@@ -378,8 +375,15 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
     return lines(form, shown, header=header)
 
 
+def _table(rows: list[QueueRow], now_s: float, given: Given) -> Iterable[str]:
+    """The plain table as one text; nothing where there is neither job nor heading."""
+    paint = _paint if is_looked_at() else None
+    header, why = "noheader" not in given, "why" in given
+    return filter(None, [render(rows, now_s, header=header, why=why, paint=paint)])
+
+
 def _paint(line: str, row: QueueRow) -> str:
-    return painted(line, of_job(row))
+    return coloured(line, of_job(row))
 
 
 def _filtered(

@@ -32,8 +32,9 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
         yield "Checkpoint", f"saved at {row.saved_at}"
     if row.saves_seen:
         yield "Save time", _save_time(row)
-    if row.victims:
-        yield "Victims", _ids(row.victims)
+    if row.victims or row.victims_hidden:
+        others = counted(row.victims_hidden, "others") if row.victims_hidden else ""
+        yield "Victims", " and ".join(filter(None, (_ids(row.victims), others)))
     if row.moves:
         yield "Moves", _moves(row)
     if row.goes_on_at:
@@ -68,6 +69,8 @@ def _moves(row: PreemptionRow) -> str:
 
 
 def _whom(row: PreemptionRow) -> str:
+    if row.evicted_for_hidden:
+        return "for another job"
     return f"for {row.evicted_for}" if row.evicted_for else "since its site was drained"
 
 

@@ -30,31 +30,58 @@ def render(
     *,
     header: bool,
     why: bool,
-    paint: Callable[[str, QueueRow], str] = lambda line, _row: line,
+    paint: Callable[[str, QueueRow], str] | None = None,
 ) -> str:
-    """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
-    shown = [Shown(row, now_s) for row in rows]
-    ids = [job_id(each) for each in shown]
+    """The table as text, safe for a terminal.
+
+    Args:
+        rows: the jobs, in the order of the lines.
+        now_s: the daemon's clock.
+        header: whether there is a first line with headings.
+        why: whether reasons stand below each job.
+        paint: gives a line of a job a colour; None: none has one.
+    """
+    ids = [_fit(job_id(Shown(row))) if row.array_id else str(row.id) for row in rows]
     width = max(max(map(len, ids), default=0), _ID_WIDTH)
     lines = [f"{'JOBID':>{width}} {_HEADER}"] if header else []
-    for id_, each in zip(ids, shown, strict=True):
-        lines.append(paint(_fit(f"{id_:>{width}} {_line(each)}"), each.row))
+    alike: dict[tuple[object, ...], str] = {}
+    for id_, row in zip(ids, rows, strict=True):
+        name = row.name[:12]
+        if not name.isprintable():
+            name = printable(name)
+        line = f"{id_:>{width}} {name:<12} {_behind_name(row, now_s, alike)}"
+        lines.append(line if paint is None else paint(line, row))
         if why:
-            lines += [_fit(f"{'':>{_ID_WIDTH}}   {line}") for line in _why(each.row, now_s)]
+            lines += [_fit(f"{'':>{_ID_WIDTH}}   {line}") for line in _why(row, now_s)]
     return "\n".join(lines)
+
+
+def _behind_name(row: QueueRow, now_s: float, alike: dict[tuple[object, ...], str]) -> str:
+    """The rest of a line. Of thousands that wait most are alike: theirs is made once."""
+    reason = row.reason
+    if reason is None or row.started_at_s or row.state not in WAITS or row.unknown_since_s:
+        return _fit(_rest(Shown(row, now_s)))
+    key = (
+        *(row.user, row.tenant, row.state, row.site_state, row.nodes, row.gpus),
+        *(row.site, row.site_job_id, reason.code),
+    )
+    found = alike.get(key)
+    if found is None:
+        found = alike[key] = _fit(_rest(Shown(row, now_s)))
+    return found
 
 
 def _fit(line: str) -> str:
     return line if line.isprintable() else printable(line)
 
 
-def _line(shown: Shown) -> str:
+def _rest(shown: Shown) -> str:
     row = shown.row
     state = state_code(row)
     elapsed = seconds_text(elapsed_s(shown)) if row.started_at_s else "0:00"
     time_width = 10 if len(state) <= 2 else 12 - len(state)  # "OOM" takes a column of the next one
     return (
-        f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
+        f"{row.user[:8]:<8} {row.tenant[:8]:<8} "
         f"{state:<2} {elapsed:>{time_width}} "
         f"{row.nodes or '-':>5} {row.gpus:>5} "
         f"{row.site:<8} {row.site_job_id or '':>10} {_where(shown)}"

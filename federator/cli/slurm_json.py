@@ -173,7 +173,7 @@ def _group(group: Group) -> dict[str, object]:
         "partition": _partition(group),
         "reason": {
             "description": first.reason if first is not None else "",
-            "time": number(None),
+            "time": 0,  # a plain number in data_parser v0.0.42, unlike other times
             "user": "",
         },
         "federation": {"site": group.site.name, "region": group.site.region},

@@ -17,6 +17,7 @@ from federator.daemon.queue_details import partitions_of
 from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
 from federator.daemon.views import find
 from federator.errors import HistoryError, InvalidRequest
+from federator.history.measured import FIRST_S
 from federator.history.query import (
     HistoryPage,
     HistoryQuestion,
@@ -209,11 +210,15 @@ class AccountingDesk:
 
 
 async def _add_use(history: JobHistory, rows: Sequence[AccountingRow]) -> None:
-    """Write into attempts what they used, as far as it is known."""
+    """Write into attempts what they used, as far as it is known, and whether more may come."""
     found = await history.use_of([row.id for row in rows])
     for row in rows:
         for attempt in (*row.earlier, *([] if row.last is None else [row.last])):
-            attempt.use = found.get((row.id, attempt.attempt))
+            known = found.get((row.id, attempt.attempt))
+            if known is not None:
+                attempt.use, attempt.use_due_at_s = known
+            elif attempt.site_job_id and attempt.started_at_s and attempt.ended_at_s > history.at_s:
+                attempt.use_due_at_s = attempt.ended_at_s + FIRST_S
 
 
 def _job_name(text: str) -> JobName:

@@ -33,6 +33,7 @@ from federator.daemon.operator_calls import OperatorCall, operator_asked
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.start_forecasts import StartForecasts
+from federator.daemon.strangers_ids import without_strangers
 from federator.daemon.submissions import draft_of
 from federator.daemon.view_calls import ViewCalls
 from federator.daemon.views import find
@@ -54,6 +55,7 @@ from federator.model.start_estimate import NoEstimate, StartEstimate
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.starts.estimates import TRIAL
+from federator.sched.state.ledger import Ledger
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
     Call,
@@ -94,6 +96,14 @@ _Reload = Callable[[ReloadCall, str, GiveReply], None]
 
 def _nobody_reloads(_call: ReloadCall, _user: str, answer: GiveReply) -> None:
     answer(ErrorReply(message="this daemon cannot reload"))
+
+
+def _tell(
+    caller: Caller, ledger: Ledger, config: FederationConfig, answer: GiveReply, reply: Reply
+) -> None:
+    """Answer with what the caller may see of it."""
+    reply = without_hidden_names(reply, ledger, caller, config)
+    answer(without_strangers(reply, ledger, caller, config))
 
 
 class Api:
@@ -228,13 +238,8 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                ledger, config = self._federation.ledger, self._config
-                self._views.take(
-                    call,
-                    caller.viewer_by(config),
-                    lambda reply: answer(without_hidden_names(reply, ledger, caller, config)),
-                    caller.user,
-                )
+                give = partial(_tell, caller, self._federation.ledger, self._config, answer)
+                self._views.take(call, caller.viewer_by(self._config), give, caller.user)
 
     def _data(self, call: CatalogueCall, caller: Caller, answer: GiveReply) -> None:
         if isinstance(call, DataPlanCall):

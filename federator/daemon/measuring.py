@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from federator.model.tagged import Message
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 
-LOOK_EVERY_S: Final = 15.0
+LOOK_EVERY_S: Final = 3.0
 ANSWER_S: Final = 120.0  # then the site is asked again
 JOBS_AT_ONCE: Final = 200
 
@@ -86,13 +87,14 @@ class Measuring:
             for name, site in self._sites.items()
             if site.can_measure() and not self._waits_for(name, now_s)
         ]
-        for name in free:
-            try:
-                due = await self._history.unmeasured([name], JOBS_AT_ONCE)
-            except HistoryError:  # the history itself says that it is away
-                return
-            if due:
-                self._ask(name, due, now_s)
+        if not free:
+            return
+        try:
+            due = await self._history.unmeasured(free, JOBS_AT_ONCE)
+        except HistoryError:  # the history itself says that it is away
+            return
+        for name, its in groupby(due, key=lambda each: each.site):
+            self._ask(name, list(its), now_s)
 
     def _waits_for(self, name: SiteName, now_s: float) -> bool:
         question = self._questions.get(name)

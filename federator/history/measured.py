@@ -21,13 +21,14 @@ from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob
 
-FIRST_S: Final = 10.0  # after the end: slurmdbd hears late
-PAUSES_S: Final = (60.0, 600.0, 3600.0)  # between two tries of one attempt
+FIRST_S: Final = 2.0  # after the end: slurmdbd mostly knows by then
+PAUSES_S: Final = (5.0, 30.0, 600.0, 3600.0)  # between two tries of one attempt
 TRIES: Final = len(PAUSES_S) + 1
 KEPT_S: Final = 7 * 86_400.0  # on the list, for a site that is away
 _IDS_AT_ONCE: Final = 500
 _U: Final = schema.unmeasured.c
 _M: Final = schema.measured.c
+_A: Final = schema.attempts.c
 _FIELDS: Final = MeasuredUse.__struct_fields__
 
 
@@ -62,27 +63,42 @@ def to_measure(batch: HistoryBatch) -> Iterator[dict[str, Any]]:
 def due(engine: Engine, sites: Iterable[str], now_s: float, most: int) -> list[Unmeasured]:
     """The attempts at these sites that it is time to ask about, the longest due first.
 
+    Args:
+        engine: reads the database.
+        sites: others are left out.
+        now_s: the time.
+        most: of each site.
+
     Raises:
         HistoryError: the database cannot be read.
     """
     wanted = and_(_U.site.in_(sorted(sites)), _U.due_at_s <= now_s)
-    query = select(schema.unmeasured).where(wanted).order_by(_U.due_at_s, _U.id).limit(most)
     with explained(), engine.connect() as connection:
         if schema.found_version(connection) < schema.VERSION:  # the follower is about to make it
             return []
-        return [
-            Unmeasured(
-                SiteName(row.site),
-                EndedJob(
-                    attempt=AttemptId(workload=WorkloadId(row.id), attempt=row.attempt),
-                    user=row.user,
-                    site_job_id=row.site_job_id,
-                    started_at_s=row.started_at_s,
-                ),
-                row.tries,
-            )
-            for row in connection.execute(query)
-        ]
+        named = connection.execute(select(_U.site).where(wanted).distinct()).scalars()
+        return [each for site in sorted(named) for each in _due_at(connection, site, now_s, most)]
+
+
+def _due_at(connection: Connection, site: str, now_s: float, most: int) -> Iterator[Unmeasured]:
+    its = and_(_A.id == _U.id, _A.attempt == _U.attempt)
+    query = (
+        select(schema.unmeasured, _A.gpus)
+        .select_from(schema.unmeasured.outerjoin(schema.attempts, its))
+        .where(and_(_U.site == site, _U.due_at_s <= now_s))
+        .order_by(_U.due_at_s, _U.id)
+        .limit(most)
+    )
+    for row in connection.execute(query):
+        job = EndedJob(
+            attempt=AttemptId(workload=WorkloadId(row.id), attempt=row.attempt),
+            user=row.user,
+            site_job_id=row.site_job_id,
+            started_at_s=row.started_at_s,
+            ended_at_s=row.ended_at_s,
+            gpus=row.gpus or 0,
+        )
+        yield Unmeasured(SiteName(site), job, row.tries)
 
 
 def put(
@@ -122,19 +138,32 @@ def put(
         connection.execute(delete(schema.unmeasured).where(_U.ended_at_s < now_s - KEPT_S))
 
 
-def use_of(engine: Engine, ids: Iterable[int]) -> dict[tuple[int, int], MeasuredUse]:
+class KnownUse(NamedTuple):
+    """What is known of the use that one attempt made of its nodes."""
+
+    use: MeasuredUse | None
+    due_at_s: float  # when its site is asked (again); 0: no more
+
+
+def use_of(engine: Engine, ids: Iterable[int]) -> dict[tuple[int, int], KnownUse]:
     """What the attempts of these workloads used, by workload and attempt, as far as it is known.
 
     Raises:
         HistoryError: the database cannot be read.
     """
-    wanted, found = list(ids), dict[tuple[int, int], MeasuredUse]()
+    wanted, found = list(ids), dict[tuple[int, int], KnownUse]()
     with explained(), engine.connect() as connection:
         for k in range(0, len(wanted), _IDS_AT_ONCE):
-            query = select(schema.measured).where(_M.id.in_(wanted[k : k + _IDS_AT_ONCE]))
+            some = wanted[k : k + _IDS_AT_ONCE]
+            listed = select(_U.id, _U.attempt, _U.due_at_s).where(_U.id.in_(some))
+            for id_, attempt, due_at_s in connection.execute(listed):
+                found[id_, attempt] = KnownUse(None, due_at_s)
+            query = select(schema.measured).where(_M.id.in_(some))
             for row in connection.execute(query).mappings():
                 use = MeasuredUse(**{name: row[name] for name in _FIELDS})
-                found[row["id"], row["attempt"]] = use
+                before = found.get((row["id"], row["attempt"]))
+                due_at_s = before.due_at_s if before is not None else 0.0
+                found[row["id"], row["attempt"]] = KnownUse(use, due_at_s)
     return found
 
 

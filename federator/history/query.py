@@ -19,7 +19,7 @@ _IDS_AT_ONCE: Final = 500  # in one statement
 _LAST_ID: Final = 2**63 - 1
 _W: Final = schema.workloads.c
 _ATTEMPT_NAMES: Final = tuple(
-    n for n in AccountingAttempt.__struct_fields__ if n not in ("use", "facts")
+    n for n in AccountingAttempt.__struct_fields__ if n not in ("use", "use_due_at_s", "facts")
 )
 _ROW_NAMES: Final = tuple(
     name for name in AccountingRow.__struct_fields__ if name in _W and name != "attempt"

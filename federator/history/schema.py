@@ -51,7 +51,8 @@ _NOT_STORED: Final = frozenset({"last", "earlier", "array_tasks"})
 _KEYS: Final = frozenset({"id", "attempt"})
 OWNER: Final = ("tenant", "user", "project", "family")
 """Columns of ``attempts``: its workload's, as they were when it ended."""
-_APART: Final = frozenset({"use", "facts"})  # in ``measured``, and in columns of ``attempts``
+_APART: Final = frozenset({"use", "use_due_at_s", "facts"})
+"""In ``measured``, in ``unmeasured``, and in columns of ``attempts``."""
 
 METADATA: Final = MetaData()
 

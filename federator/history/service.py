@@ -141,14 +141,14 @@ class JobHistory:
             loop.run_in_executor(self._readers, query.attempts_of, self._reader, ids)
         )
 
-    async def use_of(self, ids: list[int]) -> dict[tuple[int, int], MeasuredUse]:
+    async def use_of(self, ids: list[int]) -> dict[tuple[int, int], measured.KnownUse]:
         """As ``measured.use_of``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
         return await _in_time(
             loop.run_in_executor(self._readers, measured.use_of, self._reader, ids)
         )
 
-    async def unmeasured(self, sites: list[str], most: int) -> list[measured.Unmeasured]:
+    async def unmeasured(self, sites: Sequence[str], most: int) -> list[measured.Unmeasured]:
         """As ``measured.due``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
         now_s = time.time()

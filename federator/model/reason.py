@@ -99,6 +99,11 @@ class ReasonCode(Enum):
         return cls.UNKNOWN
 
 
+NAME_ANOTHER: Final = frozenset(
+    {ReasonCode.PREEMPTED, ReasonCode.MOVED, ReasonCode.RESERVED, ReasonCode.SHRUNK}
+)
+"""Reasons whose ``detail`` is the id of another workload, which may be a stranger's."""
+
 SUBMIT_LIMITS: Final = frozenset({ReasonCode.USER_SUBMIT, ReasonCode.TENANT_SUBMIT})
 """Limits of how many jobs may wait or run: a submission beyond one is refused."""
 

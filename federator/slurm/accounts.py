@@ -18,6 +18,7 @@ from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob
 
 ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
+KEEPS_NONE: Final = "accounting storage is disabled"  # sacct's words, since 22.05 at least
 LOOK_BACK_S: Final = (60.0, 86_400.0)  # in accounts: the clock may have been set since
 
 
@@ -73,7 +74,10 @@ class SlurmAccounts:
         return accounted(done.stdout, separator, missing)
 
     async def use_of(self, jobs: Sequence[EndedJob]) -> list[MeasuredUse | None]:
-        """What each of these used, by accounting; None: it does not say, or cannot be asked now."""
+        """What each of these used, by accounting; None: it does not say, or cannot be asked now.
+
+        Of a site that keeps no accounts an empty answer each: there is none to wait for.
+        """
         found: list[MeasuredUse | None] = []
         for start in range(0, len(jobs), ACCOUNTED_AT_ONCE):
             some = jobs[start : start + ACCOUNTED_AT_ONCE]
@@ -81,7 +85,7 @@ class SlurmAccounts:
             argv = ("sacct", "-n", "-P", "-j", ids, "-o", ",".join(USAGE_FIELDS))
             try:
                 done = await self._run(argv)
-            except SiteUnavailable:  # as in ``_sacct``
-                return [None] * len(jobs)
+            except SiteUnavailable as error:  # as in ``_sacct``
+                return [MeasuredUse() if KEEPS_NONE in str(error) else None] * len(jobs)
             found += measured(done.stdout.decode("utf-8", "replace"), some)
         return found

@@ -28,6 +28,7 @@ USAGE_FIELDS: Final = (
     "MaxRSS",
     "AllocTRES",
     "TRESUsageInTot",
+    "End",
 )
 STARTS_DIFFER_S: Final = 120.0  # clocks, and what slurmctld told first
 _ID: Final = re.compile(r"([0-9]{1,18})(?:\+([0-9]{1,9}))?(?:\.(.+))?")
@@ -52,7 +53,7 @@ class _Component:
 
 
 def measured(output: str, ended: Collection[EndedJob]) -> list[MeasuredUse | None]:
-    """What each of these used, in their order; None: sacct has no record of it.
+    """What each of these used, in their order; None: sacct has no whole record of it.
 
     Args:
         output: of ``sacct -n -P`` with ``USAGE_FIELDS``, under SLURM_TIME_FORMAT=%s.
@@ -91,10 +92,13 @@ def _of_job(components: Mapping[int, _Component], job: EndedJob) -> MeasuredUse 
 
 
 def _is_its(allocation: Sequence[str], job: EndedJob) -> bool:
-    """A site that lost its state counts its jobs from one again: a number proves little."""
-    user, start = allocation[1], allocation[2]
+    """A site that lost its state counts its jobs from one again: a number proves little.
+
+    A job of which slurmdbd has no end yet is not known either: its last steps may be to come.
+    """
+    user, start, end = allocation[1], allocation[2], allocation[10]
     near = start.isdecimal() and abs(int(start) - job.started_at_s) <= STARTS_DIFFER_S
-    return user == job.user and near
+    return user == job.user and near and end.isdecimal()
 
 
 def _of_component(component: _Component) -> MeasuredUse:

@@ -68,6 +68,7 @@ class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
     signal: int = 0
     reason: str = ""  # a ReasonCode's value, its detail behind a blank; "": none
     use: MeasuredUse | None = None  # only in answers; None: not known, or not asked for
+    use_due_at_s: float = 0.0  # likewise: when its site is asked (again) for it; 0: no more
     facts: AttemptFacts | None = None  # only in the history's rows of what lives
 
 

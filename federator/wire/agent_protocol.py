@@ -212,6 +212,8 @@ class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
     site_job_id: int  # of a het job its leader's
     started_at_s: float
     checkpoint_dir: str = ""  # in which it may have left notes; "": nothing is shared
+    ended_at_s: float = 0.0  # this and the next: 0 from a daemon of an earlier release
+    gpus: int = 0  # on all its nodes
 
 
 class UsageAsk(Message, frozen=True, kw_only=True, tag="usage_of"):

@@ -90,6 +90,8 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     moves_lose_gpu_s: float = 0.0  # of work, as predicted
     waits_s: float = 0.0  # as predicted without them
     goes_on_at: str = ""  # the node that is held for it, if it moves itself
+    evicted_for_hidden: bool = False  # it was for one that the caller does not see
+    victims_hidden: int = 0  # so many victims are left out, for the same reason
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -154,12 +154,15 @@ def test_every_attempt_that_ran_is_asked_about_until_its_site_has_told(log: Log,
     assert measured.due(engine, ["alpine"], at_s - 1, 9) == []
     (first,) = measured.due(engine, ["alpine"], at_s, 9)
     assert (first.job.user, first.job.site_job_id) == ("ada", 701)
-    assert first.job.started_at_s == T0_S + 20
+    assert (first.job.started_at_s, first.job.ended_at_s) == (T0_S + 20, T0_S + 80)
+    assert first.job.gpus == 32
     assert measured.due(engine, ["boreal"], at_s, 9) == []
     use = MeasuredUse(cpu_s=12.5, mem_mib=100.0)
     measured.put(writer(url), [first], [use], at_s)
-    assert measured.use_of(engine, [first.job.attempt.workload]) == {
-        (FIRST_WORKLOAD_ID + 1, 1): use
+    (told, waits) = ((FIRST_WORKLOAD_ID + k, 1) for k in (1, 2))
+    assert measured.use_of(engine, [told[0], waits[0]]) == {
+        told: (use, 0.0),
+        waits: (None, T0_S + 180 + measured.FIRST_S),
     }
     (second,) = measured.due(engine, ["alpine"], at_s + 1000, 9)
     assert second.job.site_job_id == 702
@@ -190,10 +193,10 @@ def test_a_part_of_what_was_used_is_kept_while_the_site_is_asked_for_the_rest(
     for use in told:
         found = measured.due(reader(url), ["alpine"], now_s, 9)
         measured.put(writer(url), found, [use], now_s, (0,) if use is told[0] else ())
+        known = measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1])[FIRST_WORKLOAD_ID + 1, 1]
+        assert known.due_at_s == (now_s + measured.PAUSES_S[0] if use is told[0] else 0.0)
         now_s += 61
-    assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {
-        (FIRST_WORKLOAD_ID + 1, 1): MeasuredUse(ready_s=3.0, cpu_s=1.0, gpu_util_frac=0.75)
-    }
+    assert known.use == MeasuredUse(ready_s=3.0, cpu_s=1.0, gpu_util_frac=0.75)
     assert measured.due(reader(url), ["alpine"], now_s + 1e4, 9) == []
 
 
@@ -206,7 +209,7 @@ def test_a_site_that_never_tells_the_rest_is_asked_a_few_times(log: Log, url: st
         now_s, asked = now_s + 3601, asked + 1
     assert asked == measured.TRIES
     assert measured.use_of(reader(url), [FIRST_WORKLOAD_ID + 1]) == {
-        (FIRST_WORKLOAD_ID + 1, 1): part
+        (FIRST_WORKLOAD_ID + 1, 1): (part, 0.0)
     }
 
 

@@ -165,6 +165,24 @@ def test_the_simulator_reads_the_dumps_that_its_page_asks_for(ended: Ended, tmp_
             assert wanted <= set(re.findall(r"^\d+(?=[|])|(?<=\"job_id\": )\d+", done.stdout, re.M))
 
 
+def test_fseff_knows_seconds_after_the_end_and_says_what_never_comes(ended: Ended) -> None:
+    """With a GPU and without; no node of these sites has hooks that tell of GPUs."""
+    federation, ids, said = ended.federation, dict[str, int](), dict[str, str]()
+    for kind, gpus in (("gpu", ("--gres=gpu:1",)), ("cpu", ())):
+        ids[kind] = federation.submit(WORKS, "-n1", "--mem=400M", "-t5", "--qos=fast", *gpus)
+        federation.await_end(ids[kind])
+
+        def look(id_: str = str(ids[kind])) -> str:
+            told = federation.run("fseff", id_).stdout
+            return told if "CPU Efficiency" in told else ""
+
+        said[kind] = within(20, look, 0.5)
+    assert "GPU" not in said["cpu"]
+    never = "GPU Efficiency: not measured: no node of"
+    told = within(60, lambda: never in federation.run("fseff", str(ids["gpu"])).stdout, 1.0)
+    assert told, said["gpu"]
+
+
 def test_usage_sums_are_those_of_each_sacct(ended: Ended) -> None:
     wanted: dict[str, list[tuple[int, int]]] = {site: [] for site in SITES}
     for (_, site), row in ended.rows.items():

@@ -71,7 +71,7 @@ class AgentServices:
         self._verifier = Verifier(driver, spool, clock, knows_user)
         self._questions = UserQuestions(driver, clock, send)
         self._copies, self._outputs = DataCopies(driver, send), JobOutputs(driver, send)
-        self._measurements = Measurements(driver.accounts, driver, spool, send)
+        self._measurements = Measurements(driver.accounts, driver, spool, send, clock)
         self._relay = Relay(send)
         self._settings = SettingsWatch(driver, config.settings_interval_s, settings_changed)
         self._tidier: Tidier | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 
+NODES_TELL_S: Final = 30.0  # after a job's end: its epilogs may still be at work
 FOLDERS_TAKE_S: Final = 30.0  # all of them; an answer after 120 s is of no use to the daemon
 
 
@@ -35,6 +37,7 @@ class Measurements:
         folders: reads what jobs have left in their checkpoint folders.
         spool: in which its nodes leave their reports.
         send: sends a message to the daemon.
+        clock: Unix time.
     """
 
     def __init__(
@@ -43,11 +46,12 @@ class Measurements:
         folders: CheckpointFolders,
         spool: Spool,
         send: Callable[[Message], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._accounts = accounts
         self._folders = folders
         self._spool = spool
-        self._send = send
+        self._send, self._clock = send, clock
         self._turn = asyncio.Lock()
         self._newest: UsageAsk | None = None
         self._answered: set[int] = set()  # jobs whose reports go once the daemon asks about others
@@ -73,10 +77,16 @@ class Measurements:
         again = tuple(
             k
             for k, (use, job) in enumerate(zip(accounts, ask.jobs, strict=True))
-            if use is None or job.attempt in progress.silent
+            if use is None or job.attempt in progress.silent or self._awaits_nodes(job, nodes)
         )
         self._answered = asked - {ask.jobs[k].site_job_id for k in again}
         self._send(UsageTaken(ask_id=ask.ask_id, used=used, again=again))
+
+    def _awaits_nodes(self, job: EndedJob, nodes: Mapping[int, MeasuredUse]) -> bool:
+        """Whether a node may still report how it used its GPUs."""
+        report = nodes.get(job.site_job_id)
+        silent = job.gpus > 0 and (report is None or report.gpu_util_frac is None)
+        return silent and self._clock() < job.ended_at_s + NODES_TELL_S
 
     async def _by_accounts(self, jobs: Collection[EndedJob]) -> Sequence[MeasuredUse | None]:
         try:

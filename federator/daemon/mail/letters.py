@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from federator.model.reason import Reason
+from federator.model.reason import NAME_ANOTHER, Reason
 from federator.sched.state.workload_record import WorkloadRecord
 
 _MOST_NAME: Final = 100  # characters
@@ -64,10 +64,17 @@ def _letter(event: MailEvent, entry: WorkloadRecord, to: str, heading: str, id_:
         "Event": event.kind,
         "Site": str(entry.site or entry.ran_at or "none"),
         "Nodes": ",".join(entry.node_names) if starts else "",
-        "Reason": f"{reason.code.value} {plain(reason.detail)}".strip() if reason else "",
+        "Reason": _words(reason) if reason else "",
     }
     body = "".join(f"{name + ':':8}{value}\n" for name, value in lines.items() if value)
     return Letter(w.user, to, subject, body, f"{id_}.{event.kind.lower()}")
+
+
+def _words(reason: Reason) -> str:
+    """The code with its detail, but for the id of another job: a mail may go anywhere."""
+    if reason.code in NAME_ANOTHER and reason.detail.isdecimal():
+        return reason.code.value
+    return f"{reason.code.value} {plain(reason.detail)}".strip()
 
 
 def plain(text: str) -> str:

@@ -164,7 +164,7 @@ dump() {
 }
 
 # What jobs use, with PLAY=usage; GATHER says how it is measured.
-USAGE_FIELDS=JobID,User,Start,NTasks,TotalCPU,UserCPU,SystemCPU,MaxRSS,AllocTRES,TRESUsageInTot
+USAGE_FIELDS=JobID,User,Start,NTasks,TotalCPU,UserCPU,SystemCPU,MaxRSS,AllocTRES,TRESUsageInTot,End
 busy='i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; sleep 6'
 large='x=$(head -c 60000000 /dev/zero | tr "\0" x); sleep 6'
 afternoon() {

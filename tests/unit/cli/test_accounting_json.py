@@ -1,11 +1,9 @@
-"""``fsacct --json=slurm`` has the shape that a real ``sacct --json`` of Slurm 24.11 has."""
+"""``fsacct --json=slurm`` has the shape that real ``sacct --json`` has since data_parser."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,8 +15,8 @@ from federator.sim.importers.sacct import SacctDump
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow, MeasuredUse
 from federator.wire.client_protocol import AccountingCall, AccountingReply, Call
 from federator.wire.replies import Reply
+from tests.fakes.json_shape import differences, recorded
 
-REAL = Path(__file__).parents[2] / "data" / "sacct" / "24.11" / "jobs.json.gz"
 ID = 2**32 + 7
 USE = MeasuredUse(cpu_s=61.25, user_cpu_s=60.0, system_cpu_s=1.25, mem_mib=2.0)
 FIRST = AccountingAttempt(attempt=1, site="boreal", state="PREEMPTED", started_at_s=5.0)
@@ -77,31 +75,17 @@ def answer() -> dict[str, Any]:
     return found
 
 
-def differences(ours: object, real: object, place: str = "") -> list[str]:
-    """Where ours has what the real one has not, or of another type."""
-    if isinstance(ours, dict) and isinstance(real, dict):
-        return [
-            found
-            for key, value in ours.items()
-            if key != "federation"
-            for found in (
-                differences(value, real[key], f"{place}.{key}")
-                if key in real
-                else [f"{place}.{key} is not there"]
-            )
-        ]
-    if isinstance(ours, list) and isinstance(real, list):
-        return [
-            found for a, b in zip(ours, real, strict=False) for found in differences(a, b, place)
-        ]
-    return [] if type(ours) is type(real) else [f"{place}: {ours!r}, not {real!r}"]
-
-
-def test_every_field_is_one_of_sacct_s_and_of_its_type() -> None:
-    real = json.loads(gzip.decompress(REAL.read_bytes()))
+@pytest.mark.parametrize("release", ["24.11", "26.05"])
+def test_every_field_is_one_of_sacct_s_and_of_its_type(release: str) -> None:
+    real = recorded("sacct", release)
     with_steps = next(job for job in real["jobs"] if job["name"] == "steps")
     ours = answer()
     assert differences(ours, real | {"jobs": [with_steps, with_steps]}) == []
+
+
+def test_sacct_of_the_oldest_generation_has_no_data_parser() -> None:
+    """Its ``--json`` has another shape, which nobody is offered."""
+    assert "data_parser" not in recorded("sacct", "22.05")["meta"]["plugin"]
 
 
 def test_a_job_is_told_with_its_attempts_as_steps() -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from federator.cli import fseff
@@ -125,16 +126,37 @@ def test_the_lines_are_seffs_and_the_federations(run: Run) -> None:
     assert done.asked == [AccountingCall(ids=(str(ID),), attempts=True, use=True)]
 
 
-def test_a_site_that_measured_nothing_is_named(run: Run) -> None:
+def waits(due_at_s: float, use: MeasuredUse | None = None) -> AccountingAttempt:
+    return msgspec.structs.replace(attempt(use), use_due_at_s=due_at_s)
+
+
+def test_it_is_said_why_a_figure_never_comes(run: Run) -> None:
     out = run((row(attempt(MeasuredUse(alloc_cpus=16.0))),), str(ID)).out
-    assert "CPU Utilized: not measured at alpine\n" in out
-    assert "Memory Utilized: not measured at alpine\n" in out
-    assert "GPU Efficiency: not measured at alpine\n" in out
+    measures_none = "not measured by the Slurm of alpine, or the job was too short\n"
+    no_report = "not measured: no node of alpine reported it (node hooks), nor did its Slurm\n"
+    assert f"CPU Utilized: {measures_none}" in out
+    assert f"Memory Utilized: {measures_none}" in out
+    assert f"GPU Efficiency: {no_report}" in out
     assert "CPU Efficiency" not in out
+    out = run((row(attempt(MeasuredUse(gpu_util_frac=0.5))),), str(ID)).out
+    none = "not measured: alpine has no accounts of this job (sacct)\n"
+    assert f"CPU Utilized: {none}" in out
+    assert f"Memory Utilized: {none}" in out
+    assert "GPU Efficiency: 50.00%\n" in out
+    out = run((row(attempt(None)),), str(ID)).out
+    assert out.count("not known: alpine has not said\n") == 3
 
 
-def test_before_the_site_has_told_it_is_not_known(run: Run) -> None:
-    assert "CPU Utilized: not known (yet)" in run((row(attempt(None)),), str(ID)).out
+@pytest.mark.parametrize("use", [None, MeasuredUse(alloc_cpus=16.0)])
+def test_it_is_said_when_a_site_is_asked_for_what_is_missing(
+    run: Run, use: MeasuredUse | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%s")
+    for due_at_s, words in ((10_004.0, "at 10004"), (9_990.0, "now"), (9_900.0, "since 9900")):
+        out = run((row(waits(due_at_s, use)),), str(ID)).out
+        assert out.count(f": not known yet: alpine is asked {words}\n") == 3, due_at_s
+        (job,) = json.loads(run((row(waits(due_at_s, use)),), "--json", str(ID)).out)["jobs"]
+        assert job["asked_at_s"] == due_at_s
 
 
 def test_the_last_attempt_that_ran_counts(run: Run) -> None:
@@ -152,7 +174,9 @@ def test_a_job_that_never_ran_has_none(run: Run, state: str) -> None:
 
 
 def test_a_running_job_is_judged_at_its_end(run: Run) -> None:
-    out = run((row(attempt(None), state="RUNNING"),), str(ID)).out
+    runs = msgspec.structs.replace(attempt(None), ended_at_s=0.0)
+    out = run((row(runs, state="RUNNING"),), str(ID)).out
+    assert out.count("not known before its end\n") == 3
     assert "WARNING: Efficiency statistics can only be obtained after the job has ended." in out
     assert "Next time" not in out
 

@@ -29,6 +29,7 @@ from federator.wire.client_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
 from federator.wire.status_rows import DrainRow, LicenseRow
+from tests.fakes.json_shape import differences, recorded
 
 AT_S = 1_795_317_338.0
 
@@ -522,6 +523,27 @@ def test_json_of_slurm_has_data_parsers_shape(run: Run) -> None:
     assert rows["cpu", "IDLE"]["partition"]["partition"]["state"] == ["DOWN"]
     assert rows["cpu", "IDLE"]["partition"]["maximums"]["time"]["infinite"] is True
     assert rows["gpu", "MIXED"]["partition"]["maximums"]["time"]["number"] == 1440
+
+
+@pytest.mark.parametrize(
+    ("release", "gone"), [("24.11", set()), ("26.05", {".sinfo.reason.user is not there"})]
+)
+def test_every_field_of_it_is_one_of_sinfos_and_of_its_type(
+    run: Run, release: str, gone: set[str]
+) -> None:
+    """data_parser v0.0.45 has the user of a reason elsewhere; ours is v0.0.42."""
+    real = recorded("sinfo", release)
+    ours = json.loads(run(["--json=slurm"]).lines[0])
+    assert ours["sinfo"]
+    same = real | {"sinfo": real["sinfo"][:1] * len(ours["sinfo"])}
+    assert set(differences(ours, same)) == gone
+
+
+def test_sinfo_of_the_oldest_generation_has_no_data_parser() -> None:
+    """Its ``--json`` lists nodes, in another shape, which nobody is offered."""
+    real = recorded("sinfo", "22.05")
+    assert "data_parser" not in real["meta"]["plugin"]
+    assert "sinfo" not in real
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,24 @@ def test_the_rank_stands_before_the_sites_reasons() -> None:
     assert second.strip() == "alpine: not now: the site is down or not connected"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"user": "v"}, {"tenant": "nlp"}, {"state": "HELD"}, {"nodes": 3}, {"gpus": 3}),
+        *({"site": "alpine"}, {"site_job_id": 7}, {"started_at_s": 1.0}, {"unknown_since_s": 1.0}),
+        *({"reason": Reason(code=ReasonCode.DATA)}, {"reason": None}, {"name": "other"}),
+    ],
+)
+def test_rows_that_differ_in_one_thing_are_shown_each_as_it_is(other: dict[str, Any]) -> None:
+    first = row(reason=Reason(code=ReasonCode.RESOURCES))
+    second = row(**{"reason": first.reason, **other})
+    alone = [render([each], 9.0, header=False, why=False) for each in (first, second)]
+    assert render([first, second, first], 9.0, header=False, why=False).split("\n") == [
+        *alone,
+        alone[0],
+    ]
+
+
 def test_what_is_held_is_pending_with_its_reason() -> None:
     reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
     line, why = render([row(state="HELD", reason=reason)], 0.0, header=False, why=True).splitlines()

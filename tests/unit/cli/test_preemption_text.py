@@ -104,3 +104,11 @@ def test_a_gang_is_told_what_moves_for_it_and_a_mover_where_it_goes_on() -> None
         "1860 GPU-s of lost work"
     }
     assert said(goes_on_at="gpu3")["Goes on"] == "at node gpu3, which is held for it"
+
+
+def test_what_one_does_not_see_is_not_named() -> None:
+    words = said(preemptions=1, evicted_for_hidden=True, leave_by_s=190.0)
+    assert words["Leaving"].startswith("for another job; killed in ")
+    assert "for another job" in words["Evicted"]
+    assert said(victims=(11,), victims_hidden=2)["Victims"] == "11 and 2 others"
+    assert said(victims_hidden=1)["Victims"] == "1 other"

@@ -18,6 +18,7 @@ from federator.model.start_estimate import StartEstimate
 from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import JobDetails
 from federator.wire.replies import Reply
+from tests.fakes.json_shape import differences, recorded
 
 NOW_S = 1_000_000.0
 Ask = Callable[..., tuple[int, list[str], QueueCall]]
@@ -515,6 +516,20 @@ def test_json_of_slurm_has_data_parsers_shape(ask: Ask) -> None:
     assert runs["standard_output"] == "/home/ada/o"
     assert waits["state_reason"] == "Resources"
     assert ask(["--json=v0.0.42"], row())[0] == 0
+
+
+@pytest.mark.parametrize("release", ["24.11", "26.05"])
+def test_every_field_of_it_is_one_of_squeues_and_of_its_type(ask: Ask, release: str) -> None:
+    real = recorded("squeue", release)
+    runs = next(job for job in real["jobs"] if job["job_state"] == ["RUNNING"])
+    waits = next(job for job in real["jobs"] if job["name"] == "sweep")
+    ours = json.loads("".join(ask(["--json=slurm"], row(), WAITS)[1]))
+    assert differences(ours, real | {"jobs": [runs, waits]}) == []
+
+
+def test_squeue_of_the_oldest_generation_has_no_data_parser() -> None:
+    """Its ``--json`` has another shape, which nobody is offered."""
+    assert "data_parser" not in recorded("squeue", "22.05")["meta"]["plugin"]
 
 
 def test_the_federations_own_json_keeps_its_fields(ask: Ask) -> None:

@@ -12,6 +12,7 @@ from federator.daemon import accounting
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.history_answers import NO_HISTORY
 from federator.errors import InvalidRequest
+from federator.history import measured
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion, is_wanted, page
 from federator.history.rows import row_of
@@ -24,7 +25,7 @@ from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger
 from federator.store.memory import MemoryStore
-from federator.wire.accounting_rows import AccountingRow
+from federator.wire.accounting_rows import AccountingRow, MeasuredUse
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 from tests.fakes.build import draft
@@ -316,3 +317,20 @@ def test_a_question_that_names_nothing_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequest, match=words):
         office.desk.take(call, lambda _: None)
+
+
+def test_each_attempt_says_when_its_site_is_asked_what_it_used(office: Office) -> None:
+    for number in (1, 2):
+        end = changed(number, _H.COMPLETED, 1100, ended_at_s=1100)
+        office.write(submitted(number), *started(number, 1010), end)
+    office.history.take_all()
+    office.write(submitted(3), *started(3, 1120), changed(3, _H.COMPLETED, 1200, ended_at_s=1200))
+    office.write(submitted(4), *started(4, 1120), submitted(5))
+    asked = asyncio.run(office.history.unmeasured([*SITES], 9))
+    writer = open_writer(f"sqlite://{office.path}")
+    measured.put(writer, asked[:1], [MeasuredUse(cpu_s=3.0)], 1300.0)
+    found = [row.last for row in office.rows(use=True)]
+    told = [None if made is None else (made.use, made.use_due_at_s) for made in found]
+    first, just = 1100 + measured.FIRST_S, 1200 + measured.FIRST_S
+    expected = [(MeasuredUse(cpu_s=3.0), 0.0), (None, first), (None, just), (None, 0.0), None]
+    assert told == expected

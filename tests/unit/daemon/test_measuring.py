@@ -38,7 +38,7 @@ class History:
         self.again: Collection[int] = ()
         self.away = False
 
-    async def unmeasured(self, sites: list[str], most: int) -> list[Unmeasured]:
+    async def unmeasured(self, sites: Sequence[str], most: int) -> list[Unmeasured]:
         if self.away:
             raise HistoryError("away")
         return [each for each in self.list if each.site in sites][:most]

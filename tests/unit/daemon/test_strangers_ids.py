@@ -1,27 +1,41 @@
-"""What a call that names a stranger's job tells of it: no more than ``privacy`` lets."""
+"""What is told of strangers' jobs, to calls that name them and in rows of jobs that are seen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from federator.config import FederationConfig
+from federator.daemon import api
+from federator.daemon.callers import Caller
+from federator.daemon.strangers_ids import without_strangers
+from federator.daemon.views import queue_rows
 from federator.model.lifecycle import WorkloadState
+from federator.model.reason import NAME_ANOTHER, Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.state.rules import Rules
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import (
     AccountingCall,
+    AccountingReply,
     Call,
     CancelCall,
     ControlCall,
     ErrorKind,
     ErrorReply,
     QueueCall,
+    QueueReply,
+    QueueRow,
     SessionCall,
     SignalCall,
 )
 from federator.wire.replies import Reply
+from tests.fakes.build import draft, gang, rack, tenant
+from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import CALLS, CONFIG, Desk, private, submit_call
 
 DENIED = "Access/permission denied"
@@ -145,3 +159,120 @@ def test_where_all_see_all_a_job_may_depend_on_a_strangers() -> None:
     there = Strangers("open")
     reply = there.ask(DEPENDS["fsbatch --dependency=afterok"], there.lives)
     assert not isinstance(reply, ErrorReply)
+
+
+# ---- in rows of jobs that are seen ----
+
+
+class Contest:
+    """Jobs of bob and eve, of one tenant, are evicted for one of cat, of another tenant."""
+
+    def __init__(self, privacy: str) -> None:
+        values = CONFIG.model_dump(mode="json", exclude_unset=True)
+        values["tenants"] = {"guest": {"users": ["bob", "eve"]}, "owner": {"users": ["cat"]}}
+        self.config = FederationConfig.model_validate(values | {"privacy": privacy})
+        tenants = (tenant("owner", 16, priority=2), tenant("guest"))
+        rules = Rules(preempt_gpus=64, grace_s=60.0)
+        self.fleet = Loopback({"alpine": rack("a", 2)}, rules, None, Mast(), tenants)
+        self.fleet.save_s = 30.0
+        self.bobs, self.eves = (
+            self.fleet.submit(draft(gang(1), user=user, tenant="guest")) for user in ("bob", "eve")
+        )
+        self.fleet.run_for(10.0)
+        self.cats = self.fleet.submit(draft(gang(2), user="cat", tenant="owner"))
+        self.fleet.run_for(5.0)
+
+    def told(self, reply: Reply, user: str, *, speaks: bool = False) -> Any:
+        by = Caller(user, operator=user == "root", speaks=speaks)
+        return without_strangers(reply, self.fleet.federation.ledger, by, self.config)
+
+    def row(self, id_: WorkloadId, user: str, *, speaks: bool = False) -> QueueRow:
+        rows, _ = queue_rows(self.fleet.federation, QueueCall(ids=(str(id_),)), 10)
+        reply = self.told(QueueReply(rows=rows, now_s=0.0), user, speaks=speaks)
+        (row,) = reply.rows
+        return cast(QueueRow, row)
+
+    def evicted_for(self, user: str, *, speaks: bool = False) -> tuple[int, bool, str]:
+        row = self.row(self.bobs, user, speaks=speaks)
+        assert row.preemption is not None
+        assert row.reason is not None
+        told = row.preemption
+        return told.evicted_for, told.evicted_for_hidden, row.reason.detail
+
+    def victims(self, user: str, *, speaks: bool = False) -> tuple[set[int], int]:
+        told = self.row(self.cats, user, speaks=speaks).preemption
+        assert told is not None
+        return set(told.victims), told.victims_hidden
+
+
+@pytest.mark.parametrize("privacy", ["own", "tenant"])
+def test_the_stranger_that_a_job_was_evicted_for_is_not_named(privacy: str) -> None:
+    there = Contest(privacy)
+    assert there.evicted_for("bob") == (0, True, "")
+    assert there.evicted_for("page", speaks=True) == (0, True, "")
+    assert there.evicted_for("root") == (there.cats, False, str(there.cats))
+    assert there.victims("cat") == (set(), 2)
+    assert there.victims("page", speaks=True) == (set(), 2)
+    assert there.victims("root") == ({there.bobs, there.eves}, 0)
+
+
+def test_where_all_see_all_both_are_named() -> None:
+    there = Contest("open")
+    assert there.evicted_for("bob") == (there.cats, False, str(there.cats))
+    assert there.victims("page", speaks=True) == ({there.bobs, there.eves}, 0)
+
+
+@pytest.mark.parametrize("privacy", ["own", "tenant"])
+@pytest.mark.parametrize("code", [each for each in ReasonCode if each in NAME_ANOTHER])
+def test_no_reason_of_a_job_names_a_stranger(privacy: str, code: ReasonCode) -> None:
+    there = Contest(privacy)
+    ((row,), _) = queue_rows(there.fleet.federation, QueueCall(ids=(str(there.eves),)), 10)
+
+    def detail(of: str, user: str, *, speaks: bool = False) -> set[str]:
+        reason = Reason(code=code, detail=of)
+        refusals = {"alpine": Refusal(kind=RefusalKind.WAIT, reasons=(reason,))}
+        shown = msgspec.structs.replace(row, reason=reason, refusals=refusals)
+        reply = there.told(QueueReply(rows=(shown,), now_s=0.0), user, speaks=speaks)
+        last = AccountingAttempt(attempt=2, reason=f"{code.value} {of}")
+        earlier = (AccountingAttempt(attempt=1, reason=f"{code.value} {of}"),)
+        past = AccountingRow(
+            id=row.id,
+            name="",
+            user="eve",
+            tenant="guest",
+            submitted_at_s=0.0,
+            reason=f"{code.value} {of}",
+            last=last,
+            earlier=earlier,
+        )
+        told = there.told(
+            AccountingReply(rows=(past,), now_s=0.0, federation="demo"), user, speaks=speaks
+        )
+        words = {each.reason for r in told.rows for each in (r, r.last, *r.earlier)}
+        (live,) = reply.rows
+        found = {live.reason.detail, live.refusals["alpine"].reasons[0].detail}
+        return found | {word.removeprefix(code.value).strip() for word in words}
+
+    of_tenant = "" if privacy == "own" else str(there.bobs)
+    for user, speaks in (("eve", False), ("page", True)):
+        assert detail(str(there.cats), user, speaks=speaks) == {""}
+        assert detail("1", user, speaks=speaks) == {""}, "of a job that is forgotten"
+        assert detail(str(there.bobs), user, speaks=speaks) == {of_tenant}
+        assert detail(str(there.eves), user, speaks=speaks) == {str(there.eves)}
+        assert detail("by the site", user, speaks=speaks) == {"by the site"}
+    assert detail(str(there.cats), "root") == {str(there.cats)}
+
+
+@pytest.mark.parametrize("privacy", ["own", "tenant"])
+def test_fsqueue_and_fsacct_ask_so(privacy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[type] = []
+
+    def noted(reply: Reply, *_: object) -> Reply:
+        asked.append(type(reply))
+        return reply
+
+    monkeypatch.setattr(api, "without_strangers", noted)
+    desk = Desk(config=private(privacy))
+    for call in (QueueCall(), AccountingCall()):
+        desk.ask(call)
+    assert asked == [QueueReply, AccountingReply]

@@ -22,10 +22,10 @@ from federator.wire.agent_protocol import EndedJob
 RECORDED = Path(__file__).parents[2] / "data" / "usage"
 RELEASES = sorted(path.name for path in RECORDED.iterdir() if path.is_dir())
 MEASURED = """\
-7|ann|1000||12:00.500|11:59.500|00:01.000||billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=16G,node=2|
-7.batch||1000|1|02:00.250|01:59.750|00:00.500|327556K|cpu=8,gres/gpu=2,mem=16G,node=2|cpu=00:02:00,energy=0,fs/disk=81960071,gres/gpumem=0,gres/gpuutil=0,mem=327556K,pages=0,vmem=322932K
-7.extern||1000|1|00:00:00|00:00:00|00:00:00|1024K|cpu=8,mem=16G,node=2|cpu=00:00:00,energy=0,gres/gpumem=0,gres/gpuutil=0,mem=1024K
-7.0||1000|2|10:00.250|09:59.750|00:00.500|5G|cpu=8,gres/gpu=2,mem=16G,node=2|cpu=00:10:00,energy=0,gres/gpumem=38888M,gres/gpuutil=150,mem=8388608K,pages=1.50K,vmem=0
+7|ann|1000||12:00.500|11:59.500|00:01.000||billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=16G,node=2||1900
+7.batch||1000|1|02:00.250|01:59.750|00:00.500|327556K|cpu=8,gres/gpu=2,mem=16G,node=2|cpu=00:02:00,energy=0,fs/disk=81960071,gres/gpumem=0,gres/gpuutil=0,mem=327556K,pages=0,vmem=322932K|1900
+7.extern||1000|1|00:00:00|00:00:00|00:00:00|1024K|cpu=8,mem=16G,node=2|cpu=00:00:00,energy=0,gres/gpumem=0,gres/gpuutil=0,mem=1024K|1900
+7.0||1000|2|10:00.250|09:59.750|00:00.500|5G|cpu=8,gres/gpu=2,mem=16G,node=2|cpu=00:10:00,energy=0,gres/gpumem=38888M,gres/gpuutil=150,mem=8388608K,pages=1.50K,vmem=0|1900
 """
 
 
@@ -43,8 +43,8 @@ def jobs_of(output: str) -> dict[int, EndedJob]:
     lines = [line.split("|") for line in output.splitlines()]
     return {
         int(id_.partition("+")[0]): job(int(id_.partition("+")[0]), user, float(start))
-        for id_, user, start, *_ in lines
-        if user and start.isdecimal()
+        for id_, user, start, *_, end in lines
+        if user and start.isdecimal() and end.isdecimal()
     }
 
 
@@ -108,6 +108,23 @@ def test_the_record_of_another_job_counts_for_none(other: EndedJob) -> None:
     assert measured(MEASURED, [other, job(7, "ann", 1060.0)])[0] is None
 
 
+def test_before_slurmdbd_has_the_end_nothing_is_known() -> None:
+    """The last of its steps may be to come; a job that runs has an end that is ``Unknown``."""
+    living = MEASURED.replace("node=2||1900", "node=2||Unknown")
+    assert living != MEASURED
+    assert measured(living, [job(7, "ann", 1000.0)]) == [None]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_still_runs_has_no_end_in_real_records(release: str) -> None:
+    output = told(release, "linux")
+    running = [line.split("|") for line in output.splitlines() if line.endswith("|Unknown")]
+    ((id_, user, start, *_),) = [
+        record for record in running if record[1] and record[2].isdecimal()
+    ]
+    assert measured(output, [job(int(id_), user, float(start))]) == [None]
+
+
 def test_lines_that_are_no_records_are_passed_over() -> None:
     assert measured("sacct: warning\n\n7|ann\n" + MEASURED, [job(7, "ann", 1000.0)])[0] is not None
     assert measured("", [job(7, "ann", 1000.0)]) == [None]
@@ -116,8 +133,8 @@ def test_lines_that_are_no_records_are_passed_over() -> None:
 class Sacct:
     """A runner of sacct that counts what it is asked."""
 
-    def __init__(self, output: bytes, status: int = 0) -> None:
-        self.output, self.status = output, status
+    def __init__(self, output: bytes, status: int = 0, said: bytes = b"sacct: down") -> None:
+        self.output, self.status, self.said = output, status, said
         self.asked: list[Sequence[str]] = []
 
     async def run(
@@ -129,7 +146,7 @@ class Sacct:
         env: Mapping[str, str],  # noqa: ARG002
     ) -> Completed:
         self.asked.append(argv)
-        return Completed(exit_status=self.status, stdout=self.output, stderr=b"sacct: down")
+        return Completed(exit_status=self.status, stdout=self.output, stderr=self.said)
 
 
 def test_many_jobs_are_asked_about_together() -> None:
@@ -143,7 +160,14 @@ def test_many_jobs_are_asked_about_together() -> None:
     assert sacct.asked[0][-1] == ",".join(USAGE_FIELDS)
 
 
-def test_a_site_without_accounts_knows_nothing() -> None:
+def test_accounts_that_cannot_be_asked_know_nothing_yet() -> None:
     assert asyncio.run(SlurmClient(Sacct(b"", 1)).accounts.use_of([job(7, "ann", 1000.0)])) == [
         None
     ]
+
+
+def test_of_a_site_that_keeps_no_accounts_all_is_known() -> None:
+    """All three generations say so, and exit with 1; nobody is to wait for it."""
+    sacct = Sacct(b"", 1, b"Slurm accounting storage is disabled\n")
+    found = asyncio.run(SlurmClient(sacct).accounts.use_of([job(7, "ann", 1000.0)]))
+    assert found == [MeasuredUse()]

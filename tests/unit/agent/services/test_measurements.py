@@ -216,3 +216,28 @@ async def test_of_questions_that_wait_for_their_turn_only_the_newest_is_answered
     await asyncio.gather(*map(measurements.tell, asks))
     assert [answer.ask_id for answer in sent if isinstance(answer, UsageTaken)] == [0, 4]
     assert folders.asked == ["ada", "ada"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told", "later_s", "again"),
+    [
+        (2, None, 1.0, (0,)),  # its epilogs may still be at work
+        (2, MeasuredUse(gpu_mem_mib=7.0), 1.0, (0,)),
+        (2, MeasuredUse(gpu_util_frac=0.5), 1.0, ()),
+        (2, None, module.NODES_TELL_S, ()),  # the site has no node hooks
+        (0, None, 1.0, ()),
+    ],
+)
+async def test_nodes_are_awaited_that_may_still_tell_how_gpus_were_used(
+    gpus: int, told: MeasuredUse | None, later_s: float, again: tuple[int, ...]
+) -> None:
+    accounts, reports, sent = Accounts(), Reports(), list[Message]()
+    accounts.known = {1: MeasuredUse(cpu_s=9.0)}
+    reports.left = {} if told is None else {1: told}
+    ended = msgspec.structs.replace(job(1), gpus=gpus, ended_at_s=100.0)
+    clock = (100.0 + later_s).__float__
+    measurements = Measurements(accounts, Folders(), reports, sent.append, clock)
+    used, asked_again = await answered(measurements, sent, ended)
+    assert asked_again == again
+    assert used[0] is not None
+    assert used[0].cpu_s == 9.0, "what is known is told at once"

@@ -135,7 +135,7 @@ def test_an_eviction_is_one_mail_by_its_most_telling_type(fleet: Loopback) -> No
     begun, left = mails_while(fleet, evicts(fleet, "ALL"))
     assert kinds([begun, left]) == ["begin", "preempt"]
     assert "Preempted, Run time 00:0" in left.subject
-    assert "Reason: " in left.body
+    assert left.body.endswith("Reason: FedPreempted\n"), "no id of a stranger's job"
 
 
 def test_an_eviction_is_a_requeue_for_those_who_ask_for_no_more(fleet: Loopback) -> None:
