@@ -14,7 +14,7 @@ from federator.wire.client_protocol import ErrorReply
 from federator.wire.data_rows import DataPlanCall, DataPlanReply
 
 _GIB: Final = 2**30
-_TOLD: Final = (
+_NUMBERS: Final = (
     "made_at_s",
     "expires_at_s",
     "data_sets",
@@ -121,5 +121,5 @@ def _document(reply: DataPlanReply) -> dict[str, Any]:
         }
         for move, done in zip(plan.moves, progress, strict=False)
     ]
-    numbers = {name: getattr(plan, name) for name in _TOLD}
+    numbers = {name: getattr(plan, name) for name in _NUMBERS}
     return fields | {"plan": numbers | {"moves": moves}}

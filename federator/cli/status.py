@@ -88,8 +88,8 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
             yield f"  {site.name}: {drain_line(drain)}"
     up_now = [site for site in reply.sites if site.up]
     if any(site.agent_release != __version__ for site in up_now):
-        told = (f"{site.name} {site.agent_release or 'unknown'}" for site in up_now)
-        yield f"Agents' releases, where this is {__version__}: {', '.join(told)}"
+        releases = (f"{site.name} {site.agent_release or 'unknown'}" for site in up_now)
+        yield f"Agents' releases, where this is {__version__}: {', '.join(releases)}"
     hosts = [f"{site.name} {site.login_node}" for site in reply.sites if site.login_node]
     if hosts:
         yield f"Login nodes: {', '.join(hosts)}"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from federator.config import FederationConfig
 from federator.daemon.own_config import new_federation
@@ -128,9 +128,8 @@ class World:
         lends = rng.random() < LENDING_PART
         chance = _beside(rng)
         apart = chance.random() < APART_PART
-        moves = Random(f"moves {_beside(rng).random()}").random() < MOVES_PART
         self._looks = Random(chance.random()) if lends else None
-        self.config = _drawn_config(rng, names, lends=lends, apart=apart, moves=moves)
+        self.config = _drawn_config(rng, names, lends=lends, apart=apart)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.scripts = DrawnScripts(self.model.evidence, self.began_s)
         self.model.log.lends = lends
@@ -379,8 +378,9 @@ def _door(config: FederationConfig, site: SiteHost, elsewhere: Door) -> Door:
 
 
 def _drawn_config(
-    rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool, moves: bool
+    rng: Random, sites: Sequence[SiteName], *, lends: bool, apart: bool
 ) -> FederationConfig:
+    moves = Random(f"moves {_beside(rng).random()}").random() < MOVES_PART
     evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
     budget = 0.0 if lends else evicts
     with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
@@ -394,6 +394,26 @@ def _beside(rng: Random) -> Random:
     found = Random()
     found.setstate(rng.getstate())
     return found
+
+
+def _policy(budget_frac: float, *, lends: bool, moves: bool) -> dict[str, Any]:
+    return {
+        "pass_interval_s": 10.0,
+        "launch_lease_s": 20.0,
+        "bid_timeout_s": 3.0,
+        "forecast_ends": True,
+        "interactive": {"silence_s": SILENCE_S},
+        "lending": "on" if lends else "off",
+        "unused_quota": UNUSED_QUOTA if lends else {},
+        "preemption": {
+            "grace_s": 8.0,
+            "cooldown_s": 10.0,
+            "budget_frac": budget_frac,
+            "max_saves_per_region": 0 if budget_frac == 1.0 else THRIFTY_SAVES,
+            "budget_window_s": 30.0,
+        },
+        "defragment": {"mode": "on" if moves else "off", "margin": 0.0},
+    }
 
 
 def config_of(
@@ -414,23 +434,7 @@ def config_of(
         {
             "federation": "faults",
             "store": "memory:",
-            "policy": {
-                "pass_interval_s": 10.0,
-                "launch_lease_s": 20.0,
-                "bid_timeout_s": 3.0,
-                "forecast_ends": True,
-                "interactive": {"silence_s": SILENCE_S},
-                "lending": "on" if lends else "off",
-                "unused_quota": UNUSED_QUOTA if lends else {},
-                "preemption": {
-                    "grace_s": 8.0,
-                    "cooldown_s": 10.0,
-                    "budget_frac": budget_frac,
-                    "max_saves_per_region": 0 if budget_frac == 1.0 else THRIFTY_SAVES,
-                    "budget_window_s": 30.0,
-                },
-                "defragment": {"mode": "on" if moves else "off", "margin": 0.0},
-            },
+            "policy": _policy(budget_frac, lends=lends, moves=moves),
             "regions": {name: {"shared": f"/shared/{name}"} for name in ("west", "east")},
             "data": {"checkpoints": "auto", "output_grace_h": OUTPUT_GRACE_S / 3600},
             "sites": {

@@ -33,7 +33,7 @@ from federator.model.workload import AttemptId, SiteName, TenantName, Workload, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAsked:
-    """A user submits a workload, or asks with ``--test-only`` what would become of it."""
+    """A user submits a workload, or asks what would become of it."""
 
     client: int  # whom to answer
     key: str
@@ -156,7 +156,7 @@ class CopySeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSeen:
-    """News of a job's output from a site."""
+    """News of a job's output."""
 
     workload: WorkloadId
     attempt: int
@@ -170,7 +170,7 @@ class OutputSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAsked:
-    """The planner has made a lending plan, which the edge has checked."""
+    """The planner has made a lending plan."""
 
     client: int
     plan: LendingPlan
@@ -178,7 +178,7 @@ class PlanAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlacementAsked:
-    """The planner has made a plan of where data sets should be, which the edge has checked."""
+    """The planner has planned homes of data."""
 
     client: int
     plan: DataPlacement

@@ -283,7 +283,7 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
             "policy: fifo",
             3,
             "policy",
-            "expected keys below it, of name, credit, preemption, pass_interval_s",
+            "expected keys below it, of name, credit, preemption, defragment",
         ),
         (
             "nvlink: true",

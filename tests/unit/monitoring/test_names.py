@@ -180,5 +180,9 @@ def test_every_metric_is_on_a_dashboard_or_in_a_rule_or_explains_itself() -> Non
         "federator_claimed_gpus",
         "federator_claims_made_total",
         "federator_lending_plan_timestamp_seconds",
+        "federator_data_plan_timestamp_seconds",
+        "federator_data_plan_in_force",
+        "federator_data_moved_bytes",
+        "federator_data_move_quota_bytes",
     }
     assert set(BY_NAME) - seen == details

@@ -94,7 +94,8 @@ def test_a_login_node_stands_by_while_another_is_attached_and_starts_its_agent_t
     tmp_path: Path,
 ) -> None:
     released = "while ! [ -e {0}/go ]; do :; done; echo federator: attached"
-    scripts = {"one": f"echo federator: standing by; {released}"}
+    served = "while ! [ -e {0}/agent ]; do :; done"
+    scripts = {"one": f"echo federator: standing by; {released}; {served}"}
 
     def until(said: list[str]) -> bool:
         if len(said) == 1:
