@@ -138,7 +138,7 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
 
 
 class DataPlanned(Event, frozen=True, kw_only=True, tag="data_planned"):
-    """The planner has made a plan of where data sets should be, in place of the one before."""
+    """Homes of data are planned anew."""
 
     plan: DataPlacement
 
