@@ -97,7 +97,7 @@ def check_hello(hello: Hello, welcome: Welcome) -> None:
         )
 
 
-class MetFolder:
+class ServedFolder:
     """The state folder by which a site was last served in this term, from whichever login node."""
 
     def __init__(self) -> None:

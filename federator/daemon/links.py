@@ -15,7 +15,7 @@ import structlog
 from federator.daemon.attempt_recall import AttemptRecall
 from federator.daemon.greeting import (
     GREETING_S,
-    MetFolder,
+    ServedFolder,
     checked_host,
     checked_release,
     greet,
@@ -133,7 +133,7 @@ class SiteLink:
         self._release = ""  # of which it says that it is
         self.dials = False
         """Whether the site opens its channel itself, from whichever login node."""
-        self.met = MetFolder()
+        self.served_folder = ServedFolder()
         """Of this site; the link that takes the place of this one goes on with it."""
         self._last_epoch = 0
         self._trouble = SiteTrouble(site)
@@ -265,14 +265,14 @@ class SiteLink:
         welcome = msgspec.structs.replace(self._welcome, channel=number)
         standby = self.has_standby()
         if standby or self.dials:
-            welcome = self.met.named_in(welcome)
+            welcome = self.served_folder.named_in(welcome)
         within_s = STANDBY_GREETING_S if standby else GREETING_S
         # To start takes an agent longer than to answer.
         frames, hello = await greet(channel, welcome, SILENCE_S, within_s)
         # Of a site that dials, the one that stood by is the only one when it is served.
-        if standby or (self.dials and self.met.is_elsewhere(hello)):
-            self.met.check_shares(hello)
-        self.met.served(hello, number)
+        if standby or (self.dials and self.served_folder.is_elsewhere(hello)):
+            self.served_folder.check_shares(hello)
+        self.served_folder.served(hello, number)
         return frames, hello
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from federator.daemon.greeting import MetFolder
+from federator.daemon.greeting import ServedFolder
 from federator.daemon.links import SiteLink
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import Admission
@@ -27,7 +27,7 @@ class SiteLinks:
         self._tasks: dict[SiteName, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._admission: Admission | None = None  # the last that was sent
-        self._met: dict[SiteName, MetFolder] = {}
+        self._served_folders: dict[SiteName, ServedFolder] = {}
 
     def copies(self, site: SiteName, what: str = "copy") -> bool:
         """Whether a site is connected whose agent copies data sets; none in shadow mode does.
@@ -54,7 +54,7 @@ class SiteLinks:
     def _begin(self, name: SiteName, after: asyncio.Task[None] | None) -> None:
         link = self.by_site[name] = self._make(name)
         link.admission.latest = self._admission
-        link.met = self._met.setdefault(name, MetFolder())
+        link.served_folder = self._served_folders.setdefault(name, ServedFolder())
 
         async def run() -> None:
             if after is not None:

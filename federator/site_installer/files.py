@@ -20,7 +20,6 @@ from federator.site_installer.templates import ACCOUNT, USERS_GROUP
 LOGIN: Final = "login"
 CONTROLLER: Final = "controller"
 COMPUTE: Final = "compute"
-EVERY_ROLE: Final = f"{LOGIN},{CONTROLLER},{COMPUTE}"
 # Where the folders of a tree (``federator.data_files``) are installed.
 HOOK_TREES: Final = (
     ("job_submit", "", "/opt/federator/share/job_submit"),
