@@ -173,6 +173,53 @@ def test_a_quarantine_outlives_the_daemon() -> None:
     assert limping(f) == ()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_quarantine_lapses_at_a_site_that_is_no_more(restarts: bool) -> None:
+    f = fleet(rules=rules(), alpine=12, baker=4)
+    ids = gangs(f, 1.0, 1.0, 1.0, SLOW)
+    assert limping(f)
+    f.cancel(*ids)
+    f.run_for(GRACE_S)
+    if restarts:
+        f.take_out("alpine")
+    else:
+        f.site_down("alpine")
+        f.reload(without="alpine")
+    f.run_for(QUARANTINE_S)
+    assert limping(f) == ()
+    assert f.replayed().drains.limping == {}
+
+
+def test_a_daemon_that_starts_anew_blames_no_more_nodes_than_before() -> None:
+    f = site()
+    *_, slow = gangs(f, 1.0, 1.0, 1.0, SLOW)
+    bad, other = f.entry(slow).node_names
+    f.observe(ResumeAsked(client=1, site=ALPINE, nodes=(other,), by="root"))
+    f.restart()
+    f.run_for(60.0)
+    for _ in range(2 * LEAST_WINDOWS):
+        for id_ in (*_others(f, slow), slow):
+            steps(f, id_, SLOW if id_ == slow else 1.0, windows=1)
+    pace = f.federation.slow_nodes.pace_of(f.entry(slow))
+    assert pace is not None
+    assert pace.blamed
+    assert limping(f) == (bad,)
+
+
+def _others(f: Loopback, id_: WorkloadId) -> list[WorkloadId]:
+    return [e.workload.id for e in f.federation.ledger.in_state(RUNS) if e.workload.id != id_]
+
+
+def test_all_quarantines_end_when_none_may_be_any_more() -> None:
+    f = site()
+    gangs(f, 1.0, 1.0, 1.0, SLOW)
+    f.reload(rules=rules(budget_frac=0.0))
+    f.run_for(60.0)
+    assert limping(f) == ()
+    (resumed,) = (e for e in f.log if isinstance(e, SiteResumed))
+    assert resumed.reason == "policy.slow_nodes.budget_frac is 0"
+
+
 def test_few_runs_to_compare_with_prove_nothing() -> None:
     f = site()
     *_, slow = gangs(f, *[1.0] * (LEAST_OTHERS - 1), SLOW)
@@ -315,6 +362,7 @@ def test_one_that_is_as_slow_on_other_nodes_acquits_all_of_them_and_stays() -> N
     f.run_for(GRACE_S + 60.0)
     assert limping(f)
     f.run_for(COOLDOWN_S)
-    steps(f, id_, SLOW, windows=LEAST_WINDOWS + 1)
+    steps(f, id_, SLOW, windows=3 * LEAST_WINDOWS)
     assert limping(f) == ()
     assert (f.state(id_), f.entry(id_).attempt, len(moved(f, id_))) == (RUNS, 2, 1)
+    assert f.federation.slow_nodes.pace_of(f.entry(id_)) is None
