@@ -251,14 +251,15 @@ class SchedulingPass:
             and generations.get(site) == self._known.generation(site)
         }
         request = self.round.requests[id_]
-        asked = {
-            site: jobs
-            for site in refusals
-            if (kept_off := self.round.kept_off.get(site))
-            and (here := jobs_at(request.jobs, site))
-            and (jobs := kept_off.jobs(here)) is not here
-        }
-        self.candidates.learn(request, refusals, asked)
+        avoiding: dict[SiteName, tuple[Job, ...]] = {}
+        for site in refusals.keys() & self.round.kept_off.keys():
+            kept_off, here = self.round.kept_off[site], jobs_at(request.jobs, site)
+            jobs = kept_off.jobs(here, sizes=request.sizes)
+            if jobs != kept_off.jobs(here):
+                del refusals[site]  # one of the same jobs that cannot grow may have more nodes
+            elif jobs is not here:
+                avoiding[site] = jobs
+        self.candidates.learn(request, refusals, avoiding)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]

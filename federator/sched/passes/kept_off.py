@@ -35,7 +35,7 @@ class KeptOff:
         self._view = view
         capacity = None if view is None else view.capacity
         self._most_gpus = max((n.gpus for n in capacity.nodes), default=0) if capacity else 0
-        self._asked: dict[tuple[Jobs, Names], Jobs] = {}
+        self._asked: dict[tuple[Jobs, Names, bool], Jobs] = {}
         self._said: dict[tuple[int, Names], tuple[Refusal, Refusal]] = {}
 
     @classmethod
@@ -47,16 +47,18 @@ class KeptOff:
     def __bool__(self) -> bool:
         return bool(self.names)
 
-    def jobs(self, jobs: Jobs, failed: Names = ()) -> Jobs:
+    def jobs(self, jobs: Jobs, failed: Names = (), sizes: Iterable[int] = ()) -> Jobs:
         """The jobs as the site is asked for them; the same object where nothing is avoided.
 
         Args:
             jobs: of one workload; nodes that they name are those of the site.
             failed: nodes that failed the workload, sorted; all of its jobs avoid them.
+            sizes: numbers of nodes on which an elastic job may start.
         """
-        key = jobs, failed
+        grows = any(size > 1 for size in sizes)
+        key = jobs, failed, grows
         if key not in self._asked:
-            avoided = [self._all(failed) if self._avoids(job) else failed for job in jobs]
+            avoided = [self._all(failed) if self._avoids(j, grows) else failed for j in jobs]
             asked = tuple(replace(j, avoid=a) for j, a in zip(jobs, avoided, strict=True))
             self._asked[key] = asked if any(avoided) else jobs
         return self._asked[key]
@@ -64,9 +66,9 @@ class KeptOff:
     def _all(self, failed: Names) -> Names:
         return tuple(sorted({*self.names, *failed})) if failed else self.names
 
-    def _avoids(self, job: Job) -> bool:
+    def _avoids(self, job: Job, grows: bool) -> bool:
         """Whether a job is kept off: it spans nodes, whose links it depends on."""
-        spans = (job.nodes or 1) > 1
+        spans = grows or (job.nodes or 1) > 1
         if job.nodes is None:  # the fewest that hold its GPUs
             spans = job.total_gpus > self._most_gpus > 0
         return bool(self.names) and spans and self._has_enough_others(job)

@@ -148,5 +148,5 @@ def asked_of(
     nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None and entry.bad_nodes else ()
     if not nodes and not kept_off:
         return request
-    jobs = kept_off.jobs(request.jobs, nodes)
+    jobs = kept_off.jobs(request.jobs, nodes, request.sizes)
     return request if jobs is request.jobs else structs.replace(request, jobs=jobs)

@@ -17,7 +17,7 @@ from federator.sched.passes.site_view import SiteView
 from federator.sched.state.drains import DrainedSites
 from tests.fakes.build import gang
 from tests.fakes.loopback import Loopback
-from tests.unit.sched.passes.test_elastic_sizes import RUNS, fleet, rigid, started
+from tests.unit.sched.passes.test_elastic_sizes import RUNS, elastic, fleet, rigid, started
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 SLOW = ("a1", "a2")
@@ -144,3 +144,13 @@ def test_what_a_gang_is_refused_is_remembered_there_and_elsewhere() -> None:
     larger = (gang(4, 8),)  # it has no other nodes, so it avoids none
     assert not memory.known.is_refused(number + 1000, larger, memory.known.bits((ALPINE,)))
     assert memory.known.is_refused(number + 1001, larger, memory.known.bits((BAKER,)))
+
+
+def test_an_elastic_job_avoids_them_and_one_of_a_node_alone_is_not_held_up() -> None:
+    f = fleet(alpine=4)
+    quarantined(f, "a1")
+    (grown,) = started(f, elastic(1, 3))
+    assert set(f.entry(grown).node_names) == {"a2", "a3", "a4"}
+    waits, small = started(f, elastic(1, 3), rigid(1))
+    assert f.state(waits) is WorkloadState.PENDING
+    assert f.entry(small).node_names == ("a1",)

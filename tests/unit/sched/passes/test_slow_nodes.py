@@ -10,12 +10,12 @@ import pytest
 from federator.model.draft import Draft
 from federator.model.event import Changed, Claimed, SiteDrained, SiteResumed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import AnswerDrained, Note, ResumeAsked, SiteSent
+from federator.model.message import AnswerDrained, DrainAsked, Note, ResumeAsked, SiteSent
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare, StepWindow
 from federator.model.site_message import Report
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.availability import is_on_drained_nodes
 from federator.sched.passes.moves import cost_s, gain_s
 from federator.sched.state.ledger import Ledger
@@ -270,6 +270,13 @@ def test_a_claim_of_a_gang_on_slow_nodes_ends(nodes: tuple[str, ...], ends: bool
 
 # ---- moves ----
 
+
+def with_named(*excluded: str) -> tuple[Job, ...]:
+    """One that excludes nodes of whatever site."""
+    (job,) = rigid(2).jobs
+    return (replace(job, exclude=excluded),)
+
+
 MIGRATES = replace(rigid(2), migrates=True)
 
 
@@ -337,6 +344,7 @@ def test_it_moves_exactly_when_it_pays() -> None:
         (rigid(2), 0, "--fed-migrate"),
         (replace(MIGRATES, no_preempt=True), 0, "may not be requeued"),
         (MIGRATES, 3, "too few other nodes"),
+        (replace(MIGRATES, jobs=with_named("a1", "a2", "a3", "a4")), 0, "too few other nodes"),
     ],
 )
 def test_it_is_told_why_it_stays_though_moving_pays(wanted: Draft, taken: int, but: str) -> None:
@@ -352,6 +360,39 @@ def test_it_is_told_why_it_stays_though_moving_pays(wanted: Draft, taken: int, b
     assert pace.move is not None
     assert pace.move.pays
     assert but in pace.move.but
+
+
+def test_it_stays_where_it_asks_for_its_nodes() -> None:
+    f = site()
+    *_, id_ = gangs(f, 1.0, 1.0, 1.0, SLOW, wanted=MIGRATES)
+    entry = f.entry(id_)
+    (job,) = entry.workload.jobs
+    asked = (replace(job, nodelist=entry.node_names),)
+    entry.workload = replace(entry.workload, jobs=asked)
+    f.run_for(COOLDOWN_S)
+    steps(f, id_, SLOW, windows=1)
+    assert (moved(f, id_), "by name" in why(f, id_)) == ([], True)
+
+
+@pytest.mark.parametrize("closed", [3, 2])
+def test_it_moves_to_no_nodes_that_are_closed(closed: int) -> None:
+    f = site()
+    *_, id_ = gangs(f, 1.0, 1.0, 1.0, SLOW, wanted=MIGRATES)
+    used = {name for e in f.federation.ledger.in_state(RUNS) for name in e.node_names}
+    idle = sorted({f"a{k}" for k in range(1, 13)} - used)
+    assert len(idle) == 4
+    f.observe(DrainAsked(client=1, site=ALPINE, nodes=tuple(idle[:closed]), by="root", cordon=True))
+    f.run_for(COOLDOWN_S)
+    steps(f, id_, SLOW, windows=1)
+    assert len(moved(f, id_)) == (closed == 2)
+
+
+def why(f: Loopback, id_: WorkloadId) -> str:
+    """The reason why it stays."""
+    pace = f.federation.slow_nodes.pace_of(f.entry(id_))
+    assert pace is not None
+    assert pace.move is not None
+    return pace.move.but
 
 
 def test_one_that_is_as_slow_on_other_nodes_acquits_all_of_them_and_stays() -> None:
