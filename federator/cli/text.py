@@ -166,6 +166,8 @@ def _stalled(reason: Reason) -> str:
 
 
 def _slow_nodes(reason: Reason) -> str:
+    if not reason.more_in_s:
+        return f"jobs of several nodes are kept off slow nodes ({reason.detail})"
     lost = span(reason.more_in_s)
     return f"moves off slow nodes, which would cost it {lost} until its end ({reason.detail})"
 

@@ -17,9 +17,8 @@ from federator.model.message import (
     ResumeAsked,
     WriteOffAsked,
 )
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import (
     DrainCall,
     DrainReply,
@@ -138,7 +137,18 @@ def drain_rows(federation: Federation, site: SiteName) -> tuple[DrainRow, ...]:
     """The drains of a site and of its nodes."""
     ledger = federation.ledger
     gone = ledger.drains.written_off.get(site)
-    rows = tuple(_row(drain, ledger) for drain in ledger.drains.at(site))
+    drains = tuple(ledger.drains.at(site))
+    here = [e for e in ledger.in_state(*AT_SITE) if e.site == site] if drains else []
+    on: dict[str, set[WorkloadId]] = {}
+    for entry in here:
+        for name in entry.node_names:
+            on.setdefault(name, set()).add(entry.workload.id)
+    rows = tuple(
+        _row(drain, len(set().union(*(on.get(name, ()) for name in drain.nodes))))
+        if drain.nodes
+        else _row(drain, len(here))
+        for drain in drains
+    )
     return rows if gone is None else (_row_of_gone(gone), *rows)
 
 
@@ -152,12 +162,7 @@ def _row_of_gone(gone: SiteWrittenOff) -> DrainRow:
     )
 
 
-def _row(drain: SiteDrained, ledger: Ledger) -> DrainRow:
-    names = set(drain.nodes)
-    left = (
-        entry.site == drain.site and (not names or not names.isdisjoint(entry.node_names))
-        for entry in ledger.in_state(*AT_SITE)
-    )
+def _row(drain: SiteDrained, left: int) -> DrainRow:
     return DrainRow(
         nodes=drain.nodes,
         cordon=drain.cordon,
@@ -166,7 +171,7 @@ def _row(drain: SiteDrained, ledger: Ledger) -> DrainRow:
         since_s=drain.at_s,
         deadline_s=drain.deadline_s,
         migrate=drain.migrate,
-        left=sum(left),
+        left=left,
         gangs=drain.gangs,
         until_s=drain.until_s,
     )

@@ -66,7 +66,8 @@ class ReasonCode(Enum):
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     RESIZED = "FedResized"  # saves, to go on with ``needed`` nodes instead of ``free``
     STALLED = "FedStalled"  # finished no step within its lease (``more_in_s``); what it did instead
-    SLOW_NODES = "FedSlowNodes"  # leaves slow nodes (``detail``), to lose ``more_in_s`` less
+    SLOW_NODES = "FedSlowNodes"  # leaves slow nodes (``detail``), to lose ``more_in_s`` less;
+    # 0: is kept off them
     SPOT = "FedSpot"  # its site has spot partitions only, which it leaves alone until ``until_s``
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     DATA = "FedData"  # its data sets in ``detail`` are not at the site, or at no site

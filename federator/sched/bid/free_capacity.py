@@ -415,7 +415,8 @@ class FreeCapacity:
             if not found:
                 return ReasonCode.NODES_ASKED
         if kind.avoid:
-            found = [f for f in found if f.node.name not in kind.avoid]
+            avoided = frozenset(kind.avoid)
+            found = [f for f in found if f.node.name not in avoided]
         if kind.spread:
             found = [f for f in found if SINGLE_NODE not in f.node.features]
         if not found:

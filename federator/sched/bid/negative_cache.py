@@ -35,6 +35,7 @@ OF_HARDWARE: Final = frozenset(
         ReasonCode.NODES_ASKED,
         ReasonCode.NODE_TOO_SMALL,
         ReasonCode.TOO_FEW_NODES,
+        ReasonCode.SLOW_NODES,
         ReasonCode.LICENSES,
     }
 )

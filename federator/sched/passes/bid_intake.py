@@ -19,6 +19,7 @@ from federator.sched.passes.bid_validation import (
     without_wishes,
 )
 from federator.sched.passes.held import Holding
+from federator.sched.passes.kept_off import NO_SLOW_NODES, KeptOff
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.tariff import NO_PRICES
 from federator.sched.passes.transaction import Transaction
@@ -59,6 +60,8 @@ class BidIntake:
             validated = without_data(validated, partial(_uses_data, turn))
         if not came.keeps_outputs:
             validated = without_data(validated, partial(_writes_data, turn))
+        if site in round_.kept_off:
+            validated = _of_slow_nodes(validated, turn, site, round_.kept_off[site])
         answers = without_drained(validated, turn.ledger, site)
         round_.take(site, answers, generation)
         if came.keeps_claims:
@@ -100,5 +103,21 @@ def _jobs_asked(turn: Transaction, round_: Round, site: SiteName, id_: WorkloadI
     request = round_.requests.get(id_)
     if request is None:
         return ()
-    limping = turn.ledger.drains.limping_at(site)
-    return asked_of(request, site, turn.ledger.entries.get(id_), turn.now_s, limping).jobs
+    kept_off = round_.kept_off.get(site, NO_SLOW_NODES)
+    return asked_of(request, site, turn.ledger.entries.get(id_), turn.now_s, kept_off).jobs
+
+
+def _of_slow_nodes(
+    answers: Sequence[SiteAnswer], turn: Transaction, site: SiteName, kept_off: KeptOff
+) -> list[SiteAnswer]:
+    """The answers, with refusals that tell slow nodes from those that failed."""
+    found = []
+    for answer in answers:
+        if answer.refusal is not None:
+            entry = turn.ledger.entries.get(answer.id)
+            failed = entry.bad_nodes.avoided(site, turn.now_s) if entry is not None else ()
+            refusal = kept_off.said(answer.refusal, failed)
+            if refusal is not answer.refusal:
+                answer = structs.replace(answer, refusal=refusal)  # noqa: PLW2901
+        found.append(answer)
+    return found

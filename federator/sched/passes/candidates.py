@@ -9,7 +9,7 @@ not settled before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -274,9 +274,17 @@ class Candidates:
 
     # ---- what is learned ----
 
-    def learn(self, asked: BidRequest, refusals: dict[SiteName, Refusal]) -> None:
-        """Remember refusals that were given in this round, and hold whoever had bid before."""
-        self._shapes.learn(self._asked[asked.id], asked, refusals, self.sites)
+    def learn(
+        self,
+        asked: BidRequest,
+        refusals: dict[SiteName, Refusal],
+        avoiding: Mapping[SiteName, tuple[Job, ...]],
+    ) -> None:
+        """Remember refusals that were given in this round, and hold whoever had bid before.
+
+        ``avoiding``: its jobs as sites were asked for them where these kept it off slow nodes.
+        """
+        self._shapes.learn(self._asked[asked.id], asked, refusals, self.sites, avoiding)
 
     def must_wait(self, id_: WorkloadId) -> bool:
         """Tell whether somebody who ranks before a workload was not asked, and may still start."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from federator.model.decision import OfferStanding, SeenDecision, SeenOffer
 from federator.model.event import Awarded
-from federator.model.node_names import names_nodes
+from federator.model.node_names import jobs_at, names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
@@ -31,11 +31,12 @@ from federator.sched.passes.eviction import checkpoint_in_reach, prices_of
 from federator.sched.passes.eviction_prices import EvictionPrices
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.job_outputs import places_of
+from federator.sched.passes.kept_off import NO_SLOW_NODES, KeptOff
 from federator.sched.passes.kept_room import KeptRoom
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.predicted_ends import PredictedEnds
-from federator.sched.passes.round import Round, asked_of, for_site, is_gang
+from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.transaction import Transaction
@@ -173,8 +174,10 @@ class SchedulingPass:
         """Those of a window that a site is to be asked about now."""
         entries = [self._ledger.entries[request.id] for request in window]
         requests = self.candidates.requests_for(site, window)
-        limping = site in self._ledger.drains.limping
-        if not limping and not any(
+        kept_off = KeptOff.at(site, sites[site], self._ledger.drains)
+        if kept_off:
+            self.round.kept_off[site] = kept_off
+        elif not any(
             e.avoid_until_s
             or e.bad_nodes
             or e.saved_at
@@ -183,12 +186,8 @@ class SchedulingPass:
             for e in entries
         ):
             return requests
-        self.round.avoiding.update(
-            e.workload.id
-            for e in entries
-            if e.bad_nodes or (limping and any(map(is_gang, e.workload.jobs)))
-        )
-        requests = for_site(requests, site, self._ledger, self._rules, now_s)
+        self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
+        requests = for_site(requests, site, self._ledger, self._rules, now_s, kept_off)
         return tuple(self._without_spot(requests, site, sites, now_s))
 
     def _without_spot(
@@ -216,7 +215,8 @@ class SchedulingPass:
         prices = self.tariff.at(site, view, now_s)
         if prices:
             self.round.prices[site] = prices
-        kept, limping = self._kept.at.get(site), self._ledger.drains.limping_at(site)
+        kept = self._kept.at.get(site)
+        kept_off = self.round.kept_off.get(site, NO_SLOW_NODES)
         if kept is not None and self.claimant is not None:
             kept = kept if kept.priority <= self.claimant.priority else None
         predicts = self._rules.forecast_ends or any(request.moves for request in requests)
@@ -224,7 +224,7 @@ class SchedulingPass:
             pass_id=self.round.pass_id,
             requests=requests,
             reserve=kept
-            and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s, limping),
+            and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s, kept_off),
             reserving=True,
             victims=self.victims_at(site),
             claims=(
@@ -250,7 +250,16 @@ class SchedulingPass:
             and answer.refusal is not None
             and generations.get(site) == self._known.generation(site)
         }
-        self.candidates.learn(self.round.requests[id_], refusals)
+        request = self.round.requests[id_]
+        avoiding: dict[SiteName, tuple[Job, ...]] = {}
+        for site in refusals.keys() & self.round.kept_off.keys():
+            kept_off, here = self.round.kept_off[site], jobs_at(request.jobs, site)
+            jobs = kept_off.jobs(here, sizes=request.sizes)
+            if jobs != kept_off.jobs(here):
+                del refusals[site]  # one of the same jobs that cannot grow may have more nodes
+            elif jobs is not here:
+                avoiding[site] = jobs
+        self.candidates.learn(request, refusals, avoiding)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]

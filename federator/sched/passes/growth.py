@@ -185,10 +185,12 @@ class Growth:
         Which nodes it will leave is not known, nor which are idle: some of its partition and types.
         """
         (plan,) = entry.plan
+        slow = self._ledger.drains.limping.get(entry.site, {})
         alike = [
             node
             for node in capacity.nodes
-            if plan.partition in node.partitions
+            if node.name not in slow
+            and plan.partition in node.partitions
             and (not plan.gpu_types or node.gpu_type in plan.gpu_types)
         ]
         left = [node for node in alike if node.name in plan.nodes][-surplus:]
@@ -220,14 +222,19 @@ class Growth:
         return 0
 
     def _idle_nodes(self, entry: WorkloadRecord) -> int:
-        """Whole idle nodes of its partition with GPUs of its types, as its site last told."""
+        """Whole idle nodes of its partition with GPUs of its types, as its site last told.
+
+        Which they are is not told: all slow nodes but its own are taken to be among them.
+        """
         (plan,) = entry.plan
         types = set(plan.gpu_types)
-        return sum(
+        slow = self._ledger.drains.limping.get(entry.site, {}).keys() - plan.nodes.keys()
+        idle = sum(
             row.nodes_idle
             for row in self._sites[entry.site].summary
             if row.partition == plan.partition and (not types or row.gpu_type in types)
         )
+        return max(0, idle - len(slow))
 
     def _left_s(self, entry: WorkloadRecord, now_s: float) -> float:
         """For so long it is expected to run on: as its like did, or until its limit."""

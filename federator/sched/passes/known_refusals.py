@@ -104,10 +104,12 @@ class KnownRefusals:
             self._refusing.clear()
 
     def forget(self, *sites: SiteName) -> None:
-        """Sites have come, gone or changed."""
+        """Sites have come, gone or changed; one that may not be asked has refused nothing."""
         gone = 0
         for site in sites:
-            known = self._sites[site]
+            known = self._sites.get(site)
+            if known is None:
+                continue
             self._sites[site] = _Site(generation=known.generation + 1)
             if known.count:
                 gone |= self._bits[site]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from federator.model.lifecycle import WorkloadState
+from federator.model.node_names import jobs_at
 from federator.model.workload import SiteName
+from federator.sched.bid.placement import suitable_nodes
 from federator.sched.passes.continuation import is_near_its_limit, limit_at_s
 from federator.sched.passes.save_slots import saves_left
 from federator.sched.passes.site_view import SiteView
@@ -99,6 +102,10 @@ def _but(
         (lambda: not (view.ready and mode.acts), "nothing is started for it at its site now"),
         (lambda: saves_left(ledger, rules, entry.site) < 1, "too many jobs save in its region"),
         (
+            lambda: any(job.nodelist or job.reservation for job in workload.jobs),
+            "it asks for nodes by name, or for a reservation",
+        ),
+        (
             lambda: _idle_elsewhere(ledger, entry, view) < len(entry.node_names),
             "too few other nodes are idle at its site",
         ),
@@ -107,16 +114,34 @@ def _but(
 
 
 def _idle_elsewhere(ledger: Ledger, entry: WorkloadRecord, view: SiteView) -> int:
-    """Whole idle nodes of its partition with GPUs of its types, as its site last told.
+    """Whole idle nodes of its partition with GPUs of its types that it may have for sure.
 
-    Which of them are slow is not told: all slow nodes but its own are taken to be among them.
+    Its site tells how many are idle, and not which: all those that it may not have are taken to be
+    among them. They are not right for it, slow, drained, claimed, or about to be used.
     """
     (plan,) = entry.plan
+    if view.empty is None:
+        return 0
     idle = sum(
         row.nodes_idle
         for row in view.summary
         if row.partition == plan.partition
         and (not plan.gpu_types or row.gpu_type in plan.gpu_types)
     )
-    others = set(ledger.drains.limping_at(entry.site)).difference(plan.nodes)
-    return idle - len(others)
+    room, jobs = view.empty.room, jobs_at(entry.workload.jobs, entry.site)
+    here = [f.node for f in room.nodes_in((plan.partition,))]
+    alike = {n.name for n in here if not plan.gpu_types or n.gpu_type in plan.gpu_types}
+    right = alike - _promised(ledger, entry.site)
+    for job in jobs:
+        right &= {f.node.name for f in suitable_nodes(job, room, plan.partition)}
+    return idle - len(alike.difference(plan.nodes) - right)
+
+
+def _promised(ledger: Ledger, site: SiteName) -> set[str]:
+    """The nodes of a site that a gang may not have now, or that others are about to have."""
+    drains, claims = ledger.drains, (*ledger.claims.values(), *ledger.moves.places.values())
+    names = {*drains.limping.get(site, ()), *drains.nodes.get(site, ())}
+    names.update(n for c in claims if c.site == site for plan in c.jobs for n in plan.nodes)
+    starting = ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+    names.update(name for e in starting if e.site == site for name in e.node_names)
+    return names

@@ -41,6 +41,7 @@ class RefusedShapes:
         self._known = known
         self._failed: NegativeCache[None] = NegativeCache()  # of those that may evict
         self._failures = 0
+        self._refused = set[Asked]()  # of these, those from which nothing follows
         self._tried: dict[Asked, int] = {}  # of how many of these a shape does not follow
         self._taken_along = 0
         self.bits = 0
@@ -66,6 +67,8 @@ class RefusedShapes:
         number, rights = asked.number, asked.rights
         if rights is NOBODY:
             return self._known.is_refused(number, jobs, asked.bits)
+        if asked in self._refused:
+            return True
         if self._tried.get(asked, -1) == self._failures:
             return False
         if self._failures and self._failed.find(jobs, rights) is not None:
@@ -96,11 +99,16 @@ class RefusedShapes:
         request: BidRequest,
         refusals: Mapping[SiteName, Refusal],
         sites: Sequence[SiteName],
+        avoiding: Mapping[SiteName, tuple[Job, ...]],
     ) -> None:
-        """Remember refusals that were given in this round by some of these sites."""
+        """Remember refusals that were given in this round by some of these sites.
+
+        Where it avoids slow nodes nothing follows for others: a larger one may have to take them.
+        """
         number, rights, bits = asked
         for site, refusal in refusals.items():
-            self._known.learn(site, number, request.jobs, refusal, self._now_s)
+            jobs = avoiding.get(site, request.jobs)
+            self._known.learn(site, number, jobs, refusal, self._now_s)
         if rights is NOBODY or not bits:
             return
         home = [site for site in sites if not rights.home or site in rights.home]
@@ -108,5 +116,8 @@ class RefusedShapes:
         if all(site in refusals and of_hardware(refusals[site]) for site in home) and (
             not others or self._known.is_refused(number, request.jobs, others)
         ):
+            if avoiding:
+                self._refused.add(asked)
+                return
             self._failed.add(request.jobs, rights, None)
             self._failures += 1

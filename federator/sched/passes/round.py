@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -12,9 +12,10 @@ from federator.model.node_names import jobs_at, names_nodes
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import SiteAnswer
-from federator.model.workload import Job, SiteName, WorkloadId
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.bid.score import Prices
 from federator.sched.passes.eviction import checkpoint_in_reach
+from federator.sched.passes.kept_off import NO_SLOW_NODES, KeptOff
 from federator.sched.passes.limits import wait
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -45,7 +46,9 @@ class Round:
     keeping_claims: set[SiteName] = field(default_factory=set)
     """Sites whose agents know what claims are."""
     avoiding: set[WorkloadId] = field(default_factory=set)
-    """Those that a site was asked about without some of its nodes."""
+    """Those that a site was asked about without some of its nodes, which failed them alone."""
+    kept_off: dict[SiteName, KeptOff] = field(default_factory=dict)
+    """Of sites with slow nodes, which of them were not asked for."""
     prices: dict[SiteName, Prices] = field(default_factory=dict)
     """By which each site was asked; one that is left out costs nothing."""
     until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
@@ -111,13 +114,17 @@ def _speaks_of_later(refusal: Refusal) -> bool:
 
 
 def for_site(
-    window: Iterable[BidRequest], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
+    window: Iterable[BidRequest],
+    site: SiteName,
+    ledger: Ledger,
+    rules: Rules,
+    now_s: float,
+    kept_off: KeptOff,
 ) -> tuple[BidRequest, ...]:
     """Those of the window that this site may bid for now, as it is asked for them."""
     wanted = ((request, ledger.entries[request.id]) for request in window)
-    limping = ledger.drains.limping_at(site)
     return tuple(
-        asked_of(request, site, entry, now_s, limping)
+        asked_of(request, site, entry, now_s, kept_off)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
@@ -128,24 +135,18 @@ def asked_of(
     site: SiteName,
     entry: WorkloadRecord | None,
     now_s: float,
-    limping: tuple[str, ...] = (),
+    kept_off: KeptOff = NO_SLOW_NODES,
 ) -> BidRequest:
     """A request as one site gets it: without its nodes that failed the workload lately.
 
     The nodes that it names are those of the site.
     ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
-    ``limping``: nodes of the site that are slow, which jobs of one node alone may have.
+    ``kept_off``: of the slow nodes of the site.
     """
     if names_nodes(request.jobs):
         request = structs.replace(request, jobs=jobs_at(request.jobs, site))
     nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None and entry.bad_nodes else ()
-    if not nodes and not (limping and any(map(is_gang, request.jobs))):
+    if not nodes and not kept_off:
         return request
-    all_nodes = tuple(sorted({*nodes, *limping}))
-    jobs = (replace(job, avoid=all_nodes if is_gang(job) else nodes) for job in request.jobs)
-    return structs.replace(request, jobs=tuple(jobs))
-
-
-def is_gang(job: Job) -> bool:
-    """Tell whether a job spans nodes, whose links it then depends on."""
-    return (job.nodes or 1) > 1
+    jobs = kept_off.jobs(request.jobs, nodes, request.sizes)
+    return request if jobs is request.jobs else structs.replace(request, jobs=jobs)

@@ -18,7 +18,7 @@ from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import Note, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.moves import GangMove, weighed
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
@@ -65,10 +65,16 @@ class SlowNodes:
         self.rules = rules
         self._ledger = ledger
         self._rounds = rounds
-        self._steps = StepTimes()
+        self._steps = StepTimes(self._is_live)
         self._found: dict[WorkloadId, Pace] = {}
         self._blamed: dict[tuple[SiteName, str], int] = {}  # so many slow runs in a row were there
+        self._slow_themselves: dict[WorkloadId, None] = {}  # the latest that were acquitted
         self._next_look_s = 0.0
+
+    def _is_live(self, attempt: AttemptId) -> bool:
+        entry = self._ledger.entries.get(attempt.workload)
+        runs = entry is not None and entry.state is WorkloadState.RUNNING
+        return runs and entry is not None and entry.attempt_id == attempt
 
     def pace_of(self, entry: WorkloadRecord) -> Pace | None:
         """How fast one that runs is; None: it is not known."""
@@ -104,7 +110,10 @@ class SlowNodes:
             self._note(entry, found)
 
     def settle(self, turn: Transaction) -> None:
-        """End the quarantines whose time is over."""
+        """End the quarantines whose time is over; all of them where none may be any more."""
+        if not self.rules.slow_nodes.budget_frac:
+            for site, nodes in [*self._ledger.drains.limping.items()]:
+                self._resume(turn, site, nodes, "policy.slow_nodes.budget_frac is 0")
         if turn.now_s < self._next_look_s:
             return
         self._next_look_s = inf
@@ -142,6 +151,9 @@ class SlowNodes:
             self._resume(turn, entry.site, proved, why)
 
     def _found_slow(self, turn: Transaction, entry: WorkloadRecord, found: Judged) -> None:
+        if entry.workload.id in self._slow_themselves:
+            self._found.pop(entry.workload.id, None)
+            return
         if self._steps.slow_itself(_shape_of(entry), entry.attempt_id):
             self._acquit(turn, entry)
             return
@@ -159,9 +171,11 @@ class SlowNodes:
             turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=reason)
 
     def _acquit(self, turn: Transaction, entry: WorkloadRecord) -> None:
-        """It was as slow on other nodes before: neither those nor these are to blame."""
+        """It was as slow on other nodes before: neither those nor these are to blame, for good."""
         self._found.pop(entry.workload.id, None)
-        self._steps.forget(entry.workload.id)
+        self._slow_themselves[entry.workload.id] = None
+        if len(self._slow_themselves) > MOST_FOUND:
+            del self._slow_themselves[next(iter(self._slow_themselves))]
         mine = f"workload {entry.workload.id}:"
         for site, nodes in [*self._ledger.drains.limping.items()]:
             names = tuple(name for name, drain in nodes.items() if drain.reason.startswith(mine))
@@ -179,13 +193,14 @@ class SlowNodes:
         """
         site, names = entry.site, entry.node_names
         before = {name: self._blamed.get((site, name), 0) for name in names}
-        suspects = tuple(name for name in names if before[name]) or names
+        limping = self._ledger.drains.limping.get(site, {})
+        # What is in the log counts as well: a daemon that starts anew does not blame the others.
+        suspects = tuple(name for name in names if before[name] or name in limping) or names
         for name in names:
             self._blamed.pop((site, name), None)
             self._blamed[site, name] = before[name] + 1
         while len(self._blamed) > MOST_BLAMED:
             del self._blamed[next(iter(self._blamed))]
-        limping = self._ledger.drains.limping.get(site, {})
         fresh = tuple(name for name in suspects if name not in limping)
         fits = len(limping) + len(fresh) <= self._budget(site)
         if not fits:

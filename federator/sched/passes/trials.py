@@ -11,6 +11,7 @@ from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.availability import drained_nodes, sites_to_advise, sites_to_ask
 from federator.sched.passes.data_places import has_data
+from federator.sched.passes.kept_off import KeptOff
 from federator.sched.passes.round import Round, RoundSeries, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
@@ -52,8 +53,10 @@ class Trials:
         round_.waiting_for.update(names)
         for name in names:
             drained = drained_nodes(self._ledger, name)
-            limping = self._ledger.drains.limping_at(name)
-            here = asked_of(request, name, None, turn.now_s, limping)
+            kept_off = KeptOff.at(name, self._sites[name], self._ledger.drains)
+            if kept_off:
+                round_.kept_off[name] = kept_off
+            here = asked_of(request, name, None, turn.now_s, kept_off)
             question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._open[round_.pass_id] = Trial(client=client, workload=workload, round=round_)

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from math import exp, log, sqrt
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from federator.model.site import StepWindow
-from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.model.workload import AttemptId, SiteName
 from federator.sched.state.recent_runs import Kind
 
 SLOW: Final = 1.18
@@ -111,23 +111,31 @@ def judged(step_s: float, others_s: Sequence[float]) -> Judged | None:
 
 
 class StepTimes:
-    """The latest runs of each kind. It reads no clock, and a run costs a look at a few others."""
+    """The latest runs of each kind. It reads no clock, and a run costs a look at a few others.
 
-    def __init__(self) -> None:
+    Args:
+        is_live: tells whether an attempt still runs. Its run is never dropped for another.
+    """
+
+    def __init__(self, is_live: Callable[[AttemptId], bool]) -> None:
+        self._is_live = is_live
         self._runs: OrderedDict[RunShape, OrderedDict[AttemptId, StepRun]] = OrderedDict()
 
     def take_in(
         self, shape: RunShape, attempt: AttemptId, nodes: Iterable[str], window: StepWindow
     ) -> bool:
-        """Take in a window of a run; tell whether it is new, and enough are known of the run."""
+        """Take in a window of a run; tell whether it is new, and enough are known of the run.
+
+        While as many runs of its kind are live as are kept, one more is not taken in.
+        """
         runs = self._runs.setdefault(shape, OrderedDict())
         self._runs.move_to_end(shape)
         run = runs.get(attempt)
         if run is None:
+            if len(runs) >= RUNS_KEPT and not self._drops_one(runs, attempt):
+                return False
             run = runs[attempt] = StepRun(frozenset(nodes))
         runs.move_to_end(attempt)
-        if len(runs) > RUNS_KEPT:
-            runs.popitem(last=False)
         if len(self._runs) > KINDS_KEPT:
             self._runs.popitem(last=False)
         sound = 0 < window.median_s < MOST_STEP_S and window.steps >= LEAST_STEPS  # nor is NaN
@@ -135,6 +143,14 @@ class StepTimes:
             return False
         run.add(window)
         return run.step_s > 0
+
+    def _drops_one(self, runs: OrderedDict[AttemptId, StepRun], attempt: AttemptId) -> bool:
+        """Drop the ended run that told least lately, of its own workload last; if there is one."""
+        ended = [other for other in runs if not self._is_live(other)]
+        if not ended:
+            return False
+        del runs[next((a for a in ended if a.workload != attempt.workload), ended[0])]
+        return True
 
     def judge(self, shape: RunShape, attempt: AttemptId) -> Judged | None:
         """Judge a run of which enough is known by those on other nodes that were not slow.
@@ -169,12 +185,6 @@ class StepTimes:
 
     def _of(self, shape: RunShape) -> Mapping[AttemptId, StepRun]:
         return self._runs.get(shape, {})
-
-    def forget(self, workload: WorkloadId) -> None:
-        """Know no more of a workload that is of no use as a comparison."""
-        for runs in self._runs.values():
-            for attempt in [a for a in runs if a.workload == workload]:
-                del runs[attempt]
 
 
 def _median(values: Iterable[float]) -> float:

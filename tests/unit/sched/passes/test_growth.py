@@ -29,6 +29,7 @@ from tests.unit.sched.passes.test_elastic_sizes import (
     rigid,
     started,
 )
+from tests.unit.sched.passes.test_kept_off import quarantined
 
 COOLDOWN_S = 600.0
 RULES = Rules(grace_s=60.0, cooldown_s=COOLDOWN_S, pass_interval_s=30.0)
@@ -264,3 +265,24 @@ def test_what_waits_for_its_tenants_mode_alone_keeps_nobody_small() -> None:
     id_ = small(f)
     f.run_for(COOLDOWN_S + 180.0)
     assert (nodes(f, id_), resizes(f, id_)) == (4, [(2, 4)])
+
+
+def test_it_does_not_grow_onto_slow_nodes() -> None:
+    f = fleet(rules=RULES)
+    id_ = small(f)
+    idle = {"a1", "a2", "a3", "a4"} - {*f.entry(id_).node_names}
+    quarantined(f, *idle)
+    f.run_for(COOLDOWN_S + 240.0)
+    assert (nodes(f, id_), resizes(f, id_)) == (2, [])
+
+
+def test_slow_nodes_that_are_idle_are_no_room_for_whoever_waits() -> None:
+    """It gives nothing back for a gang that would need them beside its surplus."""
+    f = fleet(rules=RULES)
+    (id_,) = started(f, elastic(1, 3, asked=2))
+    assert nodes(f, id_) == 3
+    (idle,) = {"a1", "a2", "a3", "a4"} - {*f.entry(id_).node_names}
+    quarantined(f, idle)
+    f.submit(rigid(2))
+    f.run_for(COOLDOWN_S + 240.0)
+    assert (nodes(f, id_), resizes(f, id_)) == (3, [])

@@ -56,6 +56,12 @@ def test_what_follows_from_a_later_refusal_is_seen_though_it_was_looked_for_befo
     assert refuses(known, 1, ONE)
 
 
+def test_of_a_site_that_may_not_be_asked_there_is_nothing_to_forget() -> None:
+    known = knowing()
+    known.forget(SiteName("gone"))
+    assert refuses(known, 2, TWO)
+
+
 def test_sites_know_nothing_of_each_other() -> None:
     known = knowing()
     assert not refuses(known, 2, TWO, ALPINE, BAKER)

@@ -10,12 +10,12 @@ import pytest
 from federator.model.draft import Draft
 from federator.model.event import Changed, Claimed, SiteDrained, SiteResumed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import AnswerDrained, Note, ResumeAsked, SiteSent
+from federator.model.message import AnswerDrained, DrainAsked, Note, ResumeAsked, SiteSent
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare, StepWindow
 from federator.model.site_message import Report
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.passes.availability import is_on_drained_nodes
 from federator.sched.passes.moves import cost_s, gain_s
 from federator.sched.state.ledger import Ledger
@@ -173,6 +173,53 @@ def test_a_quarantine_outlives_the_daemon() -> None:
     assert limping(f) == ()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_quarantine_lapses_at_a_site_that_is_no_more(restarts: bool) -> None:
+    f = fleet(rules=rules(), alpine=12, baker=4)
+    ids = gangs(f, 1.0, 1.0, 1.0, SLOW)
+    assert limping(f)
+    f.cancel(*ids)
+    f.run_for(GRACE_S)
+    if restarts:
+        f.take_out("alpine")
+    else:
+        f.site_down("alpine")
+        f.reload(without="alpine")
+    f.run_for(QUARANTINE_S)
+    assert limping(f) == ()
+    assert f.replayed().drains.limping == {}
+
+
+def test_a_daemon_that_starts_anew_blames_no_more_nodes_than_before() -> None:
+    f = site()
+    *_, slow = gangs(f, 1.0, 1.0, 1.0, SLOW)
+    bad, other = f.entry(slow).node_names
+    f.observe(ResumeAsked(client=1, site=ALPINE, nodes=(other,), by="root"))
+    f.restart()
+    f.run_for(60.0)
+    for _ in range(2 * LEAST_WINDOWS):
+        for id_ in (*_others(f, slow), slow):
+            steps(f, id_, SLOW if id_ == slow else 1.0, windows=1)
+    pace = f.federation.slow_nodes.pace_of(f.entry(slow))
+    assert pace is not None
+    assert pace.blamed
+    assert limping(f) == (bad,)
+
+
+def _others(f: Loopback, id_: WorkloadId) -> list[WorkloadId]:
+    return [e.workload.id for e in f.federation.ledger.in_state(RUNS) if e.workload.id != id_]
+
+
+def test_all_quarantines_end_when_none_may_be_any_more() -> None:
+    f = site()
+    gangs(f, 1.0, 1.0, 1.0, SLOW)
+    f.reload(rules=rules(budget_frac=0.0))
+    f.run_for(60.0)
+    assert limping(f) == ()
+    (resumed,) = (e for e in f.log if isinstance(e, SiteResumed))
+    assert resumed.reason == "policy.slow_nodes.budget_frac is 0"
+
+
 def test_few_runs_to_compare_with_prove_nothing() -> None:
     f = site()
     *_, slow = gangs(f, *[1.0] * (LEAST_OTHERS - 1), SLOW)
@@ -222,6 +269,13 @@ def test_a_claim_of_a_gang_on_slow_nodes_ends(nodes: tuple[str, ...], ends: bool
 
 
 # ---- moves ----
+
+
+def with_named(*excluded: str) -> tuple[Job, ...]:
+    """One that excludes nodes of whatever site."""
+    (job,) = rigid(2).jobs
+    return (replace(job, exclude=excluded),)
+
 
 MIGRATES = replace(rigid(2), migrates=True)
 
@@ -290,6 +344,7 @@ def test_it_moves_exactly_when_it_pays() -> None:
         (rigid(2), 0, "--fed-migrate"),
         (replace(MIGRATES, no_preempt=True), 0, "may not be requeued"),
         (MIGRATES, 3, "too few other nodes"),
+        (replace(MIGRATES, jobs=with_named("a1", "a2", "a3", "a4")), 0, "too few other nodes"),
     ],
 )
 def test_it_is_told_why_it_stays_though_moving_pays(wanted: Draft, taken: int, but: str) -> None:
@@ -307,6 +362,39 @@ def test_it_is_told_why_it_stays_though_moving_pays(wanted: Draft, taken: int, b
     assert but in pace.move.but
 
 
+def test_it_stays_where_it_asks_for_its_nodes() -> None:
+    f = site()
+    *_, id_ = gangs(f, 1.0, 1.0, 1.0, SLOW, wanted=MIGRATES)
+    entry = f.entry(id_)
+    (job,) = entry.workload.jobs
+    asked = (replace(job, nodelist=entry.node_names),)
+    entry.workload = replace(entry.workload, jobs=asked)
+    f.run_for(COOLDOWN_S)
+    steps(f, id_, SLOW, windows=1)
+    assert (moved(f, id_), "by name" in why(f, id_)) == ([], True)
+
+
+@pytest.mark.parametrize("closed", [3, 2])
+def test_it_moves_to_no_nodes_that_are_closed(closed: int) -> None:
+    f = site()
+    *_, id_ = gangs(f, 1.0, 1.0, 1.0, SLOW, wanted=MIGRATES)
+    used = {name for e in f.federation.ledger.in_state(RUNS) for name in e.node_names}
+    idle = sorted({f"a{k}" for k in range(1, 13)} - used)
+    assert len(idle) == 4
+    f.observe(DrainAsked(client=1, site=ALPINE, nodes=tuple(idle[:closed]), by="root", cordon=True))
+    f.run_for(COOLDOWN_S)
+    steps(f, id_, SLOW, windows=1)
+    assert len(moved(f, id_)) == (closed == 2)
+
+
+def why(f: Loopback, id_: WorkloadId) -> str:
+    """The reason why it stays."""
+    pace = f.federation.slow_nodes.pace_of(f.entry(id_))
+    assert pace is not None
+    assert pace.move is not None
+    return pace.move.but
+
+
 def test_one_that_is_as_slow_on_other_nodes_acquits_all_of_them_and_stays() -> None:
     f = site()
     id_ = migrating(f)
@@ -315,6 +403,7 @@ def test_one_that_is_as_slow_on_other_nodes_acquits_all_of_them_and_stays() -> N
     f.run_for(GRACE_S + 60.0)
     assert limping(f)
     f.run_for(COOLDOWN_S)
-    steps(f, id_, SLOW, windows=LEAST_WINDOWS + 1)
+    steps(f, id_, SLOW, windows=3 * LEAST_WINDOWS)
     assert limping(f) == ()
     assert (f.state(id_), f.entry(id_).attempt, len(moved(f, id_))) == (RUNS, 2, 1)
+    assert f.federation.slow_nodes.pace_of(f.entry(id_)) is None

@@ -29,6 +29,10 @@ SHAPE = RunShape((0, "vision", "ada", "train", 16), SiteName("alpine"), "gpu", (
 FACTOR = 1.34  # Greyhound's: by so much fail-slows delay a job on average
 
 
+def never(_: AttemptId) -> bool:
+    return False
+
+
 def attempt(number: int, of: int = 1) -> AttemptId:
     return AttemptId(workload=WorkloadId(number), attempt=of)
 
@@ -39,7 +43,7 @@ def window(number: int, median_s: float = 1.0, steps: int = 20) -> StepWindow:
 
 def runs(*steps_s: float, windows: int = LEAST_WINDOWS) -> StepTimes:
     """Run k, from 1, has two nodes of its own, and steps that take so long."""
-    times = StepTimes()
+    times = StepTimes(never)
     for k, step_s in enumerate(steps_s, start=1):
         for number in range(1, windows + 1):
             times.take_in(SHAPE, attempt(k), (f"a{k}", f"b{k}"), window(number, step_s))
@@ -88,7 +92,7 @@ def test_it_is_compared_with_runs_on_other_nodes_that_were_not_slow() -> None:
 
 
 def test_one_window_is_one_however_often_it_is_told() -> None:
-    times = StepTimes()
+    times = StepTimes(never)
     told = [times.take_in(SHAPE, attempt(1), ("a",), window(1)) for _ in range(LEAST_WINDOWS)]
     assert not any(told)
     told = [times.take_in(SHAPE, attempt(1), ("a",), window(k)) for k in range(2, WINDOWS)]
@@ -133,8 +137,6 @@ def test_one_that_was_as_slow_on_other_nodes_is_slow_itself() -> None:
     for number in range(1, LEAST_WINDOWS + 1):
         times.take_in(SHAPE, attempt(4, 2), ("c1", "c2"), window(number, 1.48))
     assert times.slow_itself(SHAPE, attempt(4, 2))
-    times.forget(WorkloadId(4))
-    assert times.judge(SHAPE, attempt(4, 2)) is None
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +146,33 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert times.judge(SHAPE, attempt(1)) is None  # it was told of first
     times.take_in(SHAPE._replace(nodes=4), attempt(9), ("z",), window(1))
     assert times.judge(SHAPE, attempt(5)) is None
+
+
+def test_of_more_live_runs_than_are_kept_the_first_are_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RUNS_KEPT", 4)
+    ended = set[AttemptId]()
+    times = StepTimes(lambda each: each not in ended)
+    told: dict[AttemptId, bool] = {}
+    for number in range(1, LEAST_WINDOWS + 1):
+        for k in range(1, 6):
+            told[attempt(k)] = times.take_in(SHAPE, attempt(k), (f"a{k}",), window(number))
+    assert [*told.values()] == [True] * 4 + [False]
+    assert times.judge(SHAPE, attempt(1)) is not None
+    ended |= {attempt(2), attempt(3)}
+    for number in range(1, LEAST_WINDOWS + 1):
+        for k in (5, 6, 7):
+            told[attempt(k)] = times.take_in(SHAPE, attempt(k), (f"a{k}",), window(number))
+    assert [told[attempt(k)] for k in (5, 6, 7)] == [True, True, False]
+
+
+def test_what_its_workload_did_before_is_dropped_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RUNS_KEPT", 4)
+    times = runs(1.5, 1.0, 1.0, 1.0)
+    for number in range(1, LEAST_WINDOWS + 1):
+        times.take_in(SHAPE, attempt(1, 2), ("c1", "c2"), window(number, 1.5))
+    assert times.slow_itself(SHAPE, attempt(1, 2))
 
 
 # ---- planted slow nodes ----
@@ -179,7 +208,7 @@ def fleet(rng: random.Random, run_noise: float, window_noise: float) -> Iterator
     names = [f"n{k}" for k in range(rng.randint(5 * size, 16 * size))]
     gangs = [rng.sample(names, size) for _ in range(rng.randint(6, 20))]
     slow = rng.choice(rng.choice(gangs)) if rng.random() < 0.5 else ""
-    times, base_s = StepTimes(), rng.lognormvariate(0.0, 1.0)
+    times, base_s = StepTimes(never), rng.lognormvariate(0.0, 1.0)
     steps_s = [base_s * rng.lognormvariate(0.0, run_noise) for _ in gangs]
     known, blamed = set[int](), set[int]()
     for number in range(1, TOLD + 1):
