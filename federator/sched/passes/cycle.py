@@ -120,6 +120,7 @@ class SchedulingPass:
         lent room, is told why and left out; so is what all of these sites are known to refuse.
         """
         self.claimant = None
+        self._choice.moves = 0
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self._kept.at
         self.candidates.predicts = self._rules.forecast_ends
@@ -158,7 +159,7 @@ class SchedulingPass:
         if claim is not None and claim.moved_for is not None:
             self.candidates.sites = [site for site in self.candidates.sites if site == claim.site]
         moves = 0 if self._defragmentation is None else self._defragmentation.moves_left(turn)
-        self._choice.moves = moves
+        self._choice.moves = 0
         request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus, moves)
         self.candidates.ask_for_claim(ranked, number, request)
         return request
@@ -378,7 +379,9 @@ class SchedulingPass:
             return []
         tokens_gpus = self.claims.budget.tokens_for(turn, self.claimant.id, self.claimant.priority)
         self.claim_budget_gpus = tokens_gpus
-        worth = self._defragmentation.worth(turn, offers)
+        self._choice.moves = moves = self._defragmentation.moves_left(turn)
+        allowed = self._choice.claimable(offers, self.claimant, moves)
+        worth = self._defragmentation.worth(turn, allowed)
         return [offer for offer in worth if self.claims.may_go_at_once(offer, tokens_gpus)]
 
     def remember(

@@ -104,9 +104,9 @@ class KnownRefusals:
             self._refusing.clear()
 
     def forget(self, *sites: SiteName) -> None:
-        """Sites have come, gone or changed."""
+        """Sites have come, gone or changed; of others nothing is known."""
         gone = 0
-        for site in sites:
+        for site in (site for site in sites if site in self._sites):
             known = self._sites[site]
             self._sites[site] = _Site(generation=known.generation + 1)
             if known.count:
