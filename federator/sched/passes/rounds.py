@@ -83,7 +83,7 @@ class Rounds:
         self._holding = holding
         self.pending = PendingReconciliation()
         self.tells_decisions = False
-        self._intake = BidIntake(holding, same_process=same_process)
+        self._intake = BidIntake(sites, holding, same_process=same_process)
         self._series = RoundSeries()
         self.memory = PassMemory(sites, ledger, rules, self._series)
         self.guests = self._guest_rules()
@@ -318,7 +318,7 @@ class Rounds:
 
     def try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
         """Ask all sites about a workload that is not queued, for ``--test-only``."""
-        self._trials.ask(turn, client, workload)
+        self._trials.ask(turn, client, workload, self.tariff)
         self.conclude(turn)
 
     def _may_start(self, id_: WorkloadId) -> bool:
