@@ -299,7 +299,7 @@ def test_room_is_kept_only_where_the_gang_can_start_first(first_to_end: str) -> 
 
 
 def test_predictions_come_and_go_and_only_what_depends_on_them_is_worked_out_anew() -> None:
-    scheduler = two_of_four_busy()
+    scheduler = two_of_four_busy(inf)
     asked = (asks(1, gang(1)), asks(2, gang(3)))
     bids, starts = [], []
     for ends in ({}, {WorkloadId(99): NOW_S + 60.0}, {}, {WorkloadId(99): NOW_S + 90.0}):
