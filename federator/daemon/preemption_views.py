@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.orders import leave_by_s
@@ -14,6 +15,7 @@ from federator.sched.state.save_times import family_of
 from federator.wire.queue_rows import PreemptionRow
 
 _NOTHING: Final = PreemptionRow()
+_WAITS_FOR_MOVES: Final = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 
 
 def preemption_row(entry: WorkloadRecord, federation: Federation) -> PreemptionRow | None:
@@ -41,12 +43,12 @@ def preemption_row(entry: WorkloadRecord, federation: Federation) -> PreemptionR
 
 
 def _with_moves(entry: WorkloadRecord, ledger: Ledger, row: PreemptionRow) -> PreemptionRow:
-    """With who moves for it, and where it goes on itself."""
+    """With who moves for it while it starts, and where it goes on itself."""
     id_, award = entry.workload.id, entry.award
     place = ledger.moves.places.get(id_) or ledger.claims.get(id_)
     if place is not None and place.moved_for is not None:
         row = replace(row, goes_on_at=next(iter(place.jobs[0].nodes)))
-    if award is None or not award.moves:
+    if award is None or not award.moves or entry.state not in _WAITS_FOR_MOVES:
         return row
     movers = [e for move in award.moves if (e := ledger.entries.get(WorkloadId(move.workload)))]
     return replace(

@@ -6,6 +6,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from federator.model.data_output import OutputPlace
+from federator.model.data_use import DataPath
 from federator.model.lending import LendingDecision
 from federator.model.plan import Bid
 from federator.model.reason import Refusal
@@ -58,3 +60,5 @@ class SeenDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusals: dict[SiteName, Refusal] = {}
     terms: dict[WorkloadId, VictimTerms] = {}  # of the victims that are offered
     chosen: SiteName = SiteName("")
+    data: tuple[DataPath, ...] = ()  # where it finds its data sets there
+    output: OutputPlace | None = None  # where it writes a data set there

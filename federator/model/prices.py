@@ -58,6 +58,7 @@ class PriceList:
         self.rules, self.currency = tuple(rules), currency
         self._is_dated = any(rule.is_dated for rule in self.rules)
         self._rates = lru_cache(maxsize=4096)(self._find)
+        self._tiers = lru_cache(maxsize=4096)(self._find_tier)
 
     def periods(self, first_day: int, end_day: int) -> tuple[int, ...]:
         """The first days of the times in which prices stay the same; none if all days have one.
@@ -76,6 +77,9 @@ class PriceList:
 
     def tier(self, site: str, partition: str, gpu_type: str, day: int = 0) -> str:
         """The tier by the first rule that matches and has one; "": none has."""
+        return self._tiers(site, partition, gpu_type, day if self._is_dated else 0)
+
+    def _find_tier(self, site: str, partition: str, gpu_type: str, day: int) -> str:
         tiers = (r.tier for r in self.rules if r.tier and r.matches(site, partition, gpu_type, day))
         return next(tiers, "")
 

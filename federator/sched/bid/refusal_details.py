@@ -65,6 +65,8 @@ class RefusalDetails:
         refusal, only_at_s = known.said.get(extras, (None, None))
         if refusal is None or only_at_s not in (None, self._now_s):
             return None
+        if extras[0] and self._endings.predicts:
+            return None  # it could start sooner by predictions, by which none was remembered
         if self._backfill.reserving and refusal.starts_in_s is not None:
             return None  # room is kept for it, which has to be worked out
         self._starts_computed += extras[0]

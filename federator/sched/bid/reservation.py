@@ -100,12 +100,10 @@ class KnownEndings:
         """Something has started or ended."""
         self._by_limits = self._predicted = None
 
-    def expect(self, ends: Mapping[WorkloadId, float]) -> bool:
-        """Take predicted ends, Unix times, until the next call; whether they are others."""
-        if ends is self._ends or ends == self._ends:
-            return False
-        self._ends, self._predicted = ends, None
-        return True
+    def expect(self, ends: Mapping[WorkloadId, float]) -> None:
+        """Take predicted ends, Unix times, until the next call."""
+        if ends is not self._ends and ends != self._ends:
+            self._ends, self._predicted = ends, None
 
     @property
     def predicts(self) -> bool:

@@ -17,7 +17,7 @@ term means: docs/placement.md, "Score".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from federator.model.plan import JobPlan
@@ -97,16 +97,24 @@ def cost_of_places(
     return sum(s.gpus * by_type.get(f.node.gpu_type or "", 0.0) for f, s in pairs if s.gpus)
 
 
-def cost_of_plans(plans: Iterable[JobPlan], prices: Prices) -> float:
-    """The same of the plan of a whole workload, whoever made it."""
+def cost_of_plans(plans: Iterable[JobPlan], prices: Prices, types: Container[str]) -> float:
+    """The same of the plan of a whole workload, whoever made it.
+
+    GPUs of which the plan says no type, or one that is none of the site's ``types``, cost as much
+    as the dearest of their partition.
+    """
     cost = 0.0
     for plan in plans:
         by_type = prices.get(plan.partition)
         if not by_type:
             continue
+        dearest = max(by_type.values())
         untyped = sum(share.gpus for share in plan.nodes.values()) - sum(plan.gpu_types.values())
-        of_type = {**plan.gpu_types, "": untyped}
-        cost += sum(gpus * by_type.get(name, 0.0) for name, gpus in of_type.items())
+        cost += untyped * dearest
+        cost += sum(
+            gpus * (by_type.get(name, 0.0) if name and name in types else dearest)
+            for name, gpus in plan.gpu_types.items()
+        )
     return cost
 
 

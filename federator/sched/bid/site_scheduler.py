@@ -258,11 +258,14 @@ class SiteScheduler:
     def expect(self, ends: Mapping[WorkloadId, float], prices: Prices = NOTHING) -> None:
         """Take over what the federation expects, until the next word.
 
+        What is remembered does not depend on predicted ends, see ``RefusalDetails.said_again``.
+
         Args:
             ends: when those who run here are predicted to be over.
             prices: what GPUs cost here.
         """
-        if self._endings.expect(ends) or prices != self._room.prices:
+        self._endings.expect(ends)
+        if prices != self._room.prices:
             self._room.prices = prices
             self._memory.forget()
 

@@ -53,7 +53,7 @@ class AwardChoice:
         budget: that may be evicted for those who have no claim.
 
     Attributes:
-        moves: workloads that may move for one of this pass.
+        moves: workloads that may move for the claimant of the present round.
     """
 
     def __init__(
@@ -167,8 +167,11 @@ class AwardChoice:
         )
         return against(offer, self._ledger, limits)
 
-    def claimable(self, offers: Sequence[Award], ranked: Ranked) -> list[Award]:
-        """Those of a claimant's offers that stay within quota, and whose victims may go in time."""
+    def claimable(self, offers: Sequence[Award], ranked: Ranked, moves: int = 0) -> list[Award]:
+        """Those of a claimant's offers that stay within quota, and whose victims may go in time.
+
+        ``moves``: so many workloads may move for it.
+        """
         holdings, tenancy = self._ledger.holdings, self._ledger.tenancy
         row = tenancy.row(self._ledger.entries[ranked.id].workload.tenant)
         charged = ((offer, holdings.charge_for(row, offer.bid.jobs)) for offer in offers)
@@ -178,5 +181,5 @@ class AwardChoice:
             if holdings.keeps_quota(charge)
             and tenancy.is_home(row, offer.site)
             and limit_refusal(holdings, row, charge.amounts) is None
-            and self._against(offer, ranked, inf, inf) is None
+            and self._against(offer, ranked, inf, inf, moves=moves) is None
         ]

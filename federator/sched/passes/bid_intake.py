@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
 
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site_message import BidsMade, SiteAnswer
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.bid.score import Prices, cost_of_plans
@@ -21,6 +22,7 @@ from federator.sched.passes.bid_validation import (
 from federator.sched.passes.held import Holding
 from federator.sched.passes.kept_off import NO_SLOW_NODES, KeptOff
 from federator.sched.passes.round import Round, asked_of
+from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.tariff import NO_PRICES
 from federator.sched.passes.transaction import Transaction
 
@@ -29,11 +31,15 @@ class BidIntake:
     """Validates what sites answer.
 
     Args:
+        sites: as they last were.
         holding: hears what sites say of users and of plans.
         same_process: see ``Validation``.
     """
 
-    def __init__(self, holding: Holding, *, same_process: bool) -> None:
+    def __init__(
+        self, sites: Mapping[SiteName, SiteView], holding: Holding, *, same_process: bool
+    ) -> None:
+        self._sites = sites
         self._holding = holding
         self._validation = Validation(same_process=same_process)
 
@@ -51,7 +57,11 @@ class BidIntake:
         """
         asked = partial(_jobs_asked, turn, round_, site)
         validated = self._validation.validated(came.answers, asked, partial(_sizes_asked, round_))
-        validated = priced(validated, round_.prices.get(site, NO_PRICES))
+        view = self._sites.get(site)
+        if view is not None:
+            validated = on_partitions(validated, view.partitions)
+        types: Container[str] = () if view is None else view.gpus_by_type
+        validated = priced(validated, round_.prices.get(site, NO_PRICES), types)
         if not came.keeps_wishes:
             validated = without_wishes(validated, asked)
         if not came.keeps_contiguous:
@@ -69,13 +79,33 @@ class BidIntake:
         self._holding.answered(turn, site, round_.requests, answers)
 
 
-def priced(answers: Sequence[SiteAnswer], prices: Prices) -> list[SiteAnswer]:
-    """The answers with what their plans cost by these prices, whatever the site says of that."""
+def on_partitions(answers: Sequence[SiteAnswer], partitions: Container[str]) -> list[SiteAnswer]:
+    """The answers without bids for other partitions than those that the federation may use."""
+    found = []
+    for answer in answers:
+        plans = () if answer.bid is None else answer.bid.jobs
+        strange = next((p for p in plans if p.partition not in partitions), None)
+        if strange is not None:
+            wrong = f"{strange.name}: it plans on partition {strange.partition or '(none)'}"
+            reason = Reason(code=ReasonCode.BAD_BID, detail=wrong)
+            refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+            answer = SiteAnswer(id=answer.id, refusal=refusal)  # noqa: PLW2901
+        found.append(answer)
+    return found
+
+
+def priced(
+    answers: Sequence[SiteAnswer], prices: Prices, types: Container[str]
+) -> list[SiteAnswer]:
+    """The answers with what their plans cost by these prices, whatever the site says of that.
+
+    ``types``: of the site's GPUs.
+    """
     found = []
     for answer in answers:
         bid = answer.bid
         if bid is not None:
-            cost = cost_of_plans(bid.jobs, prices) if prices else 0.0
+            cost = cost_of_plans(bid.jobs, prices, types) if prices else 0.0
             if cost != bid.cost:
                 bid = dataclasses.replace(bid, cost=cost)
                 answer = structs.replace(answer, bid=bid)  # noqa: PLW2901

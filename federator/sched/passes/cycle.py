@@ -38,6 +38,7 @@ from federator.sched.passes.pass_budget import PassBudget
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.spot_rule import SpotRule
 from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.withheld import Withheld
@@ -93,6 +94,7 @@ class SchedulingPass:
         self._budget = PassBudget(budget_gpus, prices, claims)
         self.guests = Guests(ledger) if guests is None else guests
         self._withheld = Withheld(ledger, unsure, self.guests, self._rules.licenses)
+        self._spot = SpotRule(self.tariff, ledger, self._rules, self.guests)
         self.claims = claims
         self.claimant: Ranked | None = None  # of the present round, if that is for a claim
         self.claim_budget_gpus = 0.0  # that may be evicted at once for it
@@ -121,6 +123,8 @@ class SchedulingPass:
         lent room, is told why and left out; so is what all of these sites are known to refuse.
         """
         self.claimant = None
+        self._choice.moves = 0
+        self._spot.begin_round()
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self._kept.at
         self.candidates.predicts = self._rules.forecast_ends
@@ -159,7 +163,8 @@ class SchedulingPass:
         if claim is not None and claim.moved_for is not None:
             self.candidates.sites = [site for site in self.candidates.sites if site == claim.site]
         moves = 0 if self._defragmentation is None else self._defragmentation.moves_left(turn)
-        self._choice.moves = moves
+        self._choice.moves = 0
+        self._spot.begin_round()
         request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus, moves)
         self.candidates.ask_for_claim(ranked, number, request)
         return request
@@ -202,7 +207,7 @@ class SchedulingPass:
             entry = self._ledger.entries[request.id]
             jobs: tuple[Job, ...] | None = request.jobs
             if entry.interruptions:
-                jobs = self.tariff.without_spot(entry, request.jobs, site, sites, now_s)
+                jobs = self._spot.jobs_at(entry, request.jobs, site, sites, now_s)
             if jobs is not request.jobs:  # what is refused so proves nothing for others
                 self.round.avoiding.add(request.id)
             if jobs is not None:
@@ -373,6 +378,8 @@ class SchedulingPass:
             refusals={site: a.refusal for site, a in said.items() if a.refusal is not None},
             terms={victim: terms[victim] for victim in victims if victim in terms},
             chosen=SiteName(awarded.site),
+            data=awarded.data,
+            output=awarded.output,
         )
 
     def claimable(self, offers: Sequence[Award]) -> list[Award]:
@@ -387,7 +394,9 @@ class SchedulingPass:
             return []
         tokens_gpus = self.claims.budget.tokens_for(turn, self.claimant.id, self.claimant.priority)
         self.claim_budget_gpus = tokens_gpus
-        worth = self._defragmentation.worth(turn, offers)
+        self._choice.moves = moves = self._defragmentation.moves_left(turn)
+        allowed = self._choice.claimable(offers, self.claimant, moves)
+        worth = self._defragmentation.worth(turn, allowed)
         return [offer for offer in worth if self.claims.may_go_at_once(offer, tokens_gpus)]
 
     def remember(
@@ -404,7 +413,7 @@ class SchedulingPass:
                 elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
         for site in sites if entry.interruptions else ():
-            avoided = self.tariff.without_spot(entry, entry.workload.jobs, site, sites, now_s)
+            avoided = self._spot.jobs_at(entry, entry.workload.jobs, site, sites, now_s)
             if site not in refusals and avoided is None:
                 until_s = self.tariff.avoids_spot_until_s(entry, now_s)
                 reason = Reason(code=ReasonCode.SPOT, until_s=until_s)

@@ -64,6 +64,10 @@ def award_of(seen: SeenDecision) -> Awarded | None:
         victims=tuple(map(WorkloadId, offer.bid.victims)),
         shrinks=offer.bid.shrinks,
         lending=standing.lending,
+        data=seen.data,
+        output=seen.output,
+        moves=offer.bid.moves,
+        waits_s=offer.bid.waits_s if offer.bid.moves else 0.0,
     )
 
 

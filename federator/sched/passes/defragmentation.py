@@ -58,6 +58,7 @@ class Defragmentation:
         """Those of a gang's offers for which others move, and that are worth it; best first.
 
         In mode advisory there are none: what would be worth it is kept as advice.
+        ``offers``: nothing is against their victims and moves (``AwardChoice.claimable``).
         """
         found = [offer for offer in offers if offer.bid.moves and self._pays(offer, turn.now_s)]
         if found and self._rules.defragment is Defragment.ADVISORY:

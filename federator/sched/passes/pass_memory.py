@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from federator.model.defragment import Defragment
-from federator.model.event import Claimed
+from federator.model.event import Claimed, ClaimEnded
 from federator.model.mappings import NOTHING
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job, SiteName, WorkloadId
-from federator.sched.passes.availability import unavailable
+from federator.sched.passes.availability import (
+    is_of_a_watched_tenant,
+    sites_to_ask,
+    unavailable,
+)
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.data_places import data_nowhere, data_refusals, with_staging
@@ -99,10 +103,31 @@ class PassMemory:
         is_lost: Callable[[Claimed], bool],
         reason: ReasonCode = ReasonCode.DRAINED,
     ) -> None:
-        """Give up the claims that lead nowhere: their nodes take no new work any more, say."""
-        for claim in list(self._ledger.claims.values()) if self.claims is not None else ():
-            if self.claims is not None and is_lost(claim):
+        """Give up the claims that lead nowhere: their nodes take no new work any more, say.
+
+        Where nobody may be evicted any more none leads anywhere.
+        """
+        for claim in list(self._ledger.claims.values()):
+            if self.claims is None:
+                why = Reason(code=ReasonCode.PREEMPT_BUDGET)
+                turn.record(ClaimEnded(at_s=turn.now_s, workload=claim.workload, reason=why))
+            elif is_lost(claim):
                 self.claims.end(turn, claim, reason)
+
+    def end_lost_claims(self, turn: Transaction) -> None:
+        """Give up the claims that no pass can serve.
+
+        Those at sites that are no more, or of tenants for whom nothing is started; and the place of
+        one that has moved where no work is taken now.
+        """
+        taking = set(sites_to_ask(self._sites, self._ledger))
+        self.end_claims(
+            turn,
+            lambda claim: claim.site not in (self._sites if claim.moved_for is None else taking),
+        )
+        self.end_claims(
+            turn, lambda claim: is_of_a_watched_tenant(claim, self._ledger), ReasonCode.TENANT_MODE
+        )
 
     def next_claim_s(self, now_s: float) -> float:
         """Unix time at which the budget has more for a claim, or one may be had; inf: never."""

@@ -17,11 +17,7 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import BidsMade
 from federator.model.workload import SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction, bids_for
-from federator.sched.passes.availability import (
-    is_of_a_watched_tenant,
-    is_on_drained_nodes,
-    sites_to_ask,
-)
+from federator.sched.passes.availability import is_on_drained_nodes, sites_to_ask
 from federator.sched.passes.bid_intake import BidIntake
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.data_moves import move_data
@@ -87,7 +83,7 @@ class Rounds:
         self._holding = holding
         self.pending = PendingReconciliation()
         self.tells_decisions = False
-        self._intake = BidIntake(holding, same_process=same_process)
+        self._intake = BidIntake(sites, holding, same_process=same_process)
         self._series = RoundSeries()
         self.memory = PassMemory(sites, ledger, rules, self._series)
         self.guests = self._guest_rules()
@@ -170,9 +166,7 @@ class Rounds:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
         self._holding.try_again(turn)
         self._switch_waits.give_up(turn)
-        self.memory.end_claims(
-            turn, lambda claim: is_of_a_watched_tenant(claim, self._ledger), ReasonCode.TENANT_MODE
-        )
+        self.memory.end_lost_claims(turn)
         self._due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._due_s))
         ranking = self._policy.rank(self._ledger, turn.now_s)
@@ -324,7 +318,7 @@ class Rounds:
 
     def try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
         """Ask all sites about a workload that is not queued, for ``--test-only``."""
-        self._trials.ask(turn, client, workload)
+        self._trials.ask(turn, client, workload, self.tariff)
         self.conclude(turn)
 
     def _may_start(self, id_: WorkloadId) -> bool:

@@ -13,7 +13,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from federator.model.prices import SPOT, PriceList
@@ -87,27 +86,9 @@ class Tariff:
         return self._list.tier(site, partition, gpu_type, int(at_s // DAY_S)) == SPOT
 
     def without_spot(
-        self,
-        entry: WorkloadRecord,
-        jobs: tuple[Job, ...],
-        site: SiteName,
-        sites: Mapping[SiteName, SiteView],
-        now_s: float,
-    ) -> tuple[Job, ...] | None:
-        """The jobs as a site is asked about them: for other partitions than those of spot.
-
-        None: it has no other. One that may go nowhere else takes spot all the same.
-        """
-        if not self.avoids_spot_until_s(entry, now_s):
-            return jobs
-        others = {
-            name: self._others(jobs, name, view.partitions, now_s) for name, view in sites.items()
-        }
-        return others[site] if any(found is not None for found in others.values()) else jobs
-
-    def _others(
         self, jobs: Iterable[Job], site: SiteName, partitions: tuple[str, ...], now_s: float
-    ) -> tuple[Job, ...] | None:
+    ) -> tuple[tuple[str, ...], ...] | None:
+        """The partitions of a site that are left to each job without spot; None: one has none."""
         found = []
         for job in jobs:
             allowed = [name for name in partitions if not job.partitions or name in job.partitions]
@@ -119,5 +100,5 @@ class Tariff:
             )
             if not left:
                 return None
-            found.append(replace(job, partitions=left))
+            found.append(left)
         return tuple(found)

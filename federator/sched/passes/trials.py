@@ -14,6 +14,7 @@ from federator.sched.passes.data_places import has_data
 from federator.sched.passes.kept_off import KeptOff
 from federator.sched.passes.round import Round, RoundSeries, asked_of
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.tariff import Tariff
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.passes.withheld import tenant_refusal
@@ -43,8 +44,8 @@ class Trials:
         """The round of each."""
         return [trial.round for trial in self._open.values()]
 
-    def ask(self, turn: Transaction, client: int, workload: Workload) -> None:
-        """Ask all sites about a workload that is not queued."""
+    def ask(self, turn: Transaction, client: int, workload: Workload, tariff: Tariff) -> None:
+        """Ask all sites about a workload that is not queued, by the prices of a pass."""
         request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
         round_ = self._series.begin(turn, (request,))
         names = sites_to_ask(self._sites, self._ledger)
@@ -57,7 +58,10 @@ class Trials:
             if kept_off:
                 round_.kept_off[name] = kept_off
             here = asked_of(request, name, None, turn.now_s, kept_off)
-            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained)
+            prices = tariff.at(name, self._sites[name], turn.now_s)
+            if prices:
+                round_.prices[name] = prices
+            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained, prices=prices)
             turn.commands.append(SendTo(site=name, message=question))
         self._open[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
 

@@ -266,6 +266,7 @@ class Ledger:
 
     def _drained(self, event: DrainRecord) -> None:
         self.drains.apply(event)
+        self.moves.drained(self.drains)
         if isinstance(event, SiteWrittenOff):
             lose_checkpoints(self.entries.values(), event.unreadable)
         elif isinstance(event, SiteDrained):

@@ -19,6 +19,7 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
 
 if TYPE_CHECKING:
+    from federator.sched.state.drains import DrainedSites
     from federator.sched.state.workload_record import WorkloadRecord
 
 MOVES_KEPT: Final = 1_000
@@ -67,6 +68,14 @@ class Moves:
                 continue
             if self._entries[place.workload].state is not WorkloadState.PREEMPTING:
                 del self.places[place.workload]
+
+    def drained(self, drains: DrainedSites) -> None:
+        """Give up the places where no new work is taken now."""
+        for id_, place in list(self.places.items()):
+            nodes = [name for plan in place.jobs for name in plan.nodes]
+            is_gone = place.site in drains.written_off
+            if is_gone or drains.of(place.site, nodes) is not None:
+                del self.places[id_]
 
     def left(self, mover: WorkloadRecord, to: WorkloadState, at_s: float) -> Claimed | None:
         """One has left its site; its claim if it waits now, and was to go on elsewhere."""

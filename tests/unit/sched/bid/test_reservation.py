@@ -296,3 +296,17 @@ def test_room_is_kept_only_where_the_gang_can_start_first(first_to_end: str) -> 
     assert f.state(another) is WorkloadState.PENDING
     reasons = f.refusals(another)[first_to_end].reasons  # type: ignore[index]
     assert [r.code for r in reasons] == [ReasonCode.RESERVED]
+
+
+def test_predictions_come_and_go_and_only_what_depends_on_them_is_worked_out_anew() -> None:
+    scheduler = two_of_four_busy(inf)
+    asked = (asks(1, gang(1)), asks(2, gang(3)))
+    bids, starts = [], []
+    for ends in ({}, {WorkloadId(99): NOW_S + 60.0}, {}, {WorkloadId(99): NOW_S + 90.0}):
+        scheduler.expect(ends)
+        first, second = scheduler.bid(asked, NOW_S)
+        assert second.refusal is not None
+        bids.append(first.bid)
+        starts.append(second.refusal.starts_in_s)
+    assert all(bid is bids[0] for bid in bids)
+    assert starts == [None, 60.0, None, 90.0]

@@ -399,3 +399,23 @@ def test_room_that_is_kept_for_its_equal_stands_in_a_claimant_s_way() -> None:
     assert (f.state(gang_), f.state(long)) == (WAITS, WAITS)
     (refusal,) = f.entry(long).refusals.values()
     assert refusal.reasons[0].code is ReasonCode.RESERVED
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_claims_end_when_nobody_may_be_evicted_any_more(*, restarts: bool) -> None:
+    f = fleet(replace(RULES, cooldown_s=0.0))
+    guests = guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(10.0)
+    (claim,) = f.federation.ledger.claims.values()
+    f.reload(rules=replace(RULES, preempt_gpus=0.0))
+    if restarts:  # with a claim that an earlier build left in the log
+        f.log.append(claim)
+        f.restart()
+        assert f.federation.ledger.claims
+        f.run_for(60.0)
+    assert not f.federation.ledger.claims
+    for id_ in guests:
+        if f.live_jobs(id_):
+            f.slurm("alpine").end(f.entry(id_).attempt_id)
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=200.0)

@@ -16,6 +16,7 @@ from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes import job_outputs
+from federator.sched.passes.decision import award_of
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -71,8 +72,11 @@ def registered(f: Loopback) -> list[DataSetKept]:
 
 def test_a_job_is_told_where_it_writes_at_its_site() -> None:
     f = fleet()
+    f.federation.rounds.tells_decisions = True
     id_ = submit(f)
     (award,) = (e for e in f.log if isinstance(e, Awarded))
+    (seen,) = f.decided
+    assert award_of(seen) == award
     assert award.output is not None
     assert award.output.path == f"ada/outputs/maps@{id_}"
     assert award.output.folder == f"/w/ada/outputs/.fed-output-{id_}/data"

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from federator.model.event import Awarded, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import DrainAsked, ResumeAsked, TiersMeasured
+from federator.model.message import AnswerTested, DrainAsked, ResumeAsked, TiersMeasured
 from federator.model.prices import PriceRule, Rates
 from federator.model.reason import ReasonCode
-from federator.model.site_message import SiteAnswer
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.sched.passes.bid_intake import priced
+from federator.sched.passes.bid_intake import on_partitions, priced
 from federator.sched.passes.decision import award_of, decisive
 from federator.sched.state.rules import Rules
 from tests.fakes.build import bid_request, draft, gang, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 PRICES = (
@@ -59,6 +60,24 @@ def test_the_cheaper_site_is_taken_where_both_could_start_it_now() -> None:
     id_ = f.submit(draft(gang(1)))
     assert started_at(f, id_) == BAKER
     assert award(f, id_).costs == {"alpine": 8 * 20.0, "baker": 8 * 7.0}
+
+
+def test_a_trial_names_the_winner_by_price_and_asks_as_a_pass_does() -> None:
+    f = fleet()
+    answer = f.ask(draft(gang(1)), test_only=True)
+    assert isinstance(answer, AnswerTested)
+    assert answer.winner == BAKER
+    assert {site: each.bid and each.bid.cost for site, each in answer.answers.items()} == {
+        ALPINE: 8 * 20.0,
+        BAKER: 8 * 7.0,
+    }
+    f.submit(draft(gang(1)))
+    f.run_for(1.0)
+    asked: dict[SiteName, list[object]] = {}
+    for site, ask in sent(f.commands, Ask):
+        asked.setdefault(site, []).append(ask.prices)
+    assert all(len(each) >= 2 for each in asked.values())
+    assert all(prices == each[0] for each in asked.values() for prices in each)
 
 
 def test_nobody_is_evicted_and_nobody_waits_for_a_price() -> None:
@@ -110,12 +129,39 @@ def test_a_site_cannot_make_itself_cheap() -> None:
     (answer,) = site.bid([bid_request(id=WorkloadId(1), jobs=(gang(1),))])
     assert answer.bid is not None
     assert answer.bid.cost == 0.0
-    (taken,) = priced([answer], {"gpu": {"": 3.0, "a100": 5.0}})
+    prices, types = {"gpu": {"": 3.0, "a100": 5.0, "h100": 9.0}}, ("a100", "h100")
+    (taken,) = priced([answer], prices, types)
     assert taken.bid is not None
     assert taken.bid.cost == 8 * 5.0
-    (free,) = priced([SiteAnswer(id=taken.id, bid=taken.bid)], {})
+    for said in ({}, {"": 8}, {"a100": 0}, {"a100_nowhere": 8}):  # then the dearest counts
+        jobs = tuple(replace(plan, gpu_types=said) for plan in answer.bid.jobs)
+        (dear,) = priced(
+            [structs.replace(answer, bid=replace(answer.bid, jobs=jobs))], prices, types
+        )
+        assert dear.bid is not None
+        assert dear.bid.cost == 8 * 9.0
+    (free,) = priced([SiteAnswer(id=taken.id, bid=taken.bid)], {}, types)
     assert free.bid is not None
     assert free.bid.cost == 0.0
+
+
+def test_a_bid_on_a_partition_that_the_federation_may_not_use_is_none() -> None:
+    site = SiteScheduler(("gpu",))
+    site.update(rack("a", 1), ())
+    answers = site.bid([bid_request(id=WorkloadId(1), jobs=(gang(1),))])
+    assert list(on_partitions(answers, ("gpu", "cpu"))) == list(answers)
+    (refused,) = on_partitions(answers, ("cpu",))
+    assert refused.bid is None
+    assert refused.refusal is not None
+    assert refused.refusal.reasons[0].code is ReasonCode.BAD_BID
+
+
+def test_no_workload_starts_on_a_partition_that_its_site_has_made_up() -> None:
+    f = fleet()
+    f.federation.sites[BAKER].partitions = ("burst",)  # of an agent with another configuration
+    id_ = f.submit(draft(gang(1)))
+    assert started_at(f, id_) == ALPINE
+    assert award(f, id_).costs == {"alpine": 8 * 20.0}
 
 
 def test_a_site_takes_the_cheaper_of_its_partitions_and_remembers_no_other_prices() -> None:
@@ -206,6 +252,24 @@ def test_spot_is_left_for_something_else_only(rules: Rules) -> None:
     for _ in range(3):
         revoke(f)
         f.run_for(30.0)
+    assert started_at(f, id_) == BAKER
+
+
+@pytest.mark.parametrize("why", ["drained", "down", "too small"])
+def test_a_site_that_cannot_have_a_workload_is_no_reason_to_leave_spot(why: str) -> None:
+    nodes = rack("a", 1, gpus=4) if why == "too small" else rack("a", 1)
+    f = Loopback({"alpine": nodes, "baker": rack("b", 1)}, SPOT_FIRST)
+    id_ = f.submit(draft(gang(1)))
+    f.run_for(10.0)
+    assert f.entry(id_).site == BAKER
+    if why == "drained":
+        f.observe(DrainAsked(client=-1, site=ALPINE, by="root", cordon=True))
+    elif why == "down":
+        f.site_down("alpine")
+    for _ in range(3):
+        revoke(f)
+        f.run_for(30.0)
+    assert len(f.entry(id_).interruptions) >= 2
     assert started_at(f, id_) == BAKER
 
 
