@@ -206,7 +206,11 @@ def bytes_to_copy(of: DataSet, domain: str) -> int:
 
 def turn_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
     """The time in seconds until the copy of a data set to a domain has its turn."""
-    ahead = catalogue.ahead(of, domain)
-    if len(ahead) < AT_ONCE:
+    replica = of.replica_in(domain)
+    copy = None if replica is None else replica.copy
+    is_one = copy is not None and copy.phase is not CopyPhase.FAILED
+    if len(catalogue.copied_to(domain)) - is_one < AT_ONCE:
         return 0.0
-    return sum(copy_s(catalogue, other, domain) for other in ahead) / AT_ONCE
+    all_s = catalogue.copied_in_s(domain, lambda each: copy_s(catalogue, each, domain))
+    own_s = copy_s(catalogue, of, domain) if is_one else 0.0
+    return (all_s - own_s) / AT_ONCE

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from msgspec import structs
 
+from federator.daemon.views import queue_rows
 from federator.model.dataset import CopyPhase, DataPlace, DataSet
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import StartsEstimated
 from federator.model.workload import WorkloadId
+from federator.sched.passes import data_copies, data_places
 from federator.sched.passes.data_copies import AT_ONCE, SETUP_S, copy_s, turn_s
-from federator.sched.passes.staging import PATIENCE, is_worth_it, staging_bid
+from federator.sched.passes.staging import PATIENCE, StagingBid, is_worth_it, staging_bid
 from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.rules import Rules, Staging
+from federator.wire.client_protocol import QueueCall
 from tests.fakes.build import draft, gang
 from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_data_copies import (
@@ -182,6 +186,64 @@ def test_copies_ahead_to_the_same_domain_count() -> None:
     bid = staging_bid(catalogue, (use("a"),), BAKER)
     assert bid is not None
     assert bid.staging_s == 2 * one_s
+
+
+def test_the_time_of_the_copies_ahead_is_summed_once_until_one_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = fleet()
+    add(f)
+    for k in range(AT_ONCE + 2):
+        add(f, name=f"b{k}", at=(DataPlace(domain="west", path=f"b{k}"),))
+        copy(f, name=f"b{k}")
+    asked: list[str] = []
+
+    def noted(catalogue: Catalogue, of: DataSet, domain: str) -> float:
+        asked.append(of.name)
+        return copy_s(catalogue, of, domain)
+
+    monkeypatch.setattr(data_copies, "copy_s", noted)
+    catalogue, of = catalogued(f)
+    one_s = copy_s(catalogue, of, "east")
+    for _ in range(3):
+        assert turn_s(catalogue, of, "east") == pytest.approx((AT_ONCE + 2) / AT_ONCE * one_s)
+    assert len(asked) == AT_ONCE + 2
+    its_own = catalogue.sets["b0"]["1"]
+    assert turn_s(catalogue, its_own, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+    tell(f, CopyPhase.FAILED, name="b0")
+    assert turn_s(catalogue, of, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+    failed = catalogue.sets["b0"]["1"]
+    assert turn_s(catalogue, failed, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+
+
+def test_a_brief_queue_looks_for_bids_of_staging_once_and_one_of_codes_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = fleet(alpine=1)
+    add(f)
+    f.submit(draft(gang(1)))
+    f.run_for(2.0)
+    for _ in range(5):
+        submit(f)
+    asked: list[str] = []
+
+    def noted(*given: Any) -> StagingBid | None:
+        asked.append(given[2])
+        return staging_bid(*given)
+
+    monkeypatch.setattr(data_places, "staging_bid", noted)
+    full, _ = queue_rows(f.federation, QueueCall(states=("PENDING",)), 100)
+    assert asked == [BAKER] * 5
+    asked.clear()
+    brief, _ = queue_rows(f.federation, QueueCall(states=("PENDING",), brief=True), 100)
+    assert asked == [BAKER]
+    asked.clear()
+    codes, _ = queue_rows(f.federation, QueueCall(states=("PENDING",), brief=True, codes=True), 9)
+    assert asked == []
+    assert [row.reason for row in brief] == [row.reason for row in full]
+    assert [row.reason and row.reason.code for row in codes] == [
+        row.reason and row.reason.code for row in full
+    ]
 
 
 @pytest.mark.parametrize("name", ["none", "unsized"])
