@@ -76,14 +76,21 @@ def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) ->
 def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:
     """The data set with a copy under way; as it is, where one is, or where it is ready.
 
-    One that has failed begins anew.
+    One that has failed begins anew, for whoever asks. One under way that a plan or a job had
+    made is from now on also the copy of a user who asks for it; a plan's home stays planned.
     """
     before = of.replica_in(domain)
     if before is not None and before.state is ReplicaState.READY:
         return of
     copied = None if before is None else before.copy
-    if copied is not None and (copied.phase is not CopyPhase.FAILED or not copy.by):
-        return of
+    if copied is not None:
+        is_over = copied.phase is CopyPhase.FAILED
+        if not copy.by or (copied.by and not is_over):
+            return of
+        if is_over:
+            copy = replace(copy, becomes_home=copied.becomes_home)
+        else:
+            copy = replace(copied, by=copy.by)
     if before is None:
         replica = DataReplica(domain=domain, path=path, state=ReplicaState.COPYING, copy=copy)
     else:

@@ -330,6 +330,19 @@ def test_a_copy_for_jobs_that_fails_goes_when_none_is_left() -> None:
     assert replica(f) is None
 
 
+def test_a_users_copy_takes_over_one_for_jobs_and_goes_on() -> None:
+    f = fleet(AUTO, alpine=0)
+    add(f)
+    id_ = submit(f)
+    f.run_for(5.0)
+    tell(f, CopyPhase.COPYING, GIB // 2)
+    copy(f)
+    assert (under_way(f).by, under_way(f).copied_bytes) == ("ada", GIB // 2)
+    f.cancel(id_)
+    tell(f, CopyPhase.FAILED)
+    assert state(f) is COPYING
+
+
 def test_a_job_is_told_how_far_its_copy_is() -> None:
     f = fleet(AUTO, alpine=0)
     add(f)
