@@ -70,7 +70,7 @@ def staging_words(
 
 def with_staging(
     refusals: Mapping[SiteName, Refusal], words: Mapping[SiteName, str], home_s: float | None
-) -> Mapping[SiteName, Refusal]:
+) -> dict[SiteName, Refusal]:
     """The refusals of ``data_refusals``, with what staging would take; for people.
 
     Args:
@@ -78,8 +78,6 @@ def with_staging(
         words: as of ``staging_words``.
         home_s: seconds until the job is likely to start where its data is; None: nobody knows.
     """
-    if not words:
-        return refusals
     at_home = "" if home_s is None else f"; where it is, a start is likely in {_about(home_s)}"
     found = dict(refusals)
     for site, moved in words.items():
