@@ -164,7 +164,7 @@ class Catalogue:
             yield from _rooms(self._domains)
             return
         of = self.find(use.name, use.version)
-        if of is None or of.owner != use.owner or not of.sharing.covers(use.shared):
+        if of is None or not use.may_have(of):
             return
         ready = {r.domain: r for r in of.replicas if r.state is ReplicaState.READY}
         seen: set[SiteName] = set()

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from federator.daemon.views import queue_rows
-from federator.model.dataset import CopyPhase, DataPlace, DataSet
+from federator.model.dataset import CopyPhase, DataPlace, DataSet, DataSharing
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import StartsEstimated
 from federator.model.workload import WorkloadId
@@ -251,6 +251,25 @@ def test_what_cannot_be_copied_has_no_staging_bid(name: str) -> None:
     f = fleet()
     add(f, name="unsized", size_bytes=None)
     assert staging_bid(f.federation.ledger.catalogue, (use(name),), BAKER) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "is_had"),
+    [
+        ({}, True),
+        ({"owner": "bob"}, False),
+        ({"shared": DataSharing.TENANT}, True),
+        ({"shared": DataSharing.ALL}, False),
+    ],
+)
+def test_nothing_is_copied_for_jobs_that_may_not_read_it(
+    change: dict[str, Any], is_had: bool
+) -> None:
+    f = fleet()
+    add(f, sharing=DataSharing.TENANT)
+    wanted = structs.replace(use("a"), **change)
+    bid = staging_bid(f.federation.ledger.catalogue, (wanted,), BAKER)
+    assert (bid is not None) is is_had
 
 
 # ---- for jobs ----
