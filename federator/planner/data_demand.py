@@ -1,8 +1,8 @@
 """Reads from the log how workloads use data sets, and expects it of the days to come.
 
 Workloads of one tenant and priority that name the same data sets, have the same right to them and
-ask for the same type of GPU are one kind. A day counts the workloads of a kind that came, and the GPU
-hours of those that ran.
+ask for the same type of GPU are one kind. A day counts the workloads of a kind that came, and the
+GPU hours of those that ran.
 
 What is expected of a day is an average of the last 28 days in which a day counts half as much as
 one a week later. A home stays for weeks, so the day of the week is no part of it. Chosen because
