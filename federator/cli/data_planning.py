@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federator.cli.planner_log import POLL_S, FollowingPlanner
 from federator.errors import FederatorError, NotAllowed, SiteUnavailable
-from federator.wire.client_protocol import ErrorKind, ErrorReply, SitesCall, SitesReply
+from federator.model.site_mode import SiteMode
+from federator.wire.client_protocol import ErrorKind, ErrorReply, SiteRow, SitesCall, SitesReply
 from federator.wire.data_rows import PlaceDataCall
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 EVERY_S: Final = 3600.0  # between two plans; one expires after three times as long
 RETRY_S: Final = 300.0  # after one that was not taken: to make another may take a minute
+
+_WATCHED: Final = frozenset({SiteMode.SHADOW.value, SiteMode.ADVISORY.value})
 
 
 class DataPlanService:
@@ -94,18 +97,34 @@ class DataPlanService:
 def gpus_of(reply: Reply) -> dict[str, dict[str, int]]:
     """The GPUs of each site by type, those that are out of order left out.
 
+    A site that is drained, or only watched, has none for jobs of the federation.
+
     Raises:
-        SiteUnavailable: it is no answer to that question.
+        SiteUnavailable: it is no answer to that question; or a site has not said yet what it has,
+            as after a start of the daemon: a plan made now would move data away from it.
     """
     if not isinstance(reply, SitesReply):
         raise SiteUnavailable(f"unexpected answer {type(reply).__name__}")
     found: dict[str, dict[str, int]] = {}
     for site in reply.sites:
-        types = found.setdefault(site.name, {})
-        for each in site.partitions:
-            if each.gpu_type:
-                usable = max(each.gpus - each.gpus_down, 0)
-                types[each.gpu_type] = types.get(each.gpu_type, 0) + usable
+        is_drained = any(not drain.nodes for drain in site.drains)
+        if is_drained or site.mode in _WATCHED:
+            found[site.name] = {}
+        elif not site.partitions:
+            raise SiteUnavailable(f"{site.name} is not heard yet")
+        else:
+            found[site.name] = _usable(site)
+    return found
+
+
+def _usable(site: SiteRow) -> dict[str, int]:
+    """By type. Of partitions that share nodes, the one with most: less is there, or as much."""
+    found: dict[str, int] = {}
+    for kind in {each.gpu_type for each in site.partitions if each.gpu_type}:
+        rows = [each for each in site.partitions if each.gpu_type == kind]
+        usable = [max(each.gpus - each.gpus_down, 0) for each in rows]
+        shares = sum(each.gpus for each in rows) > site.gpus_by_type.get(kind, 0)
+        found[kind] = max(usable) if shares else sum(usable)
     return found
 
 

@@ -59,8 +59,9 @@ def lines(reply: StatusReply) -> Iterator[str]:
     yield f"Claims:    {len(reply.claims) or 'none'}"
     for claim in reply.claims[:MOST_CLAIMS]:
         in_s = max(0.0, claim.starts_by_s - reply.now_s)
+        whose = f"job {claim.id}" if claim.id else "another job"
         yield (
-            f"  job {claim.id} at {claim.site}: {counted(claim.gpus, 'GPU')}, "
+            f"  {whose} at {claim.site}: {counted(claim.gpus, 'GPU')}, "
             f"{claim.to_evict_gpus} still to be evicted; starts within {span(in_s)}"
         )
     if reply.starts is not None:

@@ -60,8 +60,11 @@ def placement_asked(
     if sum(len(move.sets) for move in plan.moves) > MOST_SETS:
         raise _refused("moves", f"at most {MOST_SETS} data sets in all", "")
     seen: set[tuple[str, str, str]] = set()
+    homes: set[tuple[str, str]] = set()
     for number, move in enumerate(plan.moves):
         _check_move(f"moves[{number}]", move, config.storage, seen)
+        if move.home:
+            _check_homes(f"moves[{number}]", move, homes)
     return DataPlacementAsked(client=client, plan=plan)
 
 
@@ -110,6 +113,14 @@ def _check_move(
         if key in seen:
             raise _refused(at, "each data set and storage domain once", each.name)
         seen.add(key)
+
+
+def _check_homes(at: str, move: PlannedMove, homes: set[tuple[str, str]]) -> None:
+    """A data set with two would move from one to the other for ever."""
+    for each in move.sets:
+        if (each.name, each.version) in homes:
+            raise _refused(at, "one home of each data set", each.name)
+        homes.add((each.name, each.version))
 
 
 def _refused(where: str, expected: str, found: object) -> InvalidRequest:

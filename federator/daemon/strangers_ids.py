@@ -1,7 +1,7 @@
 """Leaves the ids of workloads that a user does not see out of what is told of those that are seen.
 
 A workload's own record names others: the one that it was evicted for, those that its award evicts,
-the one whose room is kept.
+the one whose room is kept. A trial's bids and the status of the daemon name some, too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from federator.config import FederationConfig
 from federator.daemon.callers import Caller
 from federator.daemon.queue_selection import is_seen
 from federator.model.reason import NAME_ANOTHER, Reason, Refusal
-from federator.model.viewer import Privacy
+from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.accounting_rows import AccountingRow
-from federator.wire.client_protocol import AccountingReply, QueueReply, QueueRow
-from federator.wire.replies import Reply
+from federator.wire.client_protocol import (
+    AccountingReply,
+    QueueReply,
+    QueueRow,
+    SessionReply,
+    StatusReply,
+)
+from federator.wire.replies import Reply, SiteBid, TestOnlyReply
+from federator.wire.status_rows import ClaimRow
 
 _WORDS: Final = frozenset(code.value for code in NAME_ANOTHER)
 
@@ -31,10 +38,11 @@ Sees = Callable[[WorkloadRecord], bool]
 def without_strangers(
     reply: Reply, ledger: Ledger, caller: Caller, config: FederationConfig
 ) -> Reply:
-    """An answer about the queue or the history, as far as the caller may see what it names.
+    """An answer, as far as the caller may see the workloads that it names.
 
     The web page shows one answer to all of its users: of a workload it gets what its user, or its
-    tenant, may see. What the ledger has forgotten counts as a stranger's.
+    tenant, may see, and it leaves out claims itself. What the ledger has forgotten counts as a
+    stranger's.
     """
     viewer = caller.viewer_by(config)
     if config.privacy is Privacy.OPEN or (viewer is None and not caller.speaks):
@@ -53,6 +61,28 @@ def without_strangers(
         case AccountingReply():
             for row in reply.rows:
                 _take_out(row, ledger, sees_for(row))
+        case TestOnlyReply() | SessionReply() | StatusReply():
+            return _of_others(reply, ledger, viewer)
+    return reply
+
+
+def _of_others(
+    reply: TestOnlyReply | SessionReply | StatusReply, ledger: Ledger, viewer: Viewer | None
+) -> Reply:
+    """An answer whose rows have no user, as far as ``viewer``, or the web page, may see."""
+
+    def sees(entry: WorkloadRecord) -> bool:
+        return viewer is not None and is_seen(entry, viewer)
+
+    match reply:
+        case TestOnlyReply():
+            return replace(reply, bids=tuple(_bid(each, ledger, sees) for each in reply.bids))
+        case SessionReply():
+            refusals = {site: _refusal(each, ledger, sees) for site, each in reply.refusals.items()}
+            reason = reply.reason and _reason(reply.reason, ledger, sees)
+            return replace(reply, reason=reason, refusals=refusals)
+        case StatusReply() if viewer is not None:
+            return replace(reply, claims=tuple(_claim(c, ledger, sees) for c in reply.claims))
     return reply
 
 
@@ -75,6 +105,14 @@ def _queue(row: QueueRow, ledger: Ledger, sees: Sees) -> QueueRow:
     if (refusals, reason, past) == (row.refusals, row.reason, row.preemption):
         return row
     return replace(row, refusals=refusals, reason=reason, preemption=past)
+
+
+def _bid(bid: SiteBid, ledger: Ledger, sees: Sees) -> SiteBid:
+    return bid if bid.refusal is None else replace(bid, refusal=_refusal(bid.refusal, ledger, sees))
+
+
+def _claim(claim: ClaimRow, ledger: Ledger, sees: Sees) -> ClaimRow:
+    return claim if _is_known(claim.id, ledger, sees) else replace(claim, id=0)
 
 
 def _refusal(refusal: Refusal, ledger: Ledger, sees: Sees) -> Refusal:

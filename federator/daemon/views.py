@@ -478,6 +478,7 @@ def site_rows(federation: Federation, regions: Mapping[SiteName, str]) -> tuple[
             mode=_mode(site, is_opt_in=name in federation.rules.opt_in).value,
             login_node=site.login_node if site.ready else "",
             agent_release=site.release if site.ready else "",
+            gpus_by_type=dict(site.gpus_by_type),
         )
         for name, site in federation.sites.items()
     )

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from federator.model.dataset import DataSharing
+from federator.model.dataset import DataSet, DataSharing
 
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*"
 VERSION: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -55,6 +55,10 @@ class DataUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def label(self) -> str:
         """``NAME@VERSION``."""
         return f"{self.name}@{self.version}"
+
+    def may_have(self, of: DataSet) -> bool:
+        """Whether the job may have the data set of that name that there is now."""
+        return of.owner == self.owner and of.sharing.covers(self.shared)
 
 
 class DataPath(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,8 @@
 """Reads from the log how workloads use data sets, and expects it of the days to come.
 
-Workloads of one tenant and priority that name the same data sets and ask for the same type of GPU
-are one kind. A day counts the workloads of a kind that came, and the GPU hours of those that ran.
+Workloads of one tenant and priority that name the same data sets, have the same right to them and
+ask for the same type of GPU are one kind. A day counts the workloads of a kind that came, and the
+GPU hours of those that ran.
 
 What is expected of a day is an average of the last 28 days in which a day counts half as much as
 one a week later. A home stays for weeks, so the day of the week is no part of it. Chosen because
@@ -13,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from federator.model.data_use import DataUse
 from federator.model.event import (
     Awarded,
     Changed,
@@ -47,7 +51,7 @@ class UseKind(NamedTuple):
     tenant: str
     priority: int  # 1 is the highest
     gpu_types: tuple[str, ...]  # any of these; none: any
-    sets: tuple[tuple[str, str], ...]  # names and versions
+    sets: tuple[DataUse, ...]  # none of them to be written
 
 
 class ExpectedUse(NamedTuple):
@@ -152,7 +156,8 @@ class DataDemand:
         if not workload.data:
             return None
         types = tuple(dict.fromkeys(name for job in workload.jobs for name in job.gpu_types))
-        sets = tuple(sorted({(use.name, use.version) for use in workload.data}))
+        read = {replace(use, write=False) for use in workload.data}
+        sets = tuple(sorted(read, key=lambda use: (use.label, use.owner, use.shared.value)))
         kind = UseKind(workload.tenant, workload.priority, types, sets)
         live = _Live(kind, workload.total_gpus, state, at_s)
         self._past.setdefault(kind, _Past()).add(at_s, 1.0, 0.0)

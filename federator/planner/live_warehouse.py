@@ -71,7 +71,7 @@ def live_warehouse(
     types = sorted({kind for of_site in gpus.values() for kind, count in of_site.items() if count})
     supply = _supply(catalogue, region_of, types, gpus, len(domains))
     uses = [use for use in expected if use.runs > 0 and _are_planned(catalogue, use, region_of)]
-    keys = sorted({key for use in uses for key in use.kind.sets})
+    keys = sorted({(each.name, each.version) for use in uses for each in use.kind.sets})
     sets = [of for key in keys if (of := catalogue.find(*key)) is not None]
     if not domains or not sets:
         return None
@@ -81,7 +81,7 @@ def live_warehouse(
     there[np.arange(len(sets)), home] = True
     jobs = _Jobs(home, there, supply, types)
     for use in uses:
-        jobs.add(use, [row_of[key] for key in use.kind.sets])
+        jobs.add(use, sorted({row_of[each.name, each.version] for each in use.kind.sets}))
     if not jobs.kept:
         return None
     gib = np.array([of.size_bytes / GIB for of in sets])
@@ -130,15 +130,16 @@ def _supply(
 
 
 def _are_planned(catalogue: Catalogue, use: ExpectedUse, region_of: Mapping[str, int]) -> bool:
-    """Whether all its data sets are such that the mover could copy them."""
-    found = [catalogue.find(*key) for key in use.kind.sets]
+    """Whether it may have all its data sets, and the mover could copy them."""
+    found = [(each, catalogue.find(each.name, each.version)) for each in use.kind.sets]
     return all(
         of is not None
+        and each.may_have(of)
         and of.kind is not DataClass.SCRATCH
         and of.digest.startswith(COPYABLE)
         and of.size_bytes > 0
         and _home(of) in region_of
-        for of in found
+        for each, of in found
     )
 
 

@@ -426,6 +426,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "enforced"  # of ``SiteMode``; a later release may have others
     login_node: str = ""  # where its agent runs; "": not known
     agent_release: str = ""  # of its agent; "": not known, as of an earlier release
+    gpus_by_type: dict[str, int] = {}  # of its nodes, in whatever partitions; none: not known
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):

@@ -34,7 +34,7 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
     """A claim: nodes that come free for a workload."""
 
-    id: int
+    id: int  # 0: of a workload that who asks may not see
     site: str
     gpus: int  # that it will have
     to_evict_gpus: int

@@ -76,14 +76,21 @@ def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) ->
 def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:
     """The data set with a copy under way; as it is, where one is, or where it is ready.
 
-    One that has failed begins anew.
+    One that has failed begins anew, for whoever asks. One under way that a plan or a job had
+    made is from now on also the copy of a user who asks for it; a plan's home stays planned.
     """
     before = of.replica_in(domain)
     if before is not None and before.state is ReplicaState.READY:
         return of
     copied = None if before is None else before.copy
-    if copied is not None and (copied.phase is not CopyPhase.FAILED or not copy.by):
-        return of
+    if copied is not None:
+        is_over = copied.phase is CopyPhase.FAILED
+        if not copy.by or (copied.by and not is_over):
+            return of
+        if is_over:
+            copy = replace(copy, becomes_home=copied.becomes_home)
+        else:
+            copy = replace(copied, by=copy.by)
     if before is None:
         replica = DataReplica(domain=domain, path=path, state=ReplicaState.COPYING, copy=copy)
     else:
@@ -206,7 +213,11 @@ def bytes_to_copy(of: DataSet, domain: str) -> int:
 
 def turn_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
     """The time in seconds until the copy of a data set to a domain has its turn."""
-    ahead = catalogue.ahead(of, domain)
-    if len(ahead) < AT_ONCE:
+    replica = of.replica_in(domain)
+    copy = None if replica is None else replica.copy
+    is_one = copy is not None and copy.phase is not CopyPhase.FAILED
+    if len(catalogue.copied_to(domain)) - is_one < AT_ONCE:
         return 0.0
-    return sum(copy_s(catalogue, other, domain) for other in ahead) / AT_ONCE
+    all_s = catalogue.copied_in_s(domain, lambda each: copy_s(catalogue, each, domain))
+    own_s = copy_s(catalogue, of, domain) if is_one else 0.0
+    return (all_s - own_s) / AT_ONCE

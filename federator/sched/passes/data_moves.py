@@ -24,7 +24,13 @@ from federator.model.dataset import (
 )
 from federator.model.event import DataPlanned, DataSetKept
 from federator.model.message import AnswerPlanned, DataPlacementAsked
-from federator.sched.passes.data_copies import copy_refusal, source_of, used_bytes, with_copy
+from federator.sched.passes.data_copies import (
+    PLANNED_TRIES,
+    copy_refusal,
+    source_of,
+    used_bytes,
+    with_copy,
+)
 from federator.sched.passes.transaction import Transaction
 
 AT_ONCE: Final = 1  # copies by plans to one domain: the others are for users, and jobs that wait
@@ -50,7 +56,7 @@ def move_data(turn: Transaction) -> None:
         for _, replica in ledger.catalogue.copies()
         if replica.copy is not None
         and replica.copy.planned
-        and replica.copy.phase is not CopyPhase.FAILED
+        and (replica.copy.phase is not CopyPhase.FAILED or replica.copy.tries < PLANNED_TRIES)
     )
     left = moving.quota_bytes - ledger.data_moves.used_bytes(turn.now_s)
     for move, each in _to_do(planned.plan.moves):

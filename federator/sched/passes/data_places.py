@@ -49,27 +49,41 @@ def data_refusals(
     }
 
 
-def with_staging(
-    ledger: Ledger,
-    uses: tuple[DataUse, ...],
-    refusals: Mapping[SiteName, Refusal],
-    home_s: float | None,
-) -> dict[SiteName, Refusal]:
-    """The refusals of ``data_refusals``, with what staging would take; for people.
+def staging_words(
+    ledger: Ledger, uses: tuple[DataUse, ...], sites: Iterable[SiteName]
+) -> dict[SiteName, str]:
+    """What staging would take at those sites where it may be had, and is not begun; for people.
 
     Args:
         ledger: knows the data sets, and what is being copied.
         uses: as of ``data_refusals``.
-        refusals: its answer.
+        sites: that lack any of these.
+    """
+    found = {}
+    for site in sites:
+        bid = staging_bid(ledger.catalogue, uses, site)
+        if bid is not None and not bid.is_begun(ledger.catalogue):
+            size, in_s = _size(bid.bytes_to_move), _about(bid.staging_s)
+            found[site] = f"{size} to copy, about {in_s}"
+    return found
+
+
+def with_staging(
+    refusals: Mapping[SiteName, Refusal], words: Mapping[SiteName, str], home_s: float | None
+) -> dict[SiteName, Refusal]:
+    """The refusals of ``data_refusals``, with what staging would take; for people.
+
+    Args:
+        refusals: of sites that lack data.
+        words: as of ``staging_words``.
         home_s: seconds until the job is likely to start where its data is; None: nobody knows.
     """
     at_home = "" if home_s is None else f"; where it is, a start is likely in {_about(home_s)}"
-    found = {}
-    for site, refusal in refusals.items():
-        bid, reason = staging_bid(ledger.catalogue, uses, site), refusal.reasons[0]
-        if bid is not None and not bid.is_begun(ledger.catalogue):
-            moved = f"{_size(bid.bytes_to_move)} to copy, about {_about(bid.staging_s)}"
-            reason = replace(reason, detail=f"{reason.detail} ({moved}{at_home})")
+    found = dict(refusals)
+    for site, moved in words.items():
+        refusal = refusals[site]
+        reason = refusal.reasons[0]
+        reason = replace(reason, detail=f"{reason.detail} ({moved}{at_home})")
         found[site] = replace(refusal, reasons=(reason, *refusal.reasons[1:]))
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import inf
 
+from federator.model.data_use import DataUse
 from federator.model.defragment import Defragment
 from federator.model.event import Claimed, ClaimEnded
 from federator.model.mappings import NOTHING
@@ -17,14 +18,19 @@ from federator.sched.passes.availability import (
 )
 from federator.sched.passes.claim_budget import in_order
 from federator.sched.passes.claims import Claims
-from federator.sched.passes.data_places import data_nowhere, data_refusals, with_staging
+from federator.sched.passes.data_places import (
+    data_nowhere,
+    data_refusals,
+    staging_words,
+    with_staging,
+)
 from federator.sched.passes.defragmentation import Defragmentation
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import RoundSeries
 from federator.sched.passes.site_view import SiteView
-from federator.sched.passes.spoken import OfShape, Spoken
+from federator.sched.passes.spoken import OfData, OfShape, Spoken
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
@@ -175,14 +181,20 @@ class PassMemory:
         if is_all and not own and not uses:
             return said
         before = {} if is_all else entry.refusals
+        lacking: Mapping[SiteName, Refusal] = NOTHING
+        if uses:
+            of_data = spoken.of_data(uses, lambda: self._of_data(uses, codes=spoken.codes))
+            start_s = self.starts.get(entry.workload.id, 0.0)
+            home_s = start_s - now_s if start_s > now_s else None
+            lacking = with_staging(of_data.lacking, of_data.staging, home_s)
+        return {**before, **said, **lacking, **own}
+
+    def _of_data(self, uses: tuple[DataUse, ...], *, codes: bool) -> OfData:
         lacking = data_refusals(self._ledger, uses, self._sites)
         if lacking:
             away = unavailable(self._sites, self._ledger)
             lacking = {site: why for site, why in lacking.items() if site not in away}
-            start_s = self.starts.get(entry.workload.id, 0.0)
-            home_s = start_s - now_s if start_s > now_s else None
-            lacking = with_staging(self._ledger, uses, lacking, home_s)
-        return {**before, **said, **lacking, **own}
+        return OfData(lacking, NOTHING if codes else staging_words(self._ledger, uses, lacking))
 
     def _of_shape(self, number: int, jobs: tuple[Job, ...], now_s: float) -> OfShape:
         away = unavailable(self._sites, self._ledger)

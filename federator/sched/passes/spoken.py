@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from federator.model.data_use import DataUse
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.bid.negative_cache import reason_renamed
@@ -21,6 +22,13 @@ class OfShape(NamedTuple):
     is_all: bool
 
 
+class OfData(NamedTuple):
+    """The sites that lack any of some data sets; ``staging``: what it takes to have them there."""
+
+    lacking: Mapping[SiteName, Refusal]
+    staging: Mapping[SiteName, str]  # words; of some of these sites
+
+
 class Spoken:
     """Kept while one answer is made: nothing changes meanwhile.
 
@@ -29,10 +37,11 @@ class Spoken:
     """
 
     def __init__(self, *, codes: bool = False) -> None:
-        self._codes = codes
+        self.codes = codes
         self._bare: dict[ReasonCode, Reason] = {}
         self._of_shape: dict[int, OfShape] = {}
         self._asked_by: dict[int, Sequence[Job]] = {}  # the same shapes
+        self._of_data: dict[tuple[DataUse, ...], OfData] = {}
         self._last = 0  # the shape that was asked for last
 
     def of(self, number: int, jobs: Sequence[Job], look_up: Callable[[], OfShape]) -> OfShape:
@@ -42,9 +51,15 @@ class Spoken:
             self._of_shape[number], self._asked_by[number] = look_up(), jobs
         return self._of_shape[number]
 
+    def of_data(self, uses: tuple[DataUse, ...], look_up: Callable[[], OfData]) -> OfData:
+        """Where these data sets are lacking."""
+        if uses not in self._of_data:
+            self._of_data[uses] = look_up()
+        return self._of_data[uses]
+
     def shown(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
         """A main reason of whoever was asked for last, as a row of its jobs, these, has it."""
-        if reason is None or not self._codes:
+        if reason is None or not self.codes:
             return self._in_terms_of(jobs, reason)
         if reason.code not in self._bare:
             self._bare[reason.code] = Reason(code=reason.code)

@@ -87,7 +87,7 @@ def staging_bid(
     for use in catalogue.lacking(uses, site):
         of = catalogue.find(use.name, use.version)
         domain = next((n for n, d in catalogue.domains.items() if site in d.mounts), None)
-        if of is None or domain is None or use.write or of.owner != use.owner or not of.size_bytes:
+        if of is None or domain is None or use.write or not of.size_bytes or not use.may_have(of):
             return None
         if copy_refusal(of, domain, catalogue.domains, used_bytes(catalogue, domain)):
             return None

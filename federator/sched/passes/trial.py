@@ -10,7 +10,7 @@ from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, Workload
 from federator.sched.passes.auction import bids_for
 from federator.sched.passes.availability import unavailable
-from federator.sched.passes.data_places import data_refusals, with_staging
+from federator.sched.passes.data_places import data_refusals, staging_words, with_staging
 from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round
 from federator.sched.passes.site_view import SiteView, never_fits
@@ -37,7 +37,8 @@ class Trial:
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
         uses = self.workload.needed_data
-        lacking = with_staging(ledger, uses, data_refusals(ledger, uses, sites), None)
+        refusals = data_refusals(ledger, uses, sites)
+        lacking = with_staging(refusals, staging_words(ledger, uses, refusals), None)
         others = lacking | self._of_those_away(sites, ledger) | self.round.silent()
         others = {s: r for s, r in others.items() if s not in answers or not sites[s].advisory}
         for site, refused in others.items():

@@ -7,7 +7,7 @@ mounts is configured, not logged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,6 +58,7 @@ class Catalogue:
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
         self._ahead: dict[str, list[DataSet]] | None = None  # by domain; likewise
+        self._ahead_s: dict[str, float] = {}  # by domain; likewise
 
     @property
     def domains(self) -> Mapping[str, StorageDomain]:
@@ -94,15 +95,20 @@ class Catalogue:
         ]
         yield from sorted(found, key=lambda each: (_asked_at_s(each[1]), each[0].label))
 
-    def ahead(self, of: DataSet, domain: str) -> list[DataSet]:
-        """Other data sets that are being copied to a domain; a copy that has failed waits aside."""
+    def copied_to(self, domain: str) -> Sequence[DataSet]:
+        """The data sets that are being copied to a domain; one that has failed waits aside."""
         if self._ahead is None:
             self._ahead = {}
             for each, replica in self.copies():
                 if replica.copy is not None and replica.copy.phase is not CopyPhase.FAILED:
                     self._ahead.setdefault(replica.domain, []).append(each)
-        key = of.name, of.version
-        return [s for s in self._ahead.get(domain, ()) if (s.name, s.version) != key]
+        return self._ahead.get(domain, ())
+
+    def copied_in_s(self, domain: str, copy_s: Callable[[DataSet], float]) -> float:
+        """The sum of the times of these in seconds, each as of ``copy_s``; it is remembered."""
+        if domain not in self._ahead_s:
+            self._ahead_s[domain] = sum(copy_s(each) for each in self.copied_to(domain))
+        return self._ahead_s[domain]
 
     def in_the_way(self, of: DataSet, domain: str, path: str) -> bool:
         """Whether another data set has a replica at a path of a domain, above it or below."""
@@ -158,7 +164,7 @@ class Catalogue:
             yield from _rooms(self._domains)
             return
         of = self.find(use.name, use.version)
-        if of is None or of.owner != use.owner or not of.sharing.covers(use.shared):
+        if of is None or not use.may_have(of):
             return
         ready = {r.domain: r for r in of.replicas if r.state is ReplicaState.READY}
         seen: set[SiteName] = set()
@@ -234,6 +240,7 @@ class Catalogue:
         self._places.clear()
         self._sites.clear()
         self._ahead = None
+        self._ahead_s.clear()
 
     # ---- snapshots ----
 

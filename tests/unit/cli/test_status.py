@@ -161,6 +161,12 @@ def test_json_has_everything(run: Callable[..., str]) -> None:
     assert found["claims"][0]["to_evict_gpus"] == 8
 
 
+def test_a_claim_of_a_job_that_one_may_not_see_has_no_id(run: Callable[..., str]) -> None:
+    claims = tuple(structs.replace(each, id=0) for each in STATUS.claims)
+    found = run(structs.replace(STATUS, claims=claims))
+    assert "  another job at alpine: 16 GPUs, 8 GPUs still to be evicted" in found
+
+
 def test_an_answer_to_something_else_is_an_error(run: Callable[..., str]) -> None:
     with pytest.raises(SiteUnavailable, match="unexpected answer"):
         run(CancelReply(ids=()))

@@ -83,6 +83,10 @@ def test_a_plan_that_makes_sense_is_taken() -> None:
         ({"nowhere": -1}, "counts: expected numbers from 0 to"),
         ({"moves": (MOVE,) * 501}, "moves: expected at most 500, found '501'"),
         ({"moves": (MOVE, MOVE)}, "moves[1]: expected each data set and storage domain once"),
+        (
+            {"moves": (MOVE, replace(MOVE, to="east"))},
+            "moves[1]: expected one home of each data set, found 'wiki'",
+        ),
         (moves(to="moon"), "moves[0].to: expected a storage domain of federation.yaml"),
         (moves(sets=()), "moves[0].sets: expected 1 to 1000 data sets"),
         (moves(sets=(MovedSet("../x", "1", 0),)), "moves[0].sets: expected names and versions"),
@@ -98,6 +102,11 @@ def test_a_plan_that_makes_no_sense_is_refused_with_one_message(
         taken(replace(PLAN, **wrong))
     assert str(refused.value).startswith(f"data plan: {message}")
     assert "\n" not in str(refused.value)
+
+
+def test_a_data_set_may_have_one_home_and_further_copies() -> None:
+    plan = replace(PLAN, moves=(MOVE, replace(MOVE, to="east", home=False)))
+    assert taken(plan) == plan
 
 
 def test_a_plan_in_force_gives_way_only_to_a_later_one() -> None:

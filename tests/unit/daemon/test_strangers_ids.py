@@ -18,6 +18,7 @@ from federator.model.reason import NAME_ANOTHER, Reason, ReasonCode, Refusal, Re
 from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
+from federator.wire import replies
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import (
     AccountingCall,
@@ -31,9 +32,13 @@ from federator.wire.client_protocol import (
     QueueReply,
     QueueRow,
     SessionCall,
+    SessionReply,
     SignalCall,
+    StatusCall,
+    StatusReply,
 )
-from federator.wire.replies import Reply
+from federator.wire.replies import Reply, SiteBid
+from federator.wire.status_rows import ClaimRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import CALLS, CONFIG, Desk, private, submit_call
@@ -264,7 +269,59 @@ def test_no_reason_of_a_job_names_a_stranger(privacy: str, code: ReasonCode) -> 
 
 
 @pytest.mark.parametrize("privacy", ["own", "tenant"])
-def test_fsqueue_and_fsacct_ask_so(privacy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [each for each in ReasonCode if each in NAME_ANOTHER])
+def test_no_bid_of_a_trial_and_no_session_names_a_stranger(privacy: str, code: ReasonCode) -> None:
+    there = Contest(privacy)
+
+    def details(of: WorkloadId | str, user: str, *, speaks: bool = False) -> set[str]:
+        reason = Reason(code=code, detail=str(of))
+        refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+        bids = (SiteBid(site="alpine", refusal=refusal), SiteBid(site="baker"))
+        trial = there.told(replies.TestOnlyReply(bids=bids, winner=""), user, speaks=speaks)
+        waits = SessionReply(
+            id=there.eves, state="", silence_s=0.0, reason=reason, refusals={"alpine": refusal}
+        )
+        session = there.told(waits, user, speaks=speaks)
+        assert session.id == there.eves
+        assert trial.bids[1] == bids[1]
+        refusals = trial.bids[0].refusal, session.refusals["alpine"]
+        return {session.reason.detail} | {each.reasons[0].detail for each in refusals}
+
+    assert details(there.cats, "eve") == {""}
+    assert details(there.cats, "page", speaks=True) == {""}
+    assert details(there.bobs, "eve") == {"" if privacy == "own" else str(there.bobs)}
+    assert details(there.eves, "eve") == {str(there.eves)}
+    assert details("by the site", "eve") == {"by the site"}
+    assert details(there.cats, "root") == {str(there.cats)}
+
+
+@pytest.mark.parametrize("privacy", ["own", "tenant", "open"])
+def test_claims_of_strangers_have_no_id(privacy: str) -> None:
+    there = Contest(privacy)
+    status = Desk(config=private(privacy)).ask(StatusCall())
+    assert isinstance(status, StatusReply)
+    claims = tuple(
+        ClaimRow(id=id_, site="alpine", gpus=8, to_evict_gpus=8, starts_by_s=9.0)
+        for id_ in (there.eves, there.bobs, there.cats)
+    )
+    status = msgspec.structs.replace(status, claims=claims)
+
+    def ids(user: str, *, speaks: bool = False) -> list[int]:
+        told = there.told(status, user, speaks=speaks).claims
+        assert [msgspec.structs.replace(each, id=0) for each in told] == [
+            msgspec.structs.replace(each, id=0) for each in claims
+        ]
+        return [each.id for each in told]
+
+    everybody = [there.eves, there.bobs, there.cats]
+    expected = {"own": [there.eves, 0, 0], "tenant": [there.eves, there.bobs, 0]}
+    assert ids("eve") == expected.get(privacy, everybody)
+    assert ids("root") == everybody
+    assert ids("page", speaks=True) == everybody, "it leaves them out for each of its users"
+
+
+@pytest.mark.parametrize("privacy", ["own", "tenant"])
+def test_all_that_name_other_jobs_ask_so(privacy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[type] = []
 
     def noted(reply: Reply, *_: object) -> Reply:
@@ -273,6 +330,8 @@ def test_fsqueue_and_fsacct_ask_so(privacy: str, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(api, "without_strangers", noted)
     desk = Desk(config=private(privacy))
-    for call in (QueueCall(), AccountingCall()):
+    own = desk.submit("ada", "key-own-1")
+    trial = msgspec.structs.replace(submit_call("key-trial"), test_only=True)
+    for call in (QueueCall(), AccountingCall(), StatusCall(), SessionCall(id=own), trial):
         desk.ask(call)
-    assert asked == [QueueReply, AccountingReply]
+    assert asked == [QueueReply, AccountingReply, StatusReply, SessionReply, replies.TestOnlyReply]

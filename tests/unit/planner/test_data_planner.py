@@ -14,6 +14,7 @@ from federator.model.dataset import (
     DataCopy,
     DataReplica,
     DataSet,
+    DataSharing,
     ReplicaState,
     StorageDomain,
 )
@@ -97,7 +98,7 @@ def test_a_day_is_expected_as_the_last_ones_were_and_the_latest_count_most() -> 
             demand.take(record)
     now_s = T0 + 20 * DAY_S
     (use,) = demand.expected(now_s)
-    assert use.kind.sets == (("wiki", "1"),)
+    assert use.kind.sets == (DataUse(name="wiki", version="1", owner="ada"),)
     assert use.runs == pytest.approx(1.0, rel=0.02)
     assert use.gpu_h == pytest.approx(2 * 8, rel=0.02)
     (later,) = demand.expected(now_s + 7 * DAY_S)
@@ -141,6 +142,27 @@ def test_a_data_set_goes_where_the_gpus_are_and_says_what_it_saves() -> None:
     assert found.cost_after < found.cost_before
     assert found.of_best_frac is not None
     assert 0 < found.of_best_frac <= 1
+
+
+@pytest.mark.parametrize(
+    ("use", "is_planned"),
+    [
+        ({}, True),
+        ({"write": True}, True),
+        ({"owner": "bob"}, False),  # whose the name was then
+        ({"shared": DataSharing.TENANT}, True),
+        ({"shared": DataSharing.ALL}, False),  # it is shared less now
+    ],
+)
+def test_nothing_is_moved_for_jobs_that_may_not_read_it(
+    use: dict[str, Any], is_planned: bool
+) -> None:
+    of = with_fields(kept("wiki", "west").kept, sharing=DataSharing.TENANT)
+    job = came(0, T0, "wiki")
+    (used,) = job.draft.data
+    job = with_fields(job, draft=replace(job.draft, data=(with_fields(used, **use),)))
+    found = planner([DataSetKept(at_s=T0, kept=of), job]).plan(T0 + 600, GPUS)
+    assert [move.to for move in found.moves] == ["east"] * is_planned
 
 
 def test_data_sets_that_one_kind_of_jobs_needs_come_together() -> None:

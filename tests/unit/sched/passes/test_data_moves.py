@@ -229,6 +229,37 @@ def test_a_copy_that_no_job_wants_may_fail_a_few_times_before_it_is_given_up() -
     assert [r.state for r in found(f, "a").replicas] == [ReplicaState.READY]
 
 
+def test_a_copy_that_fails_keeps_its_place_until_it_is_given_up() -> None:
+    f = fleet(AUTOMATIC)
+    add(f, "a", "b", "c")
+    plan(f, moved("a", "b", "c"))
+    for _ in range(PLANNED_TRIES - 1):
+        tell(f, "a", CopyPhase.FAILED)
+        assert begun(f) == ["a"], "a dead source must not use up the quota"
+    tell(f, "a", CopyPhase.FAILED)
+    assert begun(f) == ["a", "b"]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_users_copy_takes_over_a_planned_one_which_stays_and_becomes_the_home(
+    has_failed: bool,
+) -> None:
+    f = fleet(AUTOMATIC)
+    add(f, "a")
+    plan(f, moved("a"))
+    if has_failed:
+        tell(f, "a", CopyPhase.FAILED)
+    data_asked(f, DataVerb.COPY, DataGiven(name="a", version="1", at=(DataPlace(domain="east"),)))
+    for _ in range(PLANNED_TRIES + 1):
+        tell(f, "a", CopyPhase.FAILED)
+    failed = replica(f, "a")
+    assert failed is not None, "it was given up though a user had asked for it"
+    assert failed.copy is not None
+    assert failed.copy.by == "ada"
+    tell(f, "a", CopyPhase.DONE)
+    assert home_of(found(f, "a")) == "east"
+
+
 def test_a_home_that_is_gone_is_where_the_first_whole_replica_is() -> None:
     west = DataReplica(domain="west", path="a")
     east = DataReplica(domain="east", path="a", state=ReplicaState.LOST)

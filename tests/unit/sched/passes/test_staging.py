@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from federator.model.dataset import CopyPhase, DataPlace, DataSet
+from federator.daemon.views import queue_rows
+from federator.model.dataset import CopyPhase, DataPlace, DataSet, DataSharing
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import StartsEstimated
 from federator.model.workload import WorkloadId
+from federator.sched.passes import data_copies, data_places
 from federator.sched.passes.data_copies import AT_ONCE, SETUP_S, copy_s, turn_s
-from federator.sched.passes.staging import PATIENCE, is_worth_it, staging_bid
+from federator.sched.passes.staging import PATIENCE, StagingBid, is_worth_it, staging_bid
 from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.rules import Rules, Staging
+from federator.wire.client_protocol import QueueCall
 from tests.fakes.build import draft, gang
 from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_data_copies import (
@@ -184,11 +188,88 @@ def test_copies_ahead_to_the_same_domain_count() -> None:
     assert bid.staging_s == 2 * one_s
 
 
+def test_the_time_of_the_copies_ahead_is_summed_once_until_one_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = fleet()
+    add(f)
+    for k in range(AT_ONCE + 2):
+        add(f, name=f"b{k}", at=(DataPlace(domain="west", path=f"b{k}"),))
+        copy(f, name=f"b{k}")
+    asked: list[str] = []
+
+    def noted(catalogue: Catalogue, of: DataSet, domain: str) -> float:
+        asked.append(of.name)
+        return copy_s(catalogue, of, domain)
+
+    monkeypatch.setattr(data_copies, "copy_s", noted)
+    catalogue, of = catalogued(f)
+    one_s = copy_s(catalogue, of, "east")
+    for _ in range(3):
+        assert turn_s(catalogue, of, "east") == pytest.approx((AT_ONCE + 2) / AT_ONCE * one_s)
+    assert len(asked) == AT_ONCE + 2
+    its_own = catalogue.sets["b0"]["1"]
+    assert turn_s(catalogue, its_own, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+    tell(f, CopyPhase.FAILED, name="b0")
+    assert turn_s(catalogue, of, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+    failed = catalogue.sets["b0"]["1"]
+    assert turn_s(catalogue, failed, "east") == pytest.approx((AT_ONCE + 1) / AT_ONCE * one_s)
+
+
+def test_a_brief_queue_looks_for_bids_of_staging_once_and_one_of_codes_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = fleet(alpine=1)
+    add(f)
+    f.submit(draft(gang(1)))
+    f.run_for(2.0)
+    for _ in range(5):
+        submit(f)
+    asked: list[str] = []
+
+    def noted(*given: Any) -> StagingBid | None:
+        asked.append(given[2])
+        return staging_bid(*given)
+
+    monkeypatch.setattr(data_places, "staging_bid", noted)
+    full, _ = queue_rows(f.federation, QueueCall(states=("PENDING",)), 100)
+    assert asked == [BAKER] * 5
+    asked.clear()
+    brief, _ = queue_rows(f.federation, QueueCall(states=("PENDING",), brief=True), 100)
+    assert asked == [BAKER]
+    asked.clear()
+    codes, _ = queue_rows(f.federation, QueueCall(states=("PENDING",), brief=True, codes=True), 9)
+    assert asked == []
+    assert [row.reason for row in brief] == [row.reason for row in full]
+    assert [row.reason and row.reason.code for row in codes] == [
+        row.reason and row.reason.code for row in full
+    ]
+
+
 @pytest.mark.parametrize("name", ["none", "unsized"])
 def test_what_cannot_be_copied_has_no_staging_bid(name: str) -> None:
     f = fleet()
     add(f, name="unsized", size_bytes=None)
     assert staging_bid(f.federation.ledger.catalogue, (use(name),), BAKER) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "is_had"),
+    [
+        ({}, True),
+        ({"owner": "bob"}, False),
+        ({"shared": DataSharing.TENANT}, True),
+        ({"shared": DataSharing.ALL}, False),
+    ],
+)
+def test_nothing_is_copied_for_jobs_that_may_not_read_it(
+    change: dict[str, Any], is_had: bool
+) -> None:
+    f = fleet()
+    add(f, sharing=DataSharing.TENANT)
+    wanted = structs.replace(use("a"), **change)
+    bid = staging_bid(f.federation.ledger.catalogue, (wanted,), BAKER)
+    assert (bid is not None) is is_had
 
 
 # ---- for jobs ----
@@ -266,6 +347,19 @@ def test_a_copy_for_jobs_that_fails_goes_when_none_is_left() -> None:
     f.run_for(5.0)
     tell(f, CopyPhase.FAILED)
     assert replica(f) is None
+
+
+def test_a_users_copy_takes_over_one_for_jobs_and_goes_on() -> None:
+    f = fleet(AUTO, alpine=0)
+    add(f)
+    id_ = submit(f)
+    f.run_for(5.0)
+    tell(f, CopyPhase.COPYING, GIB // 2)
+    copy(f)
+    assert (under_way(f).by, under_way(f).copied_bytes) == ("ada", GIB // 2)
+    f.cancel(id_)
+    tell(f, CopyPhase.FAILED)
+    assert state(f) is COPYING
 
 
 def test_a_job_is_told_how_far_its_copy_is() -> None:
