@@ -43,7 +43,9 @@ class HistoryFeeds:
         elapsed: Callable[[], float],
     ) -> None:
         by_site = links.by_site
-        self._measuring = Measuring(history, by_site, elapsed, lambda: shared_folders(own.now))
+        self._measuring = Measuring(
+            history, by_site, elapsed, clock, lambda: shared_folders(own.now)
+        )
         self._recorder = LocalRecorder(history, by_site, federation.sites, clock)
         self._notes = SupplyNotes(history, federation, clock)
         self.look: Final = DoctorLook(history, own, clock)
