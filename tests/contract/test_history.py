@@ -556,6 +556,7 @@ def test_a_frozen_database_holds_up_no_compaction_and_loses_nothing(
 ) -> None:
     """SIGSTOP: no timeout of the server's runs, and its host still acknowledges what is sent."""
     url = postgres.new_database()
+    monkeypatch.setattr(service, "TAKE_ALL_S", 300.0)
     history = service.JobHistory(writer(url), reader(url), log.store, 1e12)
     log.write(*life(1))
     history.take_all()
