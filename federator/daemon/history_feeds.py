@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from federator.daemon.beside import run_beside
 from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.measuring import Measuring
@@ -43,7 +44,9 @@ class HistoryFeeds:
         elapsed: Callable[[], float],
     ) -> None:
         by_site = links.by_site
-        self._measuring = Measuring(history, by_site, elapsed, lambda: shared_folders(own.now))
+        self._measuring = Measuring(
+            history, by_site, elapsed, clock, lambda: shared_folders(own.now)
+        )
         self._recorder = LocalRecorder(history, by_site, federation.sites, clock)
         self._notes = SupplyNotes(history, federation, clock)
         self.look: Final = DoctorLook(history, own, clock)
@@ -60,7 +63,7 @@ class HistoryFeeds:
         quota_use = QuotaUse(self._history, self._own, self._clock, observe)
         tier_use = TierUse(self._history, self._own, self._clock, observe)
         feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use, tier_use)
-        return [asyncio.create_task(feed.run()) for feed in feeds]
+        return [run_beside(feed) for feed in feeds]
 
     def take(self, site: SiteName, answer: LocalJobs | UsageTaken) -> None:
         """A site has answered one of their questions."""

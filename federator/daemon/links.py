@@ -199,6 +199,10 @@ class SiteLink:
         """Whether an agent is connected that answers ``UsageAsk``."""
         return self.questions.connected and "usage" in self.questions.answers
 
+    def knows_ends(self) -> bool:
+        """Whether that agent may be asked about jobs that have just ended."""
+        return "usage-end" in self.questions.answers
+
     def sweep_age_s(self) -> float:
         """Time since its agent last read its Slurm; if it never said so, since this was made."""
         return asyncio.get_running_loop().time() - self._swept_at_s

@@ -14,6 +14,7 @@ from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
+from federator.daemon.beside import run_beside
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.clock import DaemonClock
@@ -232,7 +233,7 @@ class Term:
         followers = [each for each in (self._edges.history, self._edges.audit) if each is not None]
         for follower in followers:
             follower.start()
-        beside = [asyncio.create_task(each.run()) for each in (self._starts, self._mail)]
+        beside = [run_beside(each) for each in (self._starts, self._mail)]
         if self._feeds is not None:
             beside += self._feeds.begin(self.inbox.put)
         try:

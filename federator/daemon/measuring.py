@@ -26,6 +26,7 @@ from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 LOOK_EVERY_S: Final = 3.0
 ANSWER_S: Final = 120.0  # then the site is asked again
 JOBS_AT_ONCE: Final = 200
+SETTLED_S: Final = 15.0  # after the end: an older agent takes half an account for the whole
 
 log = structlog.get_logger()
 
@@ -35,6 +36,10 @@ class AskedSite(Protocol):
 
     def can_measure(self) -> bool:
         """Whether an agent is connected that answers ``UsageAsk``."""
+        ...
+
+    def knows_ends(self) -> bool:
+        """Whether that agent may be asked about jobs that have just ended."""
         ...
 
     def send(self, message: Message) -> None: ...
@@ -56,7 +61,8 @@ class Measuring:
     Args:
         history: says what is not known yet, and keeps what is.
         sites: by name; may come to hold more.
-        clock: seconds that never run backwards.
+        elapsed: seconds that never run backwards.
+        clock: Unix time.
         shared: returns the folder that each site shares with its region.
     """
 
@@ -64,11 +70,12 @@ class Measuring:
         self,
         history: JobHistory,
         sites: Mapping[SiteName, AskedSite],
+        elapsed: Callable[[], float],
         clock: Callable[[], float],
         shared: Callable[[], Mapping[SiteName, Path]] = dict,
     ) -> None:
-        self._history, self._sites, self._clock = history, sites, clock
-        self._shared = shared
+        self._history, self._sites = history, sites
+        self._elapsed, self._clock, self._shared = elapsed, clock, shared
         self._questions: dict[SiteName, _Question] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
         self._asked = 0
@@ -81,7 +88,7 @@ class Measuring:
 
     async def look(self) -> None:
         """Ask every site that is free about the attempts that are due there."""
-        now_s = self._clock()
+        now_s = self._elapsed()
         free = [
             name
             for name, site in self._sites.items()
@@ -93,6 +100,7 @@ class Measuring:
             due = await self._history.unmeasured(free, JOBS_AT_ONCE)
         except HistoryError:  # the history itself says that it is away
             return
+        # Only now is it known which sites are there: a reload may have ended links meanwhile.
         for name, its in groupby(due, key=lambda each: each.site):
             self._ask(name, list(its), now_s)
 
@@ -101,9 +109,16 @@ class Measuring:
         return question is not None and now_s < question.at_s + ANSWER_S
 
     def _ask(self, name: SiteName, due: list[Unmeasured], now_s: float) -> None:
+        site = self._sites.get(name)
+        if site is None or not site.can_measure():
+            return
+        if not site.knows_ends():
+            settled_s = self._clock() - SETTLED_S
+            due = [each for each in due if each.job.ended_at_s <= settled_s]
+        if not due:
+            return
         self._asked += 1
         self._questions[name] = _Question(self._asked, now_s, due)
-        site = self._sites[name]
         folder = self._shared().get(name)
         jobs = tuple(_with_folder(each.job, folder) for each in due)
         site.send(UsageAsk(ask_id=self._asked, jobs=jobs))

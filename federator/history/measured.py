@@ -24,7 +24,7 @@ from federator.wire.agent_protocol import EndedJob
 FIRST_S: Final = 2.0  # after the end: slurmdbd mostly knows by then
 PAUSES_S: Final = (5.0, 30.0, 600.0, 3600.0)  # between two tries of one attempt
 TRIES: Final = len(PAUSES_S) + 1
-KEPT_S: Final = 7 * 86_400.0  # on the list, for a site that is away
+KEPT_S: Final = 7 * 86_400.0  # on the list once it is due, for a site that is away
 _IDS_AT_ONCE: Final = 500
 _U: Final = schema.unmeasured.c
 _M: Final = schema.measured.c
@@ -72,12 +72,10 @@ def due(engine: Engine, sites: Iterable[str], now_s: float, most: int) -> list[U
     Raises:
         HistoryError: the database cannot be read.
     """
-    wanted = and_(_U.site.in_(sorted(sites)), _U.due_at_s <= now_s)
     with explained(), engine.connect() as connection:
         if schema.found_version(connection) < schema.VERSION:  # the follower is about to make it
             return []
-        named = connection.execute(select(_U.site).where(wanted).distinct()).scalars()
-        return [each for site in sorted(named) for each in _due_at(connection, site, now_s, most)]
+        return [each for site in sorted(sites) for each in _due_at(connection, site, now_s, most)]
 
 
 def _due_at(connection: Connection, site: str, now_s: float, most: int) -> Iterator[Unmeasured]:
@@ -135,7 +133,7 @@ def put(
                 continue
             values = {"tries": each.tries + 1, "due_at_s": now_s + PAUSES_S[each.tries]}
             connection.execute(schema.unmeasured.update().where(_is(each)).values(values))
-        connection.execute(delete(schema.unmeasured).where(_U.ended_at_s < now_s - KEPT_S))
+        connection.execute(delete(schema.unmeasured).where(_U.due_at_s < now_s - KEPT_S))
 
 
 class KnownUse(NamedTuple):

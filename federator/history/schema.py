@@ -40,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 6
+VERSION: Final = 7
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -195,6 +195,7 @@ INDEXES: Final = (  # one for each kind of question, in the order in which its r
     ),
     Index("local_jobs_by_submission", local_jobs.c.submitted_at_s),
     Index("unmeasured_by_due", unmeasured.c.due_at_s),
+    Index("unmeasured_by_site", unmeasured.c.site, unmeasured.c.due_at_s, unmeasured.c.id),
     Index("attempts_by_end", attempts.c.ended_at_s, attempts.c.started_at_s, attempts.c.id),
     Index(
         "attempts_uncounted",
@@ -251,12 +252,22 @@ def _with_words(connection: Connection) -> None:
     _add_columns(connection, local_jobs)
 
 
+def _with_due_by_site(connection: Connection) -> None:
+    """A site's own attempts are found, however many others wait for sites that are away."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    for index in INDEXES:
+        if index.name == "unmeasured_by_site":
+            index.create(connection, checkfirst=True)
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
     3: _with_usage,
     4: _with_local_jobs,
     5: _with_words,
+    6: _with_due_by_site,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

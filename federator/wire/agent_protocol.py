@@ -337,7 +337,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     daemon is not served, for its log is not that one. ``answers``: questions beside those of the
     first release that the agent knows, "nodes", "signal", "limit" and "usage"; "names": it knows
     the ``names`` of a ``Welcome``; "tenure": it finds out whether another agent acts before it
-    does. ``host``: where it runs; ``folder_id``: the name of its state folder. ``other_folder``:
+    does; "usage-end": of a job that has just ended it says when more is to come. ``host``: where
+    it runs; ``folder_id``: the name of its state folder. ``other_folder``:
     the daemon is not served, for the tenure of its ``served_channel`` did not begin there.
     ``release``: the agent's own; "": of one that does not say it.
     """

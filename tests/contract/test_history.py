@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
+from typing import Any
 
 import msgspec
 import pytest
@@ -461,6 +462,43 @@ def test_a_history_of_the_first_release_is_asked_whatever_the_case(log: Log, url
         assert "workloads_by_name" in str(said.all())
 
 
+@pytest.mark.parametrize("found", [2, 6])
+def test_a_site_s_attempts_are_found_by_an_index_however_many_are_others(
+    log: Log, url: str, found: int
+) -> None:
+    """In a history that was made with it, and in one of an earlier schema."""
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        if found == 2:
+            schema.unmeasured.drop(connection)
+        else:
+            connection.execute(text("DROP INDEX unmeasured_by_site"))
+        connection.execute(schema.history_version.update().values(version=found))
+    follow(log, url)
+    engine, asked = reader(url), list[tuple[str, Any]]()
+
+    def note(_c: object, _cursor: object, statement: str, values: Any, *_more: object) -> None:
+        if "FROM unmeasured" in statement:
+            asked.append((statement, values))
+
+    event.listen(engine, "before_cursor_execute", note)
+    measured.due(engine, ["alpine", "boreal"], T0_S + 100, 9)
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(asked) == 2, "one question for each site, and none about all"
+    with engine.connect() as connection:
+        explain = "EXPLAIN QUERY PLAN "
+        if connection.dialect.name == "postgresql":
+            explain = "EXPLAIN "
+            for way in ("seqscan", "bitmapscan", "sort"):
+                connection.execute(text(f"SET enable_{way} = off"))
+        for statement, values in asked:
+            plan = str(connection.exec_driver_sql(explain + statement, values).all())
+            assert "unmeasured_by_site" in plan
+            assert "Sort Key" not in plan
+            assert "TEMP B-TREE" not in plan
+
+
 @pytest.mark.parametrize(
     ("viewer", "expected"),
     [
@@ -518,6 +556,7 @@ def test_a_frozen_database_holds_up_no_compaction_and_loses_nothing(
 ) -> None:
     """SIGSTOP: no timeout of the server's runs, and its host still acknowledges what is sent."""
     url = postgres.new_database()
+    monkeypatch.setattr(service, "TAKE_ALL_S", 300.0)
     history = service.JobHistory(writer(url), reader(url), log.store, 1e12)
     log.write(*life(1))
     history.take_all()

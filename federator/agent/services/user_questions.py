@@ -23,7 +23,7 @@ from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_no
 
 ANSWERS: Final = (
     *("checkpoint", "copy", "limit", "names", "nodes", "output"),
-    *("shadow", "signal", "tenure", "usage", "users"),
+    *("shadow", "signal", "tenure", "usage", "usage-end", "users"),
 )
 """As in ``Hello``."""
 NODES_FRESH_S: Final = 5.0  # so long one look at the nodes is the answer for everybody

@@ -71,7 +71,7 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
         slurm_version="25.05.3",
         answers=(
             *("checkpoint", "copy", "limit", "names", "nodes", "output"),
-            *("shadow", "signal", "tenure", "usage", "users"),
+            *("shadow", "signal", "tenure", "usage", "usage-end", "users"),
         ),
         release=__version__,
     )

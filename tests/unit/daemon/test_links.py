@@ -425,6 +425,23 @@ def test_the_age_of_the_last_sweep_is_what_the_agent_said_and_grows_when_it_is_g
     play(script)
 
 
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [((), (False, False)), (("usage",), (True, False)), (("usage", "usage-end"), (True, True))],
+)
+def test_an_agent_says_whether_it_measures_and_knows_ends(
+    answers: tuple[str, ...], known: tuple[bool, bool]
+) -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(msgspec.structs.replace(HELLO, answers=answers))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert (played.link.can_measure(), played.link.knows_ends()) == known
+
+    play(script)
+
+
 def test_an_agent_is_asked_what_it_says_that_it_answers() -> None:
     async def script() -> None:
         told: list[Reply] = []

@@ -63,6 +63,7 @@ class Keeper:
         monkeypatch.setattr(follower, "take", stepwise)
         for name in ("POLL_S", "FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
             monkeypatch.setattr(service, name, 0.001)
+        monkeypatch.setattr(service, "TAKE_ALL_S", PATIENCE_S)
 
     def after_steps(self, count: int) -> None:
         """Wait until the thread has taken so many more; all but the last are wholly done then."""
