@@ -103,6 +103,7 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     optional: bool = False
     optional_jobs: list[Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]] = []
     components: dict[_Count, dict[str, ShareFields]] = {}
+    movable: bool = False
 
 
 class WindowFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -264,6 +265,7 @@ def _running(job: OccupantFields) -> RunningJob:
         optional_jobs=tuple(job.optional_jobs),
         nodes=_shares(job.nodes),
         components={number: _shares(held) for number, held in job.components.items()},
+        movable=job.movable,
     )
 
 
