@@ -296,8 +296,13 @@ def a_job_idled(watched: Watched) -> None:
     running.await_end(done)
     with closing(sqlite3.connect(running.folder / "queue-history.db", timeout=60)) as history:
 
-        def is_there() -> bool:
-            found = history.execute("SELECT started_at_s FROM attempts WHERE id = ?", (done,))
+        def is_answered() -> bool:
+            """It is there, and no first answer of its site is on the way."""
+            found = history.execute(
+                "SELECT 1 FROM attempts WHERE id = ? AND NOT EXISTS"
+                " (SELECT 1 FROM unmeasured u WHERE u.id = attempts.id AND u.tries = 0)",
+                (done,),
+            )
             return found.fetchone() is not None
 
         def idle_for(span_s: float, busy_frac: str) -> None:
@@ -312,7 +317,7 @@ def a_job_idled(watched: Watched) -> None:
                     history.execute(command)
             assert running.run("federator", "reload").returncode == 0
 
-        within(30, is_there)
+        within(60, is_answered)
         idle_for(IDLE_S, "0.0")
         watched.prometheus.await_firing("FederatorDoctorFindings")
         idle_for(-IDLE_S, "NULL")
