@@ -20,7 +20,7 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.model.workload import SiteName
 from federator.site_installer import validation
 from federator.wire.client_protocol import (
-    VERIFY_ANSWER_S,
+    VERIFY_TAKES_S,
     ErrorKind,
     ErrorReply,
     Finding,
@@ -34,7 +34,9 @@ _MISSING: Final = re.compile(r"(?P<key>names\.[a-z_]+\.[^:;]+): (?P<there>[^;]+)
 _MOST_NODES: Final = 64  # which an agent tries at once
 
 
-VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that it waits for the daemon
+VERIFY_CALL_S: Final = (
+    VERIFY_TAKES_S + 45.0
+)  # that it waits for the daemon, which waits for the site
 
 
 @click.command()

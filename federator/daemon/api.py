@@ -225,7 +225,9 @@ class Api:
             case ControlCall():
                 self._control(call, caller, answer)
             case SessionCall():
-                self._give(caller, answer)(self.sessions.take(call, caller))
+                partial(_tell, caller, self._federation.ledger, self._config, answer)(
+                    self.sessions.take(call, caller)
+                )
             case SpokenCall():
                 message = f"{caller.user} may not speak for users so: see web.account"
                 answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
@@ -238,11 +240,8 @@ class Api:
                 viewer = self._config.usage_viewer(caller.user, caller.sees_all, others)
                 self._views.take(call, viewer, answer)
             case _:
-                give = self._give(caller, answer)
+                give = partial(_tell, caller, self._federation.ledger, self._config, answer)
                 self._views.take(call, caller.viewer_by(self._config), give, caller.user)
-
-    def _give(self, caller: Caller, answer: GiveReply) -> GiveReply:
-        return partial(_tell, caller, self._federation.ledger, self._config, answer)
 
     def _data(self, call: CatalogueCall, caller: Caller, answer: GiveReply) -> None:
         if isinstance(call, DataPlanCall):
@@ -283,7 +282,11 @@ class Api:
         viewer = caller.viewer_by(self._config)
         draft = draft_of(call, user, self._config, self._federation.ledger, viewer)
         if call.test_only:
-            answer = partial(self._estimate, draft, self._give(caller, answer))
+            answer = partial(
+                self._estimate,
+                draft,
+                partial(_tell, caller, self._federation.ledger, self._config, answer),
+            )
         client = self._clients.add(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
         by = "" if user == caller.user else caller.user

@@ -195,13 +195,14 @@ class SiteLink:
         """Whether the agent is told to tell of the site's own jobs."""
         return self._welcome.watches
 
-    def can_measure(self) -> bool:
-        """Whether an agent is connected that answers ``UsageAsk``."""
-        return self.questions.connected and "usage" in self.questions.answers
+    def can_measure(self, *, just_ended: bool = False) -> bool:
+        """Whether an agent is connected that answers ``UsageAsk``.
 
-    def knows_ends(self) -> bool:
-        """Whether that agent may be asked about jobs that have just ended."""
-        return "usage-end" in self.questions.answers
+        Args:
+            just_ended: also about jobs that have just ended.
+        """
+        word = "usage-end" if just_ended else "usage"
+        return self.questions.connected and word in self.questions.answers
 
     def sweep_age_s(self) -> float:
         """Time since its agent last read its Slurm; if it never said so, since this was made."""

@@ -34,12 +34,8 @@ log = structlog.get_logger()
 class AskedSite(Protocol):
     """The daemon's end of a site's channel."""
 
-    def can_measure(self) -> bool:
-        """Whether an agent is connected that answers ``UsageAsk``."""
-        ...
-
-    def knows_ends(self) -> bool:
-        """Whether that agent may be asked about jobs that have just ended."""
+    def can_measure(self, *, just_ended: bool = False) -> bool:
+        """Whether an agent is connected that answers ``UsageAsk``, also right after an end."""
         ...
 
     def send(self, message: Message) -> None: ...
@@ -112,7 +108,7 @@ class Measuring:
         site = self._sites.get(name)
         if site is None or not site.can_measure():
             return
-        if not site.knows_ends():
+        if not site.can_measure(just_ended=True):
             settled_s = self._clock() - SETTLED_S
             due = [each for each in due if each.job.ended_at_s <= settled_s]
         if not due:

@@ -23,7 +23,7 @@ from federator.wire.agent_protocol import (
     VerifyDone,
 )
 from federator.wire.client_protocol import (
-    VERIFY_ANSWER_S,
+    VERIFY_TAKES_S,
     ErrorKind,
     ErrorReply,
     NodesReply,
@@ -35,6 +35,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.replies import Reply
 
+VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # a site tidies up, too
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
 NODES_S: Final = 10.0  # the same of nodes, for which a user waits
 SIGNAL_S: Final = 20.0  # the same of a job's time limit

@@ -49,7 +49,6 @@ BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a user's command; a script has at most 4 MiB
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
-VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
 
 
 # ---- users' commands → daemon (through the agent of a site, or directly on its host) ----

@@ -68,6 +68,7 @@ DERIVED: Final[Attributes] = {
     (Catalogue, "_places"): "follows from the rest, as soon as it is asked for",
     (Catalogue, "_sites"): "as the last",
     (Catalogue, "_ahead"): "as the last",
+    (Catalogue, "copies_s"): "as the last",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

@@ -218,6 +218,9 @@ def turn_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
     is_one = copy is not None and copy.phase is not CopyPhase.FAILED
     if len(catalogue.copied_to(domain)) - is_one < AT_ONCE:
         return 0.0
-    all_s = catalogue.copied_in_s(domain, lambda each: copy_s(catalogue, each, domain))
+    if domain not in catalogue.copies_s:
+        ahead = catalogue.copied_to(domain)
+        catalogue.copies_s[domain] = sum(copy_s(catalogue, each, domain) for each in ahead)
+    all_s = catalogue.copies_s[domain]
     own_s = copy_s(catalogue, of, domain) if is_one else 0.0
     return (all_s - own_s) / AT_ONCE

@@ -7,7 +7,7 @@ mounts is configured, not logged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,7 +58,9 @@ class Catalogue:
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
         self._ahead: dict[str, list[DataSet]] | None = None  # by domain; likewise
-        self._ahead_s: dict[str, float] = {}  # by domain; likewise
+        self.copies_s: dict[
+            str, float
+        ] = {}  # by domain, of ``copied_to``; kept for who asks; likewise
 
     @property
     def domains(self) -> Mapping[str, StorageDomain]:
@@ -103,12 +105,6 @@ class Catalogue:
                 if replica.copy is not None and replica.copy.phase is not CopyPhase.FAILED:
                     self._ahead.setdefault(replica.domain, []).append(each)
         return self._ahead.get(domain, ())
-
-    def copied_in_s(self, domain: str, copy_s: Callable[[DataSet], float]) -> float:
-        """The sum of the times of these in seconds, each as of ``copy_s``; it is remembered."""
-        if domain not in self._ahead_s:
-            self._ahead_s[domain] = sum(copy_s(each) for each in self.copied_to(domain))
-        return self._ahead_s[domain]
 
     def in_the_way(self, of: DataSet, domain: str, path: str) -> bool:
         """Whether another data set has a replica at a path of a domain, above it or below."""
@@ -240,7 +236,7 @@ class Catalogue:
         self._places.clear()
         self._sites.clear()
         self._ahead = None
-        self._ahead_s.clear()
+        self.copies_s.clear()
 
     # ---- snapshots ----
 

@@ -164,7 +164,7 @@ def test_json_has_everything(run: Callable[..., str]) -> None:
 def test_a_claim_of_a_job_that_one_may_not_see_has_no_id(run: Callable[..., str]) -> None:
     claims = tuple(structs.replace(each, id=0) for each in STATUS.claims)
     found = run(structs.replace(STATUS, claims=claims))
-    assert "  another job at alpine: 16 GPUs, 8 GPUs still to be evicted" in found
+    assert "  another job at alpine: 16 GPUs, 8 still to be evicted" in found
 
 
 def test_an_answer_to_something_else_is_an_error(run: Callable[..., str]) -> None:

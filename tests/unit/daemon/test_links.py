@@ -437,7 +437,7 @@ def test_an_agent_says_whether_it_measures_and_knows_ends(
         channel.say(msgspec.structs.replace(HELLO, answers=answers))
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
-        assert (played.link.can_measure(), played.link.knows_ends()) == known
+        assert (played.link.can_measure(), played.link.can_measure(just_ended=True)) == known
 
     play(script)
 

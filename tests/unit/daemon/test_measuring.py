@@ -69,11 +69,8 @@ class Link:
         self.measures = self.ends = measures
         self.sent: list[UsageAsk] = []
 
-    def can_measure(self) -> bool:
-        return self.measures
-
-    def knows_ends(self) -> bool:
-        return self.ends
+    def can_measure(self, *, just_ended: bool = False) -> bool:
+        return self.measures and (self.ends or not just_ended)
 
     def send(self, message: Message) -> None:
         assert isinstance(message, UsageAsk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from federator.daemon.site_questions import SNAPSHOT_S, SiteQuestions
+from federator.daemon.site_questions import SNAPSHOT_S, VERIFY_ANSWER_S, SiteQuestions
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import Node, Snapshot
 from federator.model.tagged import Message
@@ -18,7 +18,6 @@ from federator.wire.agent_protocol import (
     unpacked,
 )
 from federator.wire.client_protocol import (
-    VERIFY_ANSWER_S,
     ErrorKind,
     ErrorReply,
     SnapshotReply,
