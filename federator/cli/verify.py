@@ -34,9 +34,7 @@ _MISSING: Final = re.compile(r"(?P<key>names\.[a-z_]+\.[^:;]+): (?P<there>[^;]+)
 _MOST_NODES: Final = 64  # which an agent tries at once
 
 
-VERIFY_CALL_S: Final = (
-    VERIFY_TAKES_S + 45.0
-)  # that it waits for the daemon, which waits for the site
+VERIFY_CALL_S: Final = VERIFY_TAKES_S + 45.0  # that it waits for the daemon
 
 
 @click.command()

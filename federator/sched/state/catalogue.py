@@ -58,9 +58,7 @@ class Catalogue:
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
         self._sites: dict[Uses, frozenset[SiteName]] = {}  # likewise
         self._ahead: dict[str, list[DataSet]] | None = None  # by domain; likewise
-        self.copies_s: dict[
-            str, float
-        ] = {}  # by domain, of ``copied_to``; kept for who asks; likewise
+        self.copies_s: dict[str, float] = {}  # of ``copied_to``; likewise
 
     @property
     def domains(self) -> Mapping[str, StorageDomain]:
