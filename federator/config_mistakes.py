@@ -45,7 +45,7 @@ def some(names: Iterable[str]) -> str:
     return (", ".join(map(brief, known[:_LISTED])) or "none") + more
 
 
-def one_word_of(words: type[Enum], value: object) -> object:
+def one_word_of(words: type[Enum] | tuple[str, ...], value: object) -> object:
     """The word as it was found, if it is a value of ``words``; YAML reads a bare on or off as bool.
 
     Raises:
@@ -53,7 +53,7 @@ def one_word_of(words: type[Enum], value: object) -> object:
     """
     if isinstance(value, bool):
         value = "on" if value else "off"
-    known = [each.value for each in words]
+    known = [each.value if isinstance(each, Enum) else each for each in words]
     if value not in (*known, *words):
         raise ValueError(f"expected {', '.join(known[:-1])} or {known[-1]}")
     return value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -70,7 +71,16 @@ class PreemptionConfig(Strict):
     min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
-_Clock = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
+_HOURS: Final = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
+
+
+def _checked_hours(value: object) -> object:
+    if not isinstance(value, str) or re.match(_HOURS, value) is None:
+        raise ValueError("expected two times of day in quotes, such as '20:00-06:00'")
+    return value
+
+
+_Clock = Annotated[str, Field(pattern=_HOURS), BeforeValidator(_checked_hours)]
 
 
 class DefragmentConfig(Strict):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from federator.config_mistakes import Mistake, brief, one_of
+from federator.config_mistakes import Mistake, brief, one_of, one_word_of
 from federator.config_services import Strict
 from federator.config_tenants import SiteKey
 from federator.model.data_placement import DataPlanning
@@ -50,17 +51,22 @@ class StorageConfig(Strict):
         )
 
 
+_WORDS: Final = ("off", "auto")
+_Auto = Annotated[Literal["off", "auto"], BeforeValidator(partial(one_word_of, _WORDS))]
+_Planning = Annotated[DataPlanning, BeforeValidator(partial(one_word_of, DataPlanning))]
+
+
 class DataConfig(Strict):
     """Copies that nobody asked for, of data sets and of checkpoints; and what outputs leave."""
 
-    stage: Literal["off", "auto"] = "off"  # for jobs that wait
+    stage: _Auto = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
     stage_at_once: Annotated[int, Field(ge=1, le=1000)] = 2
-    checkpoints: Literal["off", "auto"] = "off"  # to other regions, for jobs that wait
+    checkpoints: _Auto = "off"  # to other regions, for jobs that wait
     checkpoint_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each; 0: no bound
     checkpoint_keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that none takes
     output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
-    planning: Literal["off", "advisory", "automatic"] = "off"  # of where data sets should be
+    planning: _Planning = DataPlanning.OFF  # of where data sets should be
     move_quota_gib_per_day: Annotated[float, Field(ge=0, le=1e9)] = 1024.0  # that plans copy
 
     @property
@@ -78,7 +84,7 @@ class DataConfig(Strict):
     def moving(self) -> DataMoving:
         """As the core knows it."""
         return DataMoving(
-            planning=DataPlanning(self.planning),
+            planning=self.planning,
             quota_bytes=round(self.move_quota_gib_per_day * _GIB),
         )
 

@@ -316,6 +316,20 @@ def test_lending_is_read_with_quotes_or_without(tmp_path: Path, written: str, le
         ),
         (
             "gpus:\n",
+            "data: {stage: 'on'}\ngpus:\n",
+            8,
+            "data.stage",
+            "expected off or auto (found 'on')",
+        ),
+        (
+            "gpus:\n",
+            "data: {planning: perhaps}\ngpus:\n",
+            8,
+            "data.planning",
+            "expected off, advisory or automatic (found 'perhaps')",
+        ),
+        (
+            "gpus:\n",
             "licenses: {a: -1}\ngpus:\n",
             8,
             "licenses.a",

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from federator.config import load_config
+from federator.config_storage import DataConfig
 from federator.errors import ConfigError
+from federator.model.data_placement import DataPlanning
 from tests.unit.test_config import GOOD, load, write
 
 
@@ -49,3 +51,8 @@ def test_a_mistake_is_named_by_its_key(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(ConfigError) as raised:
         load_config(write(tmp_path, storage(text)))
     assert words in str(raised.value)
+
+
+def test_off_needs_no_quotes_although_yaml_reads_it_as_false() -> None:
+    found = DataConfig.model_validate({"stage": False, "checkpoints": False, "planning": False})
+    assert (found.stage, found.checkpoints, found.planning) == ("off", "off", DataPlanning.OFF)
