@@ -132,8 +132,11 @@ def _ending(entry: WorkloadRecord, report: AttemptReport) -> WorkloadEvent:
 
 
 def _ending_of_cancelled(ending: WorkloadEvent, report: AttemptReport) -> WorkloadEvent:
-    """As its site says; but one that was leaving, and left when told to, has not failed."""
-    if ending is not WorkloadEvent.FAILED or report.leave is None:
+    """As its site says; but who was leaving, and left when told to, has not failed or completed.
+
+    It may have saved half of its work and exited with 0: what waits for its success would start.
+    """
+    if ending not in (WorkloadEvent.FAILED, WorkloadEvent.COMPLETED) or report.leave is None:
         return ending
     left = _ending_of_victim(ending, report) is WorkloadEvent.PREEMPTED
     return WorkloadEvent.CANCELLED if left else ending

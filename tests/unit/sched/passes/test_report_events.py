@@ -230,6 +230,15 @@ def test_one_that_is_cancelled_while_it_leaves_has_not_failed_by_leaving() -> No
         assert events_of_report(entry, found) == [WorkloadEvent.FAILED]
 
 
+def test_one_that_is_cancelled_while_it_leaves_has_not_completed_by_leaving() -> None:
+    """Found by fault history 60000123: it had saved, and exited with 0."""
+    entry = WorkloadRecord(workload=workload(), state=WorkloadState.CANCELLING)
+    done = ended(state=SiteJobState.COMPLETED, leave=TOLD)
+    assert events_of_report(entry, done) == [WorkloadEvent.CANCELLED]
+    for quicker in (replace(done, leave=None), replace(done, ended_at_s=99.0)):
+        assert events_of_report(entry, quicker) == [WorkloadEvent.COMPLETED]
+
+
 @pytest.mark.parametrize("number", [4, 6, 7, 8, 11])
 def test_one_that_crashes_while_it_leaves_has_failed(number: int) -> None:
     """ILL ABRT BUS FPE SEGV."""
