@@ -41,7 +41,10 @@ def _reservations_at(names: tuple[str, ...], prefix: str) -> tuple[str, ...]:
 
 def names_nodes(jobs: Sequence[Job]) -> bool:
     """Whether any of the jobs names nodes, or a reservation."""
-    return any(job.nodelist or job.exclude or job.reservation for job in jobs)
+    for job in jobs:  # noqa: SIM110  # asked of each request; a generator is slower
+        if job.nodelist or job.exclude or job.reservation:
+            return True
+    return False
 
 
 def names_reservation(jobs: Sequence[Job]) -> bool:

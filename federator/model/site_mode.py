@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Final
 
 
 class SiteMode(Enum):
@@ -17,10 +18,11 @@ class SiteMode(Enum):
     OPT_IN = "opt-in"  # the federation's own jobs are started, and its limits bind nobody else
     ENFORCED = "enforced"  # likewise, and the site's admission rules get tenants' limits
 
-    @property
-    def rank(self) -> int:
-        """How high the step is, from 0."""
-        return list(SiteMode).index(self)
+    def __init__(self, word: str) -> None:
+        """Attributes, not properties: each pass asks for them, many times a workload."""
+        self.rank: Final = len(type(self).__members__)  # how high the step is, from 0
+        # Whether the federation starts, evicts and cancels its own jobs there.
+        self.acts: Final = word in ("opt-in", "enforced")
 
     @classmethod
     def lowest(cls, modes: Iterable[SiteMode]) -> SiteMode:
@@ -31,8 +33,3 @@ class SiteMode(Enum):
     def there(self) -> SiteMode:
         """What the site's agent is told: it knows only whether anything may be done there."""
         return SiteMode.ENFORCED if self.acts else SiteMode.SHADOW
-
-    @property
-    def acts(self) -> bool:
-        """Whether the federation starts, evicts and cancels its own jobs there."""
-        return self.rank >= SiteMode.OPT_IN.rank
