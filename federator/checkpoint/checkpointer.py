@@ -206,6 +206,7 @@ class Checkpointer:
         is_first = not self._ready_at_s
         if is_first:
             self._ready_at_s = self._job.now_s()
+            self._flag.rearm()  # by now all that the training needs is loaded
         self._steps.finished(step, time.monotonic(), self._save_s)
         if self._lease.renew(step):
             self._tell_progress()

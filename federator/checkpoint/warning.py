@@ -28,6 +28,17 @@ class LeaveSignals:
             for number in signals:
                 self._before[number] = signal.signal(number, self._handle)
 
+    def rearm(self) -> None:
+        """Listen again, where Python still takes the handlers for ours.
+
+        A library in C that came later (an MPI, faulthandler) may have taken the signals without
+        Python's knowing.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in self._before:
+                if signal.getsignal(number) == self._handle:
+                    signal.signal(number, self._handle)
+
     def restore(self) -> None:
         """Put the handlers back that were there before, where they are still ours.
 

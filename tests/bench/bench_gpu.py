@@ -1,9 +1,11 @@
 """Shows what only a real GPU can: the node's hooks and the training example on this machine.
 
-usage: python3 tests/bench/bench_gpu.py
+usage: python3 tests/bench/bench_gpu.py [SECTION...]
 
-Needs nvidia-smi, PyTorch with CUDA, root (the hooks trust root's files only) and nothing of
-Federator's dependencies. GPU 0 must be idle. Where there is no GPU it says so and ends well.
+SECTION is the name of a function here, or a program that one tries; default all.
+Needs nvidia-smi, PyTorch with CUDA (Lightning and Accelerate for two programs), root (the hooks
+trust root's files only) and nothing of Federator's dependencies. GPU 0 must be idle. Where there is
+no GPU it says so and ends well.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "prolog_epilog")]
@@ -38,6 +41,8 @@ EXAMPLES = REPOSITORY / "examples" / "train"
 STEPS = 600
 OTHER_UID = 65534  # nobody's
 SAVED_GIB = 8
+CUDA = ["--device", "cuda"]
+TWICE, EITHER = [signal.SIGUSR1, signal.SIGUSR1], [signal.SIGUSR1, signal.SIGTERM]
 LEFT = 85  # the exit status of a training that saved and left
 # Holds memory of GPU 0, and computes if told so; a line once it does.
 HOLDER = """
@@ -229,35 +234,95 @@ def epilog(nvidia_smi: str) -> None:
             print(f"ended with {left.wait(10)}, {gpus[0].reading.memory_mib} MiB held then")
 
 
-def training(program: str, folder: Path) -> None:
-    """A training on the GPU that is told to leave twice ends with the same bits."""
+def training(program: str, words: Sequence[str], leaves: Sequence[int], folder: Path) -> None:
+    """A training on the GPU that is told to leave ends with the same bits.
+
+    Args:
+        program: of the examples.
+        words: its arguments that say that it is to use the GPU.
+        leaves: the signals that tell it, one after the other.
+        folder: for its checkpoints.
+    """
     folder /= program
 
-    def run(name: str, *leave_after_s: float) -> list[str]:
-        words = ["--steps", str(STEPS), "--device", "cuda", "--directory", str(folder / name)]
+    def run(name: str, *signals: int) -> list[str]:
+        words_ = ["--steps", str(STEPS), "--directory", str(folder / name), *words]
         environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
         said: list[str] = []
-        for after_s in (*leave_after_s, None):
-            command = [sys.executable, str(EXAMPLES / program), *words, "--step-s", "0.005"]
+        for number in (*signals, None):
+            command = [sys.executable, str(EXAMPLES / program), *words_, "--step-s", "0.005"]
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, text=True, env=environment
             ) as process:
                 assert process.stdout is not None
-                said.append(process.stdout.readline())
-                if after_s is not None:
-                    time.sleep(after_s)
-                    process.send_signal(signal.SIGUSR1)
+                said.append(_first_line(process.stdout))
+                if number is not None:
+                    time.sleep(0.8)
+                    process.send_signal(number)
                 said += process.stdout.readlines()
-            assert process.returncode == (0 if after_s is None else LEFT), said
+            assert process.returncode == (0 if number is None else LEFT), said
         return said
 
-    once, parts = run("once"), run("parts", 0.7, 0.9)
+    once, parts = run("once"), run("parts", *leaves)
     for line in (*once, *parts):
         print("  " + line.rstrip())
     assert once[-1] == parts[-1], "the digests differ"
+    told = ", ".join(signal.Signals(number).name for number in leaves)
     print(
-        f"{program}, {STEPS} steps on the GPU, undisturbed and told to leave twice: the same bits"
+        f"{program}, {STEPS} steps on the GPU, undisturbed and told to leave by {told}: same bits"
     )
+
+
+def _first_line(said: IO[str]) -> str:
+    """The one with which a training says where it begins; frameworks say things before."""
+    for line in said:
+        if line.startswith(("begins", "goes on")):
+            return line
+    raise AssertionError("it ended before its first step")
+
+
+def restarts(folder: Path) -> None:
+    """From the death of a rank to its training again: torchrun's own restart, and a new job."""
+    where = folder / "restarts"
+    words = ["--steps", "1000000", "--step-s", "0.01", "--directory", str(where)]
+    program = [str(EXAMPLES / "train_accelerate.py"), *words]
+    environment = os.environ | {
+        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONUNBUFFERED": "1",
+        "FED_CHECKPOINT_INTERVAL_S": "1",
+    }
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=9"]
+    with subprocess.Popen(
+        [*torchrun, *program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        _first_line(process.stdout)
+        took = []
+        for _ in range(3):
+            time.sleep(2.5)
+            asked = ["pgrep", "--parent", str(process.pid)]
+            (rank, *_) = subprocess.run(
+                asked, capture_output=True, text=True, check=True
+            ).stdout.split()
+            began = time.monotonic()
+            os.kill(int(rank), signal.SIGKILL)
+            _first_line(process.stdout)
+            took.append(time.monotonic() - began)
+        process.terminate()
+        process.wait()
+    print("killed, and torchrun trains again after", *(f"{s:.1f}" for s in took), "s")
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        with subprocess.Popen(
+            [*torchrun, *program], stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdout is not None
+            _first_line(process.stdout)
+            took.append(time.monotonic() - began)
+            process.terminate()
+            process.wait()
+    print("a new torchrun trains after", *(f"{s:.1f}" for s in took), "s, without Slurm's part")
 
 
 def saving(folder: Path) -> None:
@@ -286,18 +351,27 @@ def main() -> None:
     print(subprocess.run([nvidia_smi, "-L"], capture_output=True, text=True, check=True).stdout)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sections: tuple[Callable[[], None], ...] = (
+        sections: tuple[partial[None], ...] = (
             partial(questions, nvidia_smi, "idle"),
             partial(gate, nvidia_smi),
             partial(watch, nvidia_smi),
             partial(memory_comes_back, nvidia_smi),
             partial(epilog, nvidia_smi),
-            partial(training, "train.py", folder),
-            partial(training, "trainer.py", folder),
+            partial(training, "train.py", CUDA, TWICE, folder),
+            partial(training, "trainer.py", CUDA, TWICE, folder),
+            partial(training, "train_lightning.py", ["--accelerator", "gpu"], EITHER, folder),
+            partial(training, "train_accelerate.py", [], EITHER, folder),
+            partial(restarts, folder),
             partial(saving, folder),
         )
-        failed = [section for section in sections if not ended_well(section)]
+        chosen = [s for s in sections if not sys.argv[1:] or _names(s) & {*sys.argv[1:]}]
+        failed = [section for section in chosen if not ended_well(section)]
     sys.exit(1 if failed else 0)
+
+
+def _names(section: partial[None]) -> set[str]:
+    """What a section is chosen by: its function's name, or the program that it tries."""
+    return {section.func.__name__, *(word for word in section.args if isinstance(word, str))}
 
 
 def ended_well(section: Callable[[], None]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import signal
@@ -343,6 +344,29 @@ def test_a_handler_that_somebody_puts_back_after_its_end_swallows_nothing(tmp_pa
     signal.signal(signal.SIGUSR1, kept)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert (heard, ckpt.told_to_leave) == ([signal.SIGUSR1], False)
+
+
+def test_what_took_a_signal_behind_pythons_back_before_the_first_step_gives_it_back(
+    tmp_path: Path,
+) -> None:
+    """As some MPI libraries do, which a framework loads after the Checkpointer was made."""
+    with Checkpointer(directory=tmp_path) as ckpt, (tmp_path / "dump").open("w") as dump:
+        faulthandler.register(signal.SIGUSR1, file=dump)
+        try:
+            assert not ckpt.step(0, refused)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert ckpt.told_to_leave
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+
+
+def test_a_handler_of_the_script_that_came_later_stays(tmp_path: Path) -> None:
+    heard: list[int] = []
+    with Checkpointer(directory=tmp_path) as ckpt:
+        signal.signal(signal.SIGUSR1, lambda number, _frame: heard.append(number))
+        assert not ckpt.step(0, refused)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert (heard, ckpt.told_to_leave) == ([signal.SIGUSR1], False)
 
 
 def test_only_the_signals_that_were_named_mean_leave(tmp_path: Path) -> None:
