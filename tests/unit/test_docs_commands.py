@@ -69,7 +69,7 @@ NO_COMMANDS: Final = (
 JOB: Final = re.compile(r"\b(?:7387947728902|1722470400001|4294967300)\b")
 A_JOB: Final = """\
 job=$(fsbatch --parsable --gres=gpu:1 --wrap=true)
-while fsqueue -h -t all -j $job -o %t | grep -q PD; do :; done
+until fsqueue -h -t all -j $job -o %t | grep -qv PD; do :; done
 """
 HEADING: Final = "submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id\n"
 POOLS: Final = "pool,nodes,gpus_per_node,gpus\nant,2,8,16\nbee,2,8,16\n"
