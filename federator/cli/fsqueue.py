@@ -263,7 +263,7 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
     if "json" in given or "StartRange" in columns:
         needs.add("estimates")
     if columns & STARTS or "S" in letters:
-        needs.add("starts")
+        needs |= {"starts", "details"}  # --begin is among the details
     filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)
     slurms = bool(given.get("json"))
     if columns - FILES - STARTS - PLAIN or letters & set("PcCdmqvz") or filters or slurms:
