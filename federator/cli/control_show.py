@@ -22,6 +22,7 @@ from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
+from federator.cli.memory_text import memory_text
 from federator.cli.node_columns import gres_text, gres_used_text, state_words
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
@@ -30,7 +31,6 @@ from federator.cli.queue_columns import (
     elapsed_s,
     eligible_s,
     end_s,
-    mebibytes_text,
     own_id,
     reason_word,
     time_text,
@@ -248,7 +248,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
     yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
     yield (
         ("MinCPUsNode", str(details.min_cpus)),
-        ("MinMemoryNode", mebibytes_text(details.min_mem_mib, convert=True)),
+        ("MinMemoryNode", memory_text(details.min_mem_mib)),
         ("Features", shown.option("constraint", "(null)")),
     )
 

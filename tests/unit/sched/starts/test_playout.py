@@ -130,7 +130,7 @@ class _Asked(Pool):
 
     def fits(self, shape: PlayShape, *, off_slow: bool = False) -> bool:
         self.times = getattr(self, "times", 0) + 1
-        return super().fits(shape)
+        return super().fits(shape, off_slow=off_slow)
 
 
 def test_time_limits_that_are_nearly_alike_are_asked_about_once() -> None:
