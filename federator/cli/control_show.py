@@ -175,6 +175,8 @@ def _job(shown: Shown) -> Record:
     if row.array_id:
         tasks = row.array_tasks.strip("[]") or str(row.array_index)
         array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
+        if "%" in tasks:
+            array = (*array, ("ArrayTaskThrottle", tasks.rpartition("%")[2]))
     return (
         (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
         (
