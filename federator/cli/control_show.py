@@ -44,6 +44,7 @@ from federator.wire.client_protocol import (
     NodesReply,
     QueueCall,
     QueueReply,
+    QueueRow,
     StatusCall,
     StatusReply,
 )
@@ -169,16 +170,19 @@ def _jobs(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     return [_job(Shown(row, reply.now_s)) for row in reply.rows], missing
 
 
+def _array(row: QueueRow) -> tuple[tuple[str, str], ...]:
+    """Which tasks of an array it is, and how many may run at once; nothing of another job."""
+    if not row.array_id:
+        return ()
+    tasks = row.array_tasks.strip("[]") or str(row.array_index)
+    ids = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
+    return (*ids, ("ArrayTaskThrottle", tasks.rpartition("%")[2])) if "%" in tasks else ids
+
+
 def _job(shown: Shown) -> Record:
     row, details = shown.row, shown.details
-    array: tuple[tuple[str, str], ...] = ()
-    if row.array_id:
-        tasks = row.array_tasks.strip("[]") or str(row.array_index)
-        array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
-        if "%" in tasks:
-            array = (*array, ("ArrayTaskThrottle", tasks.rpartition("%")[2]))
     return (
-        (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
+        (("JobId", str(own_id(row))), *_array(row), ("JobName", row.name)),
         (
             ("UserId", f"{row.user}({_word('UserId', shown)})"),
             ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})"),
