@@ -26,6 +26,7 @@ MOST_REMOVED: Final = 1_000  # at once
 _MOST_BYTES: Final = 4_096
 _NOBODY: Final = 65534
 _CLOCKS_DIFFER_S: Final = 120.0
+_EPILOGS_TAKE_S: Final = 3_600.0  # at most, with the clocks' difference
 _NAME: Final = re.compile(r"([1-9][0-9]{0,9})\.(.+)", re.DOTALL)
 
 
@@ -109,7 +110,9 @@ def _report(path: Path, folder: Path) -> _NodeReport | None:
 
 def _is_its(report: _NodeReport, job: EndedJob) -> bool:
     """A site that lost its state counts its jobs from one again."""
-    return report.user == job.user and report.at_s >= job.started_at_s - _CLOCKS_DIFFER_S
+    if report.user != job.user or report.at_s < job.started_at_s - _CLOCKS_DIFFER_S:
+        return False
+    return not job.ended_at_s or report.at_s <= job.ended_at_s + _EPILOGS_TAKE_S
 
 
 def _summed(reports: Iterable[_NodeReport]) -> MeasuredUse:

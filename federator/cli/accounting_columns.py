@@ -15,6 +15,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.cli.columns import Column
+from federator.cli.memory_text import MEMORY_UNITS, memory_text
+from federator.cli.node_lists import folded
 from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
@@ -28,7 +30,6 @@ LONG: Final = (
     "maxdiskreadtask,avediskread,maxdiskwrite,maxdiskwritenode,maxdiskwritetask,avediskwrite,"
     "reqtres,alloctres"
 )
-_UNITS: Final = "KMGTP"
 _ENDED_FROM_OUTSIDE: Final = ("CANCELLED", "TIMEOUT")
 _NO_ATTEMPT: Final = AccountingAttempt(attempt=0)
 
@@ -91,20 +92,6 @@ def moment_text(at_s: float, missing: str = "Unknown") -> str:
     if form in ("standard", "relative", ""):
         form = "%Y-%m-%dT%H:%M:%S"
     return time.strftime(form, time.localtime(at_s))
-
-
-def memory_text(mib: int, unit: str = "", *, convert: bool = True) -> str:
-    """``64000M``, ``64G``; in another unit ``62.50G``. 0 is the site's default."""
-    if not mib:
-        return "0"
-    at, amount = 1, float(mib)
-    if not unit:
-        while convert and amount % 1024 == 0 and at < len(_UNITS) - 1:
-            amount, at = amount / 1024, at + 1
-    elif convert:
-        at = _UNITS.index(unit)
-        amount = mib / 1024 ** (at - 1)
-    return f"{amount:.0f}{_UNITS[at]}" if amount.is_integer() else f"{amount:.2f}{_UNITS[at]}"
 
 
 @lru_cache(maxsize=1024)
@@ -195,7 +182,10 @@ def _nodes(line: AccountingLine) -> str:
 
 
 def _node_list(line: AccountingLine) -> str:
-    return line.attempt.node_list or "None assigned"
+    names = line.attempt.node_list
+    if not names:
+        return "None assigned"
+    return names if "[" in names else folded(names.split(","))  # few are not folded in the history
 
 
 def _reason(line: AccountingLine) -> str:
@@ -221,6 +211,10 @@ def _planned_s(line: AccountingLine) -> int:
 
 def _memory(line: AccountingLine, mib: int) -> str:
     return memory_text(mib, line.unit, convert=line.convert)
+
+
+def _asked_mem(line: AccountingLine) -> str:
+    return "" if line.is_step else _memory(line, line.row.asked_mem_mib)
 
 
 def _asked_tres(line: AccountingLine) -> str:
@@ -262,7 +256,7 @@ def _max_rss(line: AccountingLine) -> str:
         return ""
     if not line.convert or not line.unit:
         return f"{use.task_mem_mib * 1024:.0f}K"
-    return f"{use.task_mem_mib / 1024 ** (_UNITS.index(line.unit) - 1):.2f}{line.unit}"
+    return f"{use.task_mem_mib / 1024 ** (MEMORY_UNITS.index(line.unit) - 1):.2f}{line.unit}"
 
 
 def _used_tres(line: AccountingLine) -> str:
@@ -374,7 +368,7 @@ COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("ReqCPUFreqMax", 13),
     _column("ReqCPUFreqMin", 13),
     _column("ReqCPUS", 8, lambda line: str(line.row.asked_cpus)),
-    _column("ReqMem", 10, _job(lambda row: memory_text(row.asked_mem_mib))),
+    _column("ReqMem", 10, _asked_mem),
     _column("ReqNodes", 8, lambda line: str(line.row.asked_nodes or 1)),
     _column("ReqReservation", 20),
     _column("ReqTRES", 10, lambda line: "" if line.is_step else _asked_tres(line)),

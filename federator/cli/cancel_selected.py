@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from federator.cli.client import ask
 from federator.cli.flags import Given
-from federator.cli.fscancel import SELECTING, cancelled, say
+from federator.cli.fscancel import IDS_IN_A_CALL, SELECTING, cancelled, say
 from federator.cli.job_states import CODES
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown, job_id
@@ -42,29 +45,54 @@ _MAX_FILE_CHARS: Final = 2**20
 def run(given: Given, ids: tuple[str, ...], users: tuple[str, ...], signal: str) -> int:
     """Cancel, or signal, the jobs that the options choose; 1 if one could not be."""
     question = _question(given, ids, users)
-    nodes = _nodes(given.get("nodelist"))
-    seen: set[int] = set()
-    done: dict[int, None] = {}
-    errors: dict[str, None] = {}
-    while True:
-        reply = _rows(question)
-        errors.update(dict.fromkeys(f"Invalid job id specified: {id_}" for id_ in reply.unknown))
-        rows = [row for row in reply.rows if row.id not in seen and _is_meant(row, given, nodes)]
-        seen.update(row.id for row in rows)
-        rows = [row for row in rows if "interactive" not in given or _confirmed(row)]
-        if rows:
-            reached, refused = _act(given, rows, signal)
-            done.update(dict.fromkeys(reached))
-            errors.update(dict.fromkeys(refused))
-        if not rows or not reply.left_off:
-            break
-    if reply.left_off:
-        errors[f"{reply.left_off} jobs could not be looked at; choose fewer, as by --user"] = None
-    if not done and not errors and "verbose" in given:
+    chosen = _Chosen(given, signal, _nodes(given.get("nodelist")))
+    for start in range(0, max(len(ids), 1), IDS_IN_A_CALL):
+        chosen.take(replace(question, ids=ids[start : start + IDS_IN_A_CALL]))
+    if not chosen.done and not chosen.errors and "verbose" in given:
         _say_none(given, users)
-    return say(
-        given, tuple(done), tuple(errors), f"Signal {signal} to" if signal else "Terminating"
-    )
+    what = f"Signal {signal} to" if signal else "Terminating"
+    done = chosen.done
+    return say(given, tuple(done), tuple(chosen.errors), done.values(), what)
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What became of the jobs that the options choose.
+
+    Attributes:
+        done: their ids, each with the name of the job.
+        errors: each once.
+    """
+
+    given: Given
+    signal: str
+    nodes: frozenset[str] | None
+    done: dict[int, str] = field(default_factory=dict)
+    errors: dict[str, None] = field(default_factory=dict)
+    _seen: set[int] = field(default_factory=set)
+
+    def take(self, question: QueueCall) -> None:
+        """Cancel, or signal, those that a question is about."""
+        while True:
+            reply = _rows(question)
+            unknown = (f"Invalid job id specified: {id_}" for id_ in reply.unknown)
+            self.errors.update(dict.fromkeys(unknown))
+            rows = [row for row in reply.rows if self._is_new(row)]
+            self._seen.update(row.id for row in rows)
+            rows = [row for row in rows if "interactive" not in self.given or _confirmed(row)]
+            if rows:
+                reached, refused = _act(self.given, rows, self.signal)
+                names = {row.id: _name(row) for row in rows}
+                self.done.update({id_: names.get(id_, str(id_)) for id_ in reached})
+                self.errors.update(dict.fromkeys(refused))
+            if not rows or not reply.left_off:
+                break
+        if reply.left_off:
+            text = f"{reply.left_off} jobs could not be looked at; choose fewer, as by --user"
+            self.errors[text] = None
+
+    def _is_new(self, row: QueueRow) -> bool:
+        return row.id not in self._seen and _is_meant(row, self.given, self.nodes)
 
 
 def _act(

@@ -22,6 +22,7 @@ from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
 from federator.cli.job_states import state_name
+from federator.cli.memory_text import memory_text
 from federator.cli.node_columns import gres_text, gres_used_text, state_words
 from federator.cli.node_lists import expanded, folded
 from federator.cli.queue_columns import (
@@ -30,7 +31,6 @@ from federator.cli.queue_columns import (
     elapsed_s,
     eligible_s,
     end_s,
-    mebibytes_text,
     own_id,
     reason_word,
     time_text,
@@ -44,6 +44,7 @@ from federator.wire.client_protocol import (
     NodesReply,
     QueueCall,
     QueueReply,
+    QueueRow,
     StatusCall,
     StatusReply,
 )
@@ -169,14 +170,19 @@ def _jobs(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     return [_job(Shown(row, reply.now_s)) for row in reply.rows], missing
 
 
+def _array(row: QueueRow) -> tuple[tuple[str, str], ...]:
+    """Which tasks of an array it is, and how many may run at once; nothing of another job."""
+    if not row.array_id:
+        return ()
+    tasks = row.array_tasks.strip("[]") or str(row.array_index)
+    ids = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
+    return (*ids, ("ArrayTaskThrottle", tasks.rpartition("%")[2])) if "%" in tasks else ids
+
+
 def _job(shown: Shown) -> Record:
     row, details = shown.row, shown.details
-    array: tuple[tuple[str, str], ...] = ()
-    if row.array_id:
-        tasks = row.array_tasks.strip("[]") or str(row.array_index)
-        array = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
     return (
-        (("JobId", str(own_id(row))), *array, ("JobName", row.name)),
+        (("JobId", str(own_id(row))), *_array(row), ("JobName", row.name)),
         (
             ("UserId", f"{row.user}({_word('UserId', shown)})"),
             ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})"),
@@ -248,7 +254,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
     yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
     yield (
         ("MinCPUsNode", str(details.min_cpus)),
-        ("MinMemoryNode", mebibytes_text(details.min_mem_mib, convert=True)),
+        ("MinMemoryNode", memory_text(details.min_mem_mib)),
         ("Features", shown.option("constraint", "(null)")),
     )
 

@@ -232,7 +232,7 @@ def _window(given: Given, now_s: float) -> tuple[float, float]:
         start_s = min(end_s, now_s)
     else:
         start_s = midnight(now_s)
-    if start_s > end_s:
+    if start_s > (now_s if end is None else end_s):  # to sacct the end is now then
         raise InvalidRequest("Start time requested is after end time")
     return start_s, end_s
 

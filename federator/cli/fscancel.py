@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -79,7 +80,7 @@ def fscancel(given: Given) -> int:
 
         return cancel_selected.run(given, ids, users, signal)
     reply = cancelled(ids, users)
-    return say(given, reply.ids, reply.errors)
+    return say(given, reply.ids, reply.errors, ids or map(str, reply.ids))
 
 
 def _signal(given: Given) -> str:
@@ -109,15 +110,27 @@ def cancelled(ids: tuple[str, ...], users: tuple[str, ...]) -> CancelReply:
 
 
 def say(
-    given: Given, ids: tuple[int, ...], errors: tuple[str, ...], what: str = "Terminating"
+    given: Given,
+    ids: tuple[int, ...],
+    errors: tuple[str, ...],
+    names: Iterable[str],
+    what: str = "Terminating",
 ) -> int:
-    """Say what became of it; return the exit status."""
+    """Say what became of it; return the exit status.
+
+    Args:
+        given: ``--json``, ``--verbose`` and ``--quiet`` count.
+        ids: of the jobs to which it was done.
+        errors: one for each other.
+        names: for ``--verbose``, as scancel says them: of those that were asked for.
+        what: was done.
+    """
     if "json" in given:
         answer = {"schema": 1, "cancelled": ids, "errors": errors}
         print(msgspec.json.encode(answer).decode())
     elif "verbose" in given:
-        for id_ in ids:
-            print(f"fscancel: {what} job {id_}", file=sys.stderr)
+        for name in names:
+            print(f"fscancel: {what} job {name}", file=sys.stderr)
     errors = () if "quiet" in given else errors
     for error in errors:
         print(printable(f"fscancel: error: Kill job error: {error}"), file=sys.stderr)

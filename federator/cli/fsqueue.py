@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.colour import coloured, is_looked_at, of_job
@@ -42,6 +44,7 @@ _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9
 _AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
 _FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
 _SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
+_IDS_IN_A_CALL: Final = 1_000  # that a daemon takes
 _COLLECT_SELDOM: Final = 200_000  # objects; see gc.set_threshold
 
 PROGRAM: Final = Program(
@@ -263,7 +266,7 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
     if "json" in given or "StartRange" in columns:
         needs.add("estimates")
     if columns & STARTS or "S" in letters:
-        needs.add("starts")
+        needs |= {"starts", "details"}  # --begin is among the details
     filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)
     slurms = bool(given.get("json"))
     if columns - FILES - STARTS - PLAIN or letters & set("PcCdmqvz") or filters or slurms:
@@ -306,6 +309,22 @@ def _pause_s(text: str | None) -> float | None:
 
 
 def _ask(question: QueueCall) -> QueueReply:
+    """The answer; of many ids as many as a daemon takes are asked about at a time."""
+    ids = question.ids
+    if len(ids) <= _IDS_IN_A_CALL:
+        reply = _asked(question)
+        if len(ids) == 1 and reply.unknown:
+            raise SlurmsOwn("slurm_load_jobs error: Invalid job id specified")
+        return reply
+    starts = range(0, len(ids), _IDS_IN_A_CALL)
+    parts = [_asked(replace(question, ids=ids[k : k + _IDS_IN_A_CALL])) for k in starts]
+    rows = {row.id: row for part in parts for row in part.rows}
+    left_off = sum(part.left_off for part in parts)
+    unknown = tuple(id_ for part in parts for id_ in part.unknown)
+    return replace(parts[-1], rows=tuple(rows.values()), left_off=left_off, unknown=unknown)
+
+
+def _asked(question: QueueCall) -> QueueReply:
     try:
         reply = call(question)
     except SiteUnavailable as error:
@@ -315,8 +334,6 @@ def _ask(question: QueueCall) -> QueueReply:
         raise _Away(f"{_AWAY}: {reply.message}") if is_away else InvalidRequest(reply.message)
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
-    if len(question.ids) == 1 and reply.unknown:
-        raise SlurmsOwn("slurm_load_jobs error: Invalid job id specified")
     return reply
 
 

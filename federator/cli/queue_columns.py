@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from federator.cli.columns import Column
 from federator.cli.job_states import ENDED, INELIGIBLE, WAITS, state_code, state_name
+from federator.cli.memory_text import memory_text
 from federator.cli.node_lists import folded
 from federator.cli.start_text import range_text
 from federator.cli.text import is_utf8
@@ -29,7 +30,6 @@ NONE: Final = "(null)"
 ABSENT: Final = "N/A"
 YEAR_S: Final = 365 * 86_400
 _BITSTR_LEN: Final = 64  # characters of a list of tasks; squeue's default
-_UNITS: Final = "MGTP"
 _NO_DETAILS: Final = JobDetails()
 _ENDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -92,14 +92,6 @@ def time_text(at_s: float) -> str:
     if form in ("standard", "relative", "") or not is_utf8(form):
         form = "%Y-%m-%dT%H:%M:%S"
     return time.strftime(form, time.localtime(at_s))
-
-
-def mebibytes_text(mib: int, convert: bool) -> str:
-    """``2G``, ``1500M``, ``0``: in the largest unit of which it is a whole number."""
-    unit = 0
-    while convert and mib and mib % 1024 == 0 and unit < len(_UNITS) - 1:
-        mib, unit = mib // 1024, unit + 1
-    return f"{mib}{_UNITS[unit]}" if mib else "0"
 
 
 @lru_cache(maxsize=1024)
@@ -264,7 +256,7 @@ def _mem_per_tres(shown: Shown) -> str:
 def _tres_alloc(shown: Shown) -> str:
     row, details = shown.row, shown.details
     parts = [f"cpu={details.cpus}"]
-    parts += [f"mem={mebibytes_text(details.mem_mib, shown.convert)}"] * bool(details.mem_mib)
+    parts += [f"mem={memory_text(details.mem_mib, convert=shown.convert)}"] * bool(details.mem_mib)
     parts += [f"node={row.nodes}"] * bool(row.nodes) + [f"billing={details.cpus}"]
     if row.gpus:
         parts.append(f"gres/gpu={row.gpus}")
@@ -398,7 +390,12 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("mem-per-tres", "MEM_PER_TRES", _mem_per_tres),
     _C("MCSLabel", "MCSLABEL", _option("mcs-label", NONE)),
     _C("MinCPUs", "MIN_CPUS", lambda s: str(s.details.min_cpus), "c"),
-    _C("MinMemory", "MIN_MEMORY", lambda s: mebibytes_text(s.details.min_mem_mib, s.convert), "m"),
+    _C(
+        "MinMemory",
+        "MIN_MEMORY",
+        lambda s: memory_text(s.details.min_mem_mib, convert=s.convert),
+        "m",
+    ),
     _C("MinTime", "TIME_MIN", _option("time-min", "0:00")),
     _C("MinTmpDisk", "MIN_TMP_DISK", _option("tmp", "0"), "d"),
     _C("Name", "NAME", lambda s: s.step or s.row.name, "j"),

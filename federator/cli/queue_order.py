@@ -62,4 +62,6 @@ def in_order(shown: Sequence[Shown], fields: Sequence[tuple[str, bool]]) -> list
     rows = list(shown)
     for name, is_reversed in reversed(fields):
         rows.sort(key=_KEYS.get(name) or _TEXTS[name], reverse=is_reversed)
+        if name == "S":  # what has no start comes last in either direction, as with squeue
+            rows.sort(key=lambda each: not starts(each)[0])
     return rows

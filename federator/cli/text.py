@@ -328,6 +328,8 @@ def reason_text(reason: Reason) -> str:
 
 def printable(text: str) -> str:
     """Names come from users and sites: control characters must not reach a terminal."""
+    if text.isprintable():  # as nearly all is
+        return text
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

@@ -21,7 +21,7 @@ from federator.model.site import NodeShare
 from federator.slurm.accounting_names import AccountingNames
 from federator.slurm.client import SlurmClient
 from federator.slurm.inspector import SlurmInspector
-from federator.slurm.local_records import local_records
+from federator.slurm.local_records import ArrayStay, local_records
 from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
 from federator.slurm.recent_qos import RecentQos
 from federator.slurm.render import chosen_name, files_to_open, ids_of, render
@@ -56,7 +56,7 @@ class SlurmDriver(SlurmInspector):
         self._site = site
         self.folder: Path | None = None
         self._qos = RecentQos(accounting)
-        self._arrays_waited: dict[int, str] = {}  # see ``local_records``
+        self._arrays_waited: dict[ArrayStay, str] = {}  # see ``local_records``
         self.accounts: SiteAccounts = client.accounts
 
     async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:

@@ -9,13 +9,17 @@ import msgspec
 from federator.agent.base import KnownJobs
 from federator.model.local_record import LocalRecord
 from federator.model.site import Node, SiteJob
+from federator.slurm.reports import is_launched
+
+ArrayStay = tuple[int, float]
+"""An array's id, and when it was submitted."""
 
 
 def local_records(
     jobs: Iterable[SiteJob],
     nodes: Iterable[Node],
     own: KnownJobs,
-    waited: dict[int, str] | None = None,
+    waited: dict[ArrayStay, str] | None = None,
 ) -> tuple[LocalRecord, ...]:
     """The records of all jobs; those that the federation has launched say so.
 
@@ -33,7 +37,7 @@ def local_records(
     type_of = {node.name: node.gpu_type or "" for node in nodes if node.gpus}
     jobs = tuple(jobs)
     waiting = {
-        job.array_job_id: job.local.held_by
+        _stay_of(job): job.local.held_by
         for job in jobs
         if job.local is not None and job.array_job_id and job.array_task_id is None
     }
@@ -45,13 +49,21 @@ def local_records(
             continue
         types = {type_of.get(name, "") for name in job.hosts}
         ran_on = types.pop() if len(types) == 1 else ""
-        ours = job.leader_id in own.launched
-        array_id = job.array_job_id
-        held_by = job.local.held_by or waited.get(array_id, "") or waiting.get(array_id, "")
+        stay = _stay_of(job)
+        held_by = job.local.held_by or waited.get(stay, "") or waiting.get(stay, "")
+        ours = is_launched(job, own)
         found.append(
             msgspec.structs.replace(job.local, ran_on=ran_on, federated=ours, held_by=held_by)
         )
-    last = {array_id: word or waited.get(array_id, "") for array_id, word in waiting.items()}
+    last = {stay: word or waited.get(stay, "") for stay, word in waiting.items()}
     waited.clear()
     waited.update(last)
     return tuple(found)
+
+
+def _stay_of(job: SiteJob) -> ArrayStay:
+    """A site that lost its state counts its jobs from one again: an id alone may be an older one.
+
+    All tasks of an array have its time of submission.
+    """
+    return job.array_job_id, job.submitted_at_s

@@ -34,22 +34,34 @@ MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see agent.ser
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
+def is_launched(job: SiteJob, own: KnownJobs) -> bool:
+    """Whether it is the very job that the agent launched under its number.
+
+    Job ids come again where slurmctld has lost its state: another user's job, or a later submission
+    by the same user, is another job. Of what was put back the time of submission is not asked, as
+    it may have been renewed.
+    """
+    ours = own.launched.get(job.leader_id)
+    if ours is None or job.user != ours.user:
+        return False
+    is_named = AttemptId.parse(job.comment) == ours.attempt
+    return is_named or job.restarts > 0 or job.submitted_at_s <= ours.at_s + MOST_SKEW_S
+
+
 def as_launched(job: SiteJob, own: KnownJobs) -> SiteJob:
     """The job with the comment that it was launched with, whatever its user has put there since.
 
     A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
-    vanished, and its workload start elsewhere. Job ids come again where slurmctld has lost its
-    state: a later submission by the same user is another job. Of what was put back the time of
-    submission is not asked, as it may have been renewed.
+    vanished, and its workload start elsewhere.
 
     Args:
         job: of a site.
         own: what its agent knows.
     """
-    ours, named = own.launched.get(job.leader_id), AttemptId.parse(job.comment)
-    if ours is None or job.user != ours.user or named == ours.attempt or named in own.begun:
+    if not is_launched(job, own):
         return job
-    if not job.restarts and job.submitted_at_s > ours.at_s + MOST_SKEW_S:
+    ours, named = own.launched[job.leader_id], AttemptId.parse(job.comment)
+    if named == ours.attempt or named in own.begun:
         return job
     return replace(job, comment=str(ours.attempt))
 

@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from federator.cli import services
 from federator.daemon.views import queue_rows
 from federator.model.submission import Option, Submission, pack_submission
@@ -32,10 +34,11 @@ PENDING: Final = 10_000
 ROUNDS: Final = 9
 BOUND_S: Final = 0.300
 SITES: Final = ("alpine", "boreal", "cedar")
+_TABLE: Final = QueueCall(collapsed=True, brief=True, codes=True)  # as the command asks
 MEASURED: Final[dict[str, tuple[list[str], QueueCall]]] = {
-    "fsqueue": ([], QueueCall(collapsed=True, brief=True)),
-    "fsqueue -h -o '%i %t'": (["-h", "-o", "%i %t"], QueueCall(collapsed=True, brief=True)),
-    "fsqueue -l": (["-l"], QueueCall(collapsed=True, brief=True, details=True)),
+    "fsqueue": ([], _TABLE),
+    "fsqueue -h -o '%i %t'": (["-h", "-o", "%i %t"], _TABLE),
+    "fsqueue -l": (["-l"], replace_fields(_TABLE, details=True)),
     "fsqueue --json": (["--json"], QueueCall(files=True)),
 }
 

@@ -35,14 +35,17 @@ SCRIPTS: Final = {  # each holds its GPU for a second at least: what holds none 
     "fails": "#!/bin/sh\nsleep 2\nexit 3\n",
     "killed": "#!/bin/sh\nsleep 2\nkill -9 $$\n",
     "cancelled": "#!/bin/sh\nsleep 600\n",
+    "gang": "#!/bin/sh\nsleep 2\n",
 }
 ENDS: Final = {
     "works": "COMPLETED",
     "fails": "FAILED",
     "killed": "FAILED",
     "cancelled": "CANCELLED",
+    "gang": "COMPLETED",
 }
-SAME: Final = "State,ExitCode,NNodes,AllocCPUS,NodeList,Partition,Account,QOS"
+GANG: Final = ("-N2", "-n2", "--mem=768M")  # 1.50G on both
+SAME: Final = "State,ExitCode,NNodes,AllocCPUS,NodeList,Partition,Account,QOS,ReqMem"
 
 
 def setup(site: str) -> str:
@@ -76,8 +79,9 @@ def ended(accounts: None, shared: Running) -> Ended:
     ids = {}
     for kind, script in SCRIPTS.items():
         for site in SITES:
-            place = f"--nodelist={site}:{site}-g1"
-            options = ("-n1", "--gres=gpu:1", "--mem=400M", "-t5", f"--job-name={kind}", place)
+            nodes, size = ("g[1-2]", GANG) if kind == "gang" else ("g1", ("-n1", "--mem=400M"))
+            place = (f"--nodelist={site}:{site}-{nodes}", f"--job-name={kind}")
+            options = (*size, "--gres=gpu:1", "-t5", *place)
             ids[kind, site] = shared.submit(script, *options, "--qos=fast")
     for site in SITES:
         shared.await_state(ids["cancelled", site], "RUNNING")
@@ -184,11 +188,11 @@ def test_fseff_knows_seconds_after_the_end_and_says_what_never_comes(ended: Ende
 
 
 def test_usage_sums_are_those_of_each_sacct(ended: Ended) -> None:
-    wanted: dict[str, list[tuple[int, int]]] = {site: [] for site in SITES}
+    wanted: dict[str, list[tuple[int, int, int]]] = {site: [] for site in SITES}
     for (_, site), row in ended.rows.items():
         (found,) = sacct(site, row["site_job_id"], "ElapsedRaw,AllocCPUS,AllocTRES", "-X")
-        assert "gres/gpu=1" in found[2]
-        wanted[site].append((int(found[0]), int(found[1])))
+        (gpus,) = re.findall(r"gres/gpu=(\d+)", found[2])
+        wanted[site].append((int(found[0]), int(found[1]), int(gpus)))
     words = ("--by", "site,family", "--start", "now-1days", "--json")
     attempts = sum(row["attempt"] for row in ended.rows.values())  # one that never began holds none
 
@@ -201,10 +205,11 @@ def test_usage_sums_are_those_of_each_sacct(ended: Ended) -> None:
     assert rows is not None
     for site in SITES:
         mine = [row for row in rows if row["key"]["site"] == site]
-        gpu_s = sum(elapsed_s for elapsed_s, _ in wanted[site])
-        cpu_s = sum(elapsed_s * cpus for elapsed_s, cpus in wanted[site])
-        assert abs(sum(row["held_gpu_s"] for row in mine) - gpu_s) <= len(SCRIPTS), site
-        cpus = sum(cpus for _, cpus in wanted[site])
+        gpu_s = sum(elapsed_s * gpus for elapsed_s, _, gpus in wanted[site])
+        cpu_s = sum(elapsed_s * cpus for elapsed_s, cpus, _ in wanted[site])
+        gpus = sum(gpus for *_, gpus in wanted[site])
+        assert abs(sum(row["held_gpu_s"] for row in mine) - gpu_s) <= gpus, site
+        cpus = sum(cpus for _, cpus, _ in wanted[site])
         assert abs(sum(row["cpu_s"] for row in mine) - cpu_s) <= cpus, site
 
 

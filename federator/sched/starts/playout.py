@@ -32,6 +32,7 @@ class PlayShape(NamedTuple):
         pools: the indices of those that it may use, in order.
         limit_s: it may run so long, and must be over before a pool closes; 0: none closes to it.
         licenses: of the fleet's, that it takes wherever it runs.
+        off_slow: those of ``pools`` on whose slow nodes it does not start.
     """
 
     gpus: int
@@ -40,6 +41,7 @@ class PlayShape(NamedTuple):
     pools: tuple[int, ...]
     limit_s: float = 0.0
     licenses: Licenses = ()
+    off_slow: tuple[int, ...] = ()
 
 
 class Closure(NamedTuple):
@@ -75,12 +77,14 @@ class Pool:
 
     Args:
         free: of each node.
+        slow: the indices of those on which jobs of several nodes do not start.
     """
 
-    __slots__ = ("_at", "free", "total")
+    __slots__ = ("_at", "free", "slow", "total")
 
-    def __init__(self, free: Sequence[int]) -> None:
+    def __init__(self, free: Sequence[int], slow: Collection[int] = ()) -> None:
         self.free = list(free)
+        self.slow = frozenset(slow)
         self.total = sum(free)
         self._at = [0] * (max(free, default=0) + 1)  # nodes by how many of their GPUs are free
         for gpus in free:
@@ -89,16 +93,25 @@ class Pool:
     def copy(self) -> Pool:
         other = Pool.__new__(Pool)
         other.free, other.total, other._at = self.free[:], self.total, self._at[:]
+        other.slow = self.slow
         return other
 
-    def fits(self, shape: PlayShape) -> bool:
-        """Tell whether a shape could start now."""
+    def fits(self, shape: PlayShape, *, off_slow: bool = False) -> bool:
+        """Tell whether a shape could start now; ``off_slow``: without the slow nodes."""
         if self.total < shape.gpus:
             return False
+        if off_slow and self.slow:
+            slow = [self.free[node] for node in self.slow]
+            if self.total - sum(slow) < shape.gpus:
+                return False
+            unfit = sum(gpus >= shape.per_node for gpus in slow)
+            return not shape.nodes or sum(self._at[shape.per_node :]) - unfit >= shape.nodes
         return not shape.nodes or sum(self._at[shape.per_node :]) >= shape.nodes
 
-    def take(self, shape: PlayShape) -> Hold:
+    def take(self, shape: PlayShape, *, off_slow: bool = False) -> Hold:
         """Start it; it fits. The fullest nodes that do are taken, or as few as there can be."""
+        if off_slow and self.slow:
+            return self._take_others(shape)
         if shape.nodes:
             return tuple(
                 (self._move_fullest(shape.per_node), shape.per_node) for _ in range(shape.nodes)
@@ -108,6 +121,22 @@ class Pool:
             gpus = min(left, next(k for k in range(len(self._at) - 1, 0, -1) if self._at[k]))
             found.append((self._move_fullest(gpus), gpus))
             left -= gpus
+        return tuple(found)
+
+    def _take_others(self, shape: PlayShape) -> Hold:
+        """The same without the slow nodes."""
+        free = [(gpus, node) for node, gpus in enumerate(self.free) if node not in self.slow]
+        if shape.nodes:
+            fitting = sorted(each for each in free if each[0] >= shape.per_node)
+            found = [(node, shape.per_node) for _, node in fitting[: shape.nodes]]
+        else:
+            found, left = [], shape.gpus
+            for gpus, node in sorted(free, key=lambda each: -each[0]):
+                if left > 0:
+                    found.append((node, min(gpus, left)))
+                    left -= min(gpus, left)
+        for node, gpus in found:
+            self._move(node, -gpus)
         return tuple(found)
 
     def give(self, hold: Hold) -> None:
@@ -224,7 +253,8 @@ class Play:
                 lane = self._lanes[shape]
                 if not lane or lane[0] >= first or shape.gpus > room.total:
                     continue
-                if not room.fits(shape) or not self._has_licenses(shape):
+                fits = room.fits(shape, off_slow=pool in shape.off_slow)
+                if not fits or not self._has_licenses(shape):
                     continue
                 if self._is_open(pool, self._jobs[lane[0]].shape, now_s):
                     first, chosen = lane[0], shape
@@ -246,7 +276,10 @@ class Play:
         k, shape = len(self._jobs), job.shape
         self._jobs.append(job)
         fitting = [
-            p for p in shape.pools if self._pools[p].fits(shape) and self._is_open(p, shape, now_s)
+            p
+            for p in shape.pools
+            if self._pools[p].fits(shape, off_slow=p in shape.off_slow)
+            and self._is_open(p, shape, now_s)
         ]
         waits = self._lanes.get(self._lane(shape)) or not self._has_licenses(shape)
         if fitting and not waits:
@@ -274,7 +307,7 @@ class Play:
     def _start(self, k: int, pool: int, now_s: float) -> None:
         job = self._jobs[k]
         self._seq += 1
-        hold = self._pools[pool].take(job.shape)
+        hold = self._pools[pool].take(job.shape, off_slow=pool in job.shape.off_slow)
         for name, amount in job.shape.licenses:
             self._licenses[name] -= amount
         heappush(self._ends, (now_s + job.runs_s, self._seq, pool, hold, job.shape.licenses))

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from federator.model.license import Licenses
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.node_names import names_reservation
+from federator.model.node_names import jobs_at, names_nodes, names_reservation
 from federator.model.reason import ReasonCode, Refusal, RefusalKind
+from federator.model.sizes import tried_sizes
 from federator.model.start_estimate import NoEstimate
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
@@ -23,6 +24,7 @@ from federator.sched.passes.availability import takes_work
 from federator.sched.passes.data_places import has_data
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.federation import Federation
+from federator.sched.passes.kept_off import KeptOff
 from federator.sched.passes.site_view import SiteView, never_fits
 from federator.sched.starts.calibration import COVERAGE
 from federator.sched.starts.playout import Closure, Hold, PlayShape, Pool
@@ -75,6 +77,8 @@ class _Places:
         self.names: list[tuple[SiteName, str]] = []
         self._node_at: dict[tuple[SiteName, str], tuple[int, int]] = {}
         self.free: list[list[int]] = []
+        self.slow: list[set[int]] = []  # of each pool: nodes that gangs are kept off
+        self._kept_off: dict[SiteName, KeptOff] = {}
         self._groups: list[list[set[str]]] = []  # of each pool: partitions that share nodes
         self._known: dict[tuple[Job, ...], tuple[int, ...]] = {}
         self.closures: tuple[tuple[Closure, ...], ...] = ()
@@ -84,6 +88,8 @@ class _Places:
 
     def _add(self, site: SiteName, view: SiteView, drained: set[str]) -> None:
         of_type: dict[str, int] = {}
+        kept_off = self._kept_off[site] = KeptOff.at(site, view, self._ledger.drains)
+        slow = frozenset(kept_off.names)
         for free in view.empty.room.nodes if view.empty is not None else ():
             node = free.node
             if not node.gpus or node.name in drained:
@@ -92,9 +98,12 @@ class _Places:
                 of_type[node.gpu_type] = len(self.names)
                 self.names.append((site, node.gpu_type))
                 self.free.append([])
+                self.slow.append(set())
                 self._groups.append([])
             pool = of_type[node.gpu_type]
             self._node_at[site, node.name] = pool, len(self.free[pool])
+            if node.name in slow:
+                self.slow[pool].add(len(self.free[pool]))
             self.free[pool].append(node.gpus)
             if node.partitions or node.closed_partitions:
                 _join(self._groups[pool], {*node.partitions, *node.closed_partitions})
@@ -159,8 +168,18 @@ class _Places:
         limit_s = workload.time_limit_s if closes and not names_reservation(jobs) else 0.0
         job, gpus, licenses = jobs[0], workload.total_gpus, asked_of_pools(jobs)
         if len(jobs) == 1 and job.nodes and not gpus % job.nodes:
-            return PlayShape(gpus, job.nodes, gpus // job.nodes, pools, limit_s, licenses)
-        return PlayShape(gpus, 0, 0, pools, limit_s, licenses)
+            nodes, per_node = job.nodes, gpus // job.nodes
+        else:
+            nodes, per_node = 0, 0
+        off_slow = tuple(p for p in pools if self.slow[p] and self._avoids_slow(workload, p))
+        return PlayShape(gpus, nodes, per_node, pools, limit_s, licenses, off_slow)
+
+    def _avoids_slow(self, workload: Workload, pool: int) -> bool:
+        """Whether it is kept off the slow nodes of this pool's site, as in a pass."""
+        site, _ = self.names[pool]
+        jobs = workload.jobs
+        here = jobs_at(jobs, site) if names_nodes(jobs) else jobs
+        return self._kept_off[site].jobs(here, sizes=tried_sizes(workload)) is not here
 
     def in_reach(self, entry: WorkloadRecord, shape: PlayShape) -> PlayShape | NoEstimate:
         """The shape at the sites that can read the checkpoint of one that has saved."""
@@ -306,7 +325,7 @@ def queue_view(federation: Federation, now_s: float) -> PlayedQueue:
     queued, without, is_cut = _queued(federation, places, now_s)
     return PlayedQueue(
         at_s=now_s,
-        pools=tuple(map(Pool, places.free)),
+        pools=tuple(map(Pool, places.free, places.slow)),
         occupied=tuple(occupied),
         queued=tuple(queued),
         without=without,

@@ -40,9 +40,17 @@ def record(node: str, gpus: int = 8, job: int = 7, comment: str = "fed:429496729
     )
 
 
-def ended(id_: int = 7, user: str = "ada", started_at_s: float = 1000.0) -> EndedJob:
+def ended(
+    id_: int = 7, user: str = "ada", started_at_s: float = 1000.0, ended_at_s: float = 0.0
+) -> EndedJob:
     attempt = AttemptId(workload=WorkloadId(2**32), attempt=1)
-    return EndedJob(attempt=attempt, user=user, site_job_id=id_, started_at_s=started_at_s)
+    return EndedJob(
+        attempt=attempt,
+        user=user,
+        site_job_id=id_,
+        started_at_s=started_at_s,
+        ended_at_s=ended_at_s,
+    )
 
 
 def report(spool: Path, node: str, usage: dict[str, object] = USAGE, **more: object) -> None:
@@ -68,7 +76,16 @@ def test_a_job_that_is_not_the_federations_reports_nothing(spool: Path) -> None:
     assert list((spool / "usage").iterdir()) == []
 
 
-@pytest.mark.parametrize("job", [ended(user="bob"), ended(started_at_s=9000.0)])
+@pytest.mark.parametrize(
+    "job",
+    [
+        ended(user="bob"),
+        ended(started_at_s=9000.0),
+        ended(
+            started_at_s=-9000.0, ended_at_s=-8000.0
+        ),  # an older one, which was not asked in time
+    ],
+)
 def test_a_report_of_another_job_of_that_number_does_not_count(spool: Path, job: EndedJob) -> None:
     report(spool, "g1")
     assert node_usage.read(spool, [job]) == {}

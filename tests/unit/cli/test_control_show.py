@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
 from federator.cli import client, fscontrol
 from federator.model.partition import PartitionSummary
@@ -84,11 +85,13 @@ STATUS = StatusReply(
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*words: str, licenses: tuple[LicenseRow, ...] = ()) -> tuple[int, str, str]:
+    def command(
+        *words: str, licenses: tuple[LicenseRow, ...] = (), job: QueueRow = JOB
+    ) -> tuple[int, str, str]:
         def call(message: Call) -> Reply:
             if isinstance(message, QueueCall):
                 unknown = tuple(id_ for id_ in message.ids if id_ != str(2**32))
-                return QueueReply(rows=(JOB,), now_s=9.0, unknown=unknown)
+                return QueueReply(rows=(job,), now_s=9.0, unknown=unknown)
             if isinstance(message, NodesCall):
                 known = SiteNodesRow(site="alpine", nodes=packed_nodes(NODES))
                 return NodesReply(sites=(known, SiteNodesRow(site="cedar", detail="is down")))
@@ -122,6 +125,12 @@ def test_a_job_is_shown_with_scontrols_fields(run: Run) -> None:
     one = run("-o", "show", f"jobid={2**32}")[1]
     assert one.count("\n") == 1
     assert one.split()[0] == f"JobId={2**32}"
+
+
+def test_the_throttle_of_an_array_has_a_field_of_its_own(run: Run) -> None:
+    array = structs.replace(JOB, array_id=2**32, array_tasks="[1-5%2]")
+    shown = run("-o", "show", "job", str(2**32), job=array)[1]
+    assert "ArrayTaskId=1-5%2 ArrayTaskThrottle=2 JobName=" in shown
 
 
 def test_an_unknown_job_is_scontrols_error(run: Run) -> None:

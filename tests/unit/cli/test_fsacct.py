@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from federator.cli import accounting_columns, fsacct
-from federator.cli.accounting_columns import COLUMNS, memory_text
+from federator.cli.accounting_columns import COLUMNS
 from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
@@ -238,10 +238,15 @@ def test_a_limit_above_a_year_has_days_as_sacct_s(run: Run) -> None:
 
 def test_memory_is_shown_in_the_unit_that_is_asked_for(run: Run) -> None:
     for words, shown in (("", "128G"), ("--noconvert", "131072M"), ("--units=T", "0.12T")):
-        text = run(f"{words} -X -n -P -o alloctres", row())
+        text = run(f"{words} -X -n -P -o alloctres,reqmem", row(asked_mem_mib=131_072))
         assert f"mem={shown}," in text
-    assert memory_text(64_000) == "64000M"
-    assert memory_text(64_000, "G") == "62.50G"
+        assert text.strip().endswith(f"|{shown}")
+
+
+def test_names_of_few_nodes_are_folded_as_sacct_has_them(run: Run) -> None:
+    """The history folds more than three."""
+    made = AccountingAttempt(attempt=1, started_at_s=NOW_S - 60, node_list="g02,g01")
+    assert run("-X -n -P -o nodelist", row(last=made)) == "g[01-02]\n"
 
 
 def test_a_name_with_bars_and_escapes_stays_in_its_field(run: Run) -> None:
@@ -430,6 +435,7 @@ def test_pages_are_asked_for_until_the_last_and_put_in_order(
     [
         ("-o jobid,foo", 'fsacct: error: Invalid field requested: "foo"\n'),
         ("-S never", "fsacct: error: Invalid time specification (pos=0): never\n"),
+        ("-S 2999-01-01", "fsacct: error: Start time requested is after end time\n"),
         ("-S now -E now-1days", "fsacct: error: Start time requested is after end time\n"),
         ("-j x", "fsacct: error: Bad job/step specified: x\n"),
         ("-s LAZY", "fsacct: error: Invalid job state specified: LAZY\n"),

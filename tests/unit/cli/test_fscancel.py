@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from federator.cli import client, fscancel, send_signal
+from federator.cli import cancel_selected, client, fscancel, send_signal
 from federator.cli.text import my_name
 from federator.model.lifecycle import WorkloadState
 from federator.wire.client_protocol import (
@@ -87,7 +87,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             if isinstance(message, QueueCall):
                 return QueueReply(rows=rows, now_s=0.0, selects=selects, left_off=left_off)
             if isinstance(message, SignalCall):
-                return SignalReply(ids=tuple(map(int, message.ids)))
+                return SignalReply(ids=tuple(int(i.partition("_")[0]) for i in message.ids))
             assert isinstance(message, CancelCall)
             return CancelReply(ids=tuple(int(i) for i in message.ids if i.isdecimal()))
 
@@ -155,6 +155,27 @@ def test_many_ids_go_in_several_calls(run: Run, monkeypatch: pytest.MonkeyPatch)
         ("5",),
     ]
     assert done.err.count("Terminating job") == 5
+
+
+def test_many_ids_are_looked_up_in_several_questions(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancel_selected, "IDS_IN_A_CALL", 2)
+    done = run(["-t", "PENDING", "1,2,3"], row(1), row(2), row(3))
+    looked = [call.ids for call in done.asked if isinstance(call, QueueCall)]
+    assert looked == [("1", "2"), ("3",)]
+    assert done.cancelled == ("1", "2", "3")
+
+
+def test_a_task_is_named_as_it_was_asked_for(run: Run) -> None:
+    """The id of the first task of an array is the array's, and would be taken for all of it."""
+    assert run(["-v", "7_[1-2]"]).err == (
+        "fscancel: Terminating job 7_1\nfscancel: Terminating job 7_2\n"
+    )
+    task = row(7, array_id=7, array_index=1, state="RUNNING")
+    assert run(["-v", "-n", "train", "-s", "USR1"], task).err == (
+        "fscancel: Signal USR1 to job 7_1\n"
+    )
 
 
 def test_nothing_named_is_scancels_error(run: Run) -> None:

@@ -14,6 +14,7 @@ from msgspec import structs
 from federator.cli import fsinfo, node_table
 from federator.cli.node_columns import COLUMNS
 from federator.cli.text import clock
+from federator.errors import SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
@@ -465,6 +466,44 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(
     assert done.status == 1
     assert done.err.startswith(f"fsinfo: error: {said}")
     assert done.err.count("\n") == 1
+
+
+# ---- again and again ----
+
+
+@pytest.mark.parametrize(
+    ("words", "headed"), [(["-i", "5"], True), (["-i5", "-h"], False), (["-N", "-i", "5"], True)]
+)
+def test_with_iterate_it_is_shown_again_also_once_the_daemon_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    headed: bool,
+) -> None:
+    pauses: list[float] = []
+
+    def call(message: Call) -> Reply:
+        if len(pauses) == 1:
+            raise SiteUnavailable("no daemon answers")
+        return SUMMED if isinstance(message, SitesCall) else LISTED
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fsinfo, "call", call)
+    monkeypatch.setattr(node_table, "call", call)
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(sys, "argv", ["fsinfo", *words])
+    with pytest.raises(SystemExit) as ended:
+        fsinfo.main()
+    told = capsys.readouterr()
+    assert (ended.value.code, pauses) == (130, [5.0, 5.0, 5.0])
+    assert told.err == "fsinfo: error: no daemon answers\n"
+    rows = [line for line in told.out.splitlines() if "alpine" in line]
+    assert rows[: len(rows) // 2] == rows[len(rows) // 2 :] != []
+    assert told.out.count("NODES") == (2 if headed else 0)
 
 
 # ---- sites that do not answer ----

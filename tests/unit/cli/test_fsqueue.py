@@ -260,3 +260,25 @@ def test_with_iterate_a_daemon_that_is_away_ends_nothing(
     assert (ended.value.code, rounds) == (130, [5.0, 5.0])
     assert said.err.endswith("Unable to contact slurm controller: no daemon answers\n")
     assert "JOBID" in said.out
+
+
+def test_many_ids_are_asked_about_in_several_questions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many as a daemon takes; one that is unknown among many is passed over, as by squeue."""
+    asked: list[tuple[str, ...]] = []
+
+    def call(message: Call) -> Reply:
+        assert isinstance(message, QueueCall)
+        asked.append(message.ids)
+        known = [row(id=int(id_)) for id_ in message.ids if id_ != "5"]
+        unknown = tuple(id_ for id_ in message.ids if id_ == "5")
+        return QueueReply(rows=tuple(known), now_s=0.0, unknown=unknown)
+
+    monkeypatch.setattr(fsqueue, "_IDS_IN_A_CALL", 2)
+    monkeypatch.setattr(fsqueue, "call", call)
+    monkeypatch.setattr(sys, "argv", ["fsqueue", "-h", "-o", "%i", "-j", "1,2,3,4,5"])
+    with pytest.raises(SystemExit) as ended:
+        fsqueue.main()
+    assert (ended.value.code, asked) == (0, [("1", "2"), ("3", "4"), ("5",)])
+    assert capsys.readouterr().out.split() == ["1", "2", "3", "4"]

@@ -285,8 +285,8 @@ def test_start_shows_when_and_where_waiting_jobs_could_start(ask: Ask) -> None:
     status, lines, question = ask(["--start", "-h"], soon, WAITS, row())
     assert status == 0
     assert [line.split()[5:] for line in lines] == [
-        ["N/A", "2", "(null)", "N/A", "(Resources)"],
         ["1970-01-12T13:47:40", "2", "cedar", "N/A", "(Resources)"],
+        ["N/A", "2", "(null)", "N/A", "(Resources)"],
     ]
     assert (question.states, question.brief) == (("PENDING", "INELIGIBLE", "HELD"), False)
 
@@ -356,6 +356,36 @@ def test_rows_come_in_the_order_that_is_asked_for(ask: Ask, sort: str, order: li
     assert [line.split()[0] for line in plain] == order
 
 
+@pytest.mark.parametrize(("sort", "order"), [("S", ["1", "3", "2"]), ("-S", ["3", "1", "2"])])
+def test_what_has_no_start_comes_last_both_ways(ask: Ask, sort: str, order: list[str]) -> None:
+    rows = [
+        row(id=2, state="PENDING", started_at_s=0.0, site=""),
+        row(id=1),
+        row(
+            id=3,
+            state="INELIGIBLE",
+            started_at_s=0.0,
+            site="",
+            details=JobDetails(begin_at_s=NOW_S + 60.0),
+        ),
+    ]
+    _, shown, question = ask(["-h", "-o", "%i", "-S", sort], *rows)
+    assert shown == order
+    assert question.details, "the time of --begin is among the details"
+
+
+def test_the_start_of_one_that_begins_later_is_asked_for(ask: Ask) -> None:
+    later = row(
+        state="INELIGIBLE",
+        started_at_s=0.0,
+        site="",
+        details=JobDetails(begin_at_s=NOW_S + 60.0),
+    )
+    _, shown, question = ask(["-h", "-o", "%S"], later)
+    assert question.details
+    assert shown != ["N/A"]
+
+
 # ---- filters ----
 
 
@@ -376,7 +406,7 @@ def test_rows_come_in_the_order_that_is_asked_for(ask: Ask, sort: str, order: li
         (["-o", "%i %T"], {}),
         (["-o", "%Z"], {"files": True}),
         (["-o", "%C"], {"details": True}),
-        (["-O", "StartTime"], {"brief": False, "codes": False}),
+        (["-O", "StartTime"], {"brief": False, "codes": False, "details": True}),
         (["-a", "-P", "--local", "--federation", "--hide", "-v"], {}),
     ],
 )

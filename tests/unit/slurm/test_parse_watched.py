@@ -10,7 +10,7 @@ from federator.agent.base import KnownJobs, Launched
 from federator.model.local_record import UNKNOWN_GPUS, LocalRecord
 from federator.model.site import Node, SiteJob
 from federator.model.workload import AttemptId, WorkloadId
-from federator.slurm.local_records import local_records
+from federator.slurm.local_records import ArrayStay, local_records
 from federator.slurm.parse_jobs import parse_jobs
 from federator.slurm.parse_watched import watch_format
 from tests.unit.slurm.texts import squeue_record
@@ -148,7 +148,9 @@ def test_records_are_of_the_sites_own_jobs_with_the_gpus_they_ran_on() -> None:
         KnownJobs(
             launched={
                 9: Launched(
-                    attempt=AttemptId(workload=WorkloadId(2**32), attempt=1), user="u", at_s=0.0
+                    attempt=AttemptId(workload=WorkloadId(2**32), attempt=1),
+                    user="vision1",
+                    at_s=2e9,
                 )
             }
         ),
@@ -165,7 +167,7 @@ def test_records_are_of_the_sites_own_jobs_with_the_gpus_they_ran_on() -> None:
 
 def test_a_task_that_starts_has_the_word_for_which_its_array_waited_at_the_look_before() -> None:
     """Once it runs, those behind it have another word; and behind the last one there are none."""
-    waited: dict[int, str] = {}
+    waited: dict[ArrayStay, str] = {}
     asked = {"NodeList": "", "StartTime": "N/A", "State": "PENDING", "ArrayJobID": "11"}
 
     def look(*outputs: bytes) -> list[tuple[str, str]]:
@@ -180,6 +182,26 @@ def test_a_task_that_starts_has_the_word_for_which_its_array_waited_at_the_look_
     last = watched(JobID="11", ArrayJobID="11", ArrayTaskID="2")
     assert look(last, watched()) == [("11_2", "JobArrayTaskLimit"), ("7", "")]
     assert waited == {}
+
+
+def test_where_job_ids_begin_anew_an_older_arrays_word_is_not_taken() -> None:
+    waited: dict[ArrayStay, str] = {}
+    old = watched(
+        JobID="11", ArrayJobID="11", ArrayTaskID="1-2", State="PENDING", Reason="Licenses",
+        NodeList="", StartTime="N/A", SubmitTime="1790000000",
+    )  # fmt: skip
+    assert local_records(jobs(old), [], KnownJobs(), waited) == ()
+    new = watched(JobID="12", ArrayJobID="11", ArrayTaskID="1")
+    (found,) = local_records(jobs(new), [], KnownJobs(), waited)
+    assert (found.shown, found.held_by) == ("11_1", "")
+
+
+def test_where_job_ids_begin_anew_anothers_job_is_not_the_federations() -> None:
+    attempt = AttemptId(workload=WorkloadId(2**32), attempt=1)
+    for user, at_s in (("vision1", 1_790_000_000.0), ("mallory", 2e9)):
+        own = KnownJobs(launched={7: Launched(attempt=attempt, user=user, at_s=at_s)})
+        (found,) = local_records(jobs(watched()), [], own)
+        assert not found.federated
 
 
 def test_a_task_of_an_array_has_the_word_for_which_the_others_wait() -> None:

@@ -128,9 +128,9 @@ class _Asked(Pool):
 
     __slots__ = ("times",)
 
-    def fits(self, shape: PlayShape) -> bool:
+    def fits(self, shape: PlayShape, *, off_slow: bool = False) -> bool:
         self.times = getattr(self, "times", 0) + 1
-        return super().fits(shape)
+        return super().fits(shape, off_slow=off_slow)
 
 
 def test_time_limits_that_are_nearly_alike_are_asked_about_once() -> None:
@@ -149,3 +149,20 @@ def test_one_before_a_window_starts_by_its_own_limit_and_not_by_that_of_its_like
     queue = [waiting(PlayShape(8, 1, 8, (0,), limit_s)) for limit_s in (1000.0, 1050.0)]
     closures = [[Closure(1055.0, 2000.0)]]
     assert Play([Pool([0])], running, queue, closures=closures).run(inf) == [50.0, 2000.0]
+
+
+def test_a_gang_waits_for_the_end_of_runs_on_other_nodes_than_slow_ones() -> None:
+    """The first node is slow; a job of one node starts there."""
+    running = [PlayedRun(0, ((node, 8),), 10.0 * (node + 1)) for node in range(4)]
+    gang = PlayShape(16, 2, 8, (0,), off_slow=(0,))
+    queue = [waiting(gang), waiting(one_node(8), 5.0)]
+    assert Play([Pool([0] * 4, {0})], running, queue).run(inf) == [30.0, 10.0]
+    assert Play([Pool([0] * 4)], running, queue).run(inf) == [20.0, 10.0]
+
+
+def test_gpus_asked_for_in_all_come_from_other_nodes_than_slow_ones() -> None:
+    running = [PlayedRun(0, ((node, 8),), 10.0 * (node + 1)) for node in range(3)]
+    asked = waiting(PlayShape(12, 0, 0, (0,), off_slow=(0,)))
+    pool = Pool([0] * 3, {0})
+    assert Play([pool], running, [asked]).run(inf) == [30.0]
+    assert pool.free == [8, 0, 4]

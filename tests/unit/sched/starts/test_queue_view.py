@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from federator.model.event import SiteDrained
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.start_estimate import NoEstimate
 from federator.model.workload import Job, SiteName
@@ -68,6 +69,22 @@ def test_who_waits_for_the_fleets_licences_is_seen_with_their_holder(holder: Job
     assert [(held.id, held.licenses) for held in view.occupied] == [(runs, MATLAB)]
     assert [(queued.id, queued.shape.licenses) for queued in view.queued] == [(waits, MATLAB)]
     assert view.places.licenses_free == {"matlab": 1}
+
+
+def test_gangs_are_played_without_the_nodes_that_they_are_kept_off() -> None:
+    f = Loopback({"alpine": rack("a", 3), "boreal": rack("b", 1)})
+    f.run_for(1.0)
+    f.submit(draft(gang(3)))
+    f.submit(draft(gang(1)))
+    f.run_for(30.0)
+    two, three, one = (f.submit(draft(gang(nodes))) for nodes in (2, 3, 1))
+    f.run_for(30.0)
+    slow = SiteDrained(at_s=1.0, site=SiteName("alpine"), nodes=("a1",), cordon=True, gangs=True)
+    f.federation.ledger.apply(slow)
+    view = queue_view(f.federation, f.clock.now_s)
+    assert [pool.slow for pool in view.pools] == [{0}, set()]
+    off_slow = {queued.id: queued.shape.off_slow for queued in view.queued}
+    assert off_slow == {two: (0,), three: (), one: ()}, "alpine has no three others"
 
 
 def refused(*codes: ReasonCode) -> Any:
