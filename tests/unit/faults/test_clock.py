@@ -19,12 +19,16 @@ class _AsyncioTurns(VirtualLoop):
 async def _many_timers(rng: Random, clock: VirtualClock, told: list[tuple[float, int]]) -> None:
     """Hundreds, of which many come at one moment and most are cancelled."""
     loop = asyncio.get_running_loop()
+
+    def tell(number: int) -> None:
+        told.append((clock(), number))
+
     waiting: list[asyncio.TimerHandle] = []
     for turn in range(40):
         for k in range(20):
             number = turn * 100 + k
             after_s = rng.choice((0.0, 1.0, 1.0, 2.5, 30.0, 1e-7, 90_000.0))
-            waiting.append(loop.call_later(after_s, lambda n=number: told.append((clock(), n))))
+            waiting.append(loop.call_later(after_s, tell, number))
         loop.call_soon(told.append, (clock(), -turn))
         rng.shuffle(waiting)
         for timer in waiting[: len(waiting) * 2 // 3]:
