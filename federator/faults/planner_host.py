@@ -8,7 +8,7 @@ from typing import Final
 
 from federator.faults.daemon_host import DaemonHost
 from federator.faults.process import Process, later
-from federator.model.event import decode_event
+from federator.model.event import LogRecord, decode_event
 from federator.model.lending import LendingPlan
 from federator.planner.forecast import LatelyForecast
 from federator.planner.lending_planner import LendingPlanner
@@ -42,6 +42,7 @@ class PlannerHost:
     ) -> None:
         self.daemon, self.clock = daemon, clock
         self._records, self._strikes = records, strikes
+        self._read: dict[bytes, LogRecord] = {}
         self.process: Process | None = None
         self.taken: list[LendingPlan] = []
         self.lasts_s = 900.0
@@ -73,7 +74,9 @@ class PlannerHost:
         """All of the log is read each time: it is short here."""
         planner = LendingPlanner(self.daemon.config.tenancy(), LatelyForecast(), "lately")
         for record in self._records():
-            planner.take(decode_event(record))
+            if (event := self._read.get(record)) is None:
+                event = self._read[record] = decode_event(record)
+            planner.take(event)
         return planner.plan(self.clock(), self.lasts_s)
 
     async def bring(self, plan: LendingPlan) -> bool | None:

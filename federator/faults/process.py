@@ -178,7 +178,9 @@ class ManyProcesses(VirtualLoop):
     # As in asyncio, but for the class of the handles. It asks the process itself: a history has
     # tens of thousands of callbacks, and each would have another around it.
 
-    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]  # the same, less precisely
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = _Soon(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle

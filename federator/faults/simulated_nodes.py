@@ -20,6 +20,7 @@ class SimulatedNodes:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._empty = {node.name: node for node in nodes}
         self._local: dict[str, NodeShare] = {}  # of local users' jobs, by node
+        self._last: tuple[object, object, object, dict[str, Node]] | None = None
 
     def add(self, node: Node) -> None:
         self._empty[node.name] = node
@@ -45,11 +46,14 @@ class SimulatedNodes:
 
     def used_by(self, plans: Iterable[JobPlan]) -> dict[str, Node]:
         """The nodes by name, as they are while jobs hold these plans."""
-        nodes = dict(self._empty)
         held = [item for plan in plans for item in plan.nodes.items()]
+        if self._last is not None and self._last[:3] == (held, self._empty, self._local):
+            return dict(self._last[3])  # as most sweeps find them
+        nodes = dict(self._empty)
         for name, share in [*held, *self._local.items()]:
             nodes[name] = _with(nodes[name], share)
-        return nodes
+        self._last = (held, dict(self._empty), dict(self._local), nodes)
+        return dict(nodes)
 
     def have_room(self, wanted: Iterable[JobPlan], held: Iterable[JobPlan]) -> bool:
         """Whether a job of these plans can start where it is pinned, beside those that hold."""

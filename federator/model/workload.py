@@ -6,8 +6,9 @@ Values copied from one submission; a changed workload is a new value. Terms: doc
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -51,8 +52,15 @@ def first_id_of(epoch: int) -> WorkloadId:
     return WorkloadId(FIRST_WORKLOAD_ID + max(0, epoch - _FIRST_EPOCH) * _IDS_PER_EPOCH)
 
 
+class _KeptHash:
+    """The place of a hash that is made once: a dataclass has no slots but those of its fields."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(_KeptHash):
     """One gang: all its nodes start together, on one site, as one het job component.
 
     Either ``nodes`` is given and the needs are per node, or ``nodes`` is None and the site takes
@@ -151,6 +159,15 @@ class Job:
                 f"of tensor-parallel groups of {tensor}, which must not span nodes"
             )
 
+    def __hash__(self) -> int:
+        """As a dataclass makes it. Those who ask for the same are looked up by their jobs."""
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(_asked_of(self))
+            object.__setattr__(self, "_hash", found)
+            return found
+
     @property
     def is_picky(self) -> bool:
         """Whether nodes that are right one by one may be wrong together, or too few of a kind."""
@@ -163,6 +180,9 @@ class Job:
     def total_gpus(self) -> int:
         """GPUs over all nodes; exact when ``nodes`` or ``gpus`` is given."""
         return self.gpus or self.gpus_per_node * (self.nodes or 1)
+
+
+_asked_of: Final = attrgetter(*(each.name for each in fields(Job) if each.compare))
 
 
 class ArrayTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -236,7 +236,7 @@ def whole_pass(scheduler: SiteScheduler, nodes: list[Node]) -> None:
     queue = pending()
     took = median_ms(lambda: scheduler.bid(queue, NOW_S), lambda: change(scheduler))
     shapes = len({r.jobs for r in queue})
-    show(f"{PENDING:,} pending on a full site, {shapes:,} shapes", took, "500")
+    show(f"{PENDING:,} pending on a full site, {shapes:,} shapes", took, "50")
     room = FreeCapacity(nodes)
 
     def without_cache() -> None:

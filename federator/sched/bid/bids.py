@@ -97,6 +97,10 @@ class Bidding:
         self._made = MadeBids(site.room, site.occupants)
         # By how many windows concern a request: what fails outside of more may fit outside of less.
         self._refused: defaultdict[int, RefusedBefore] = defaultdict(RefusedBefore)
+        # By jobs, of those that may evict nobody, with the names that they were said in. Only where
+        # nothing else of a request counts: it saves the way through all that would say the same.
+        self._said: dict[tuple[Job, ...], tuple[tuple[Job, ...], Refusal]] = {}
+        self._says_again = not site.claims.exist and not site.windows.exist
         self._fenced_off: defaultdict[_Fences, NegativeCache[Refusal]] = defaultdict(NegativeCache)
         self._state: int | None = SITE  # None: one that never comes again
         self._retried = 0
@@ -113,6 +117,18 @@ class Bidding:
 
     def answer(self, asked: BidRequest) -> SiteAnswer:
         """A bid, or why there is none. It is worked out for all that ask for the same."""
+        if not self._says_again or asked.preempt_gpus or asked.sizes:
+            return self._answer_one(asked)
+        said = self._said.get(asked.jobs)
+        if said is not None and _named_alike(said[0], asked.jobs):
+            return SiteAnswer(id=asked.id, refusal=said[1])
+        answer = self._answer_one(asked)
+        # A refusal for want of room, or for ever, holds for the message; one by a fence does not.
+        if answer.refusal is not None and said is None and not self._backfill.concerns(asked):
+            self._said[asked.jobs] = (asked.jobs, answer.refusal)
+        return answer
+
+    def _answer_one(self, asked: BidRequest) -> SiteAnswer:
         for size in asked.sizes:
             if size > len(self._room.by_name):
                 continue

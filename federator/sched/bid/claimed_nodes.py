@@ -38,6 +38,11 @@ class ClaimedNodes:
             self._fence(claim)
         self._spare()
 
+    @property
+    def exist(self) -> bool:
+        """Whether there are any claims."""
+        return bool(self._claims)
+
     def binds(self, asked: BidRequest) -> bool:
         """Tell whether every claim keeps its nodes from this workload."""
         return not self._claims or not any(_is_open_to(claim, asked) for claim in self._claims)

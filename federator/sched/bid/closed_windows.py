@@ -39,6 +39,11 @@ class ClosedWindows:
         self._windows: Sequence[SiteWindow] = tuple(windows)
         self._room = room
 
+    @property
+    def exist(self) -> bool:
+        """Whether there are any windows."""
+        return bool(self._windows)
+
     def concerning(self, starts_at_s: float, asked: BidRequest) -> int:
         """The number of windows that begin before one that starts then is over for certain.
 

@@ -48,3 +48,17 @@ def test_a_node_that_failed_or_drained_takes_no_job_until_it_is_repaired(
     assert nodes.have_room(plan_on("a2"), ())
     nodes.repair_all()
     assert nodes.used_by(()) == {node.name: node for node in rack("a", 2)}
+
+
+def test_what_is_shown_follows_each_change(nodes: SimulatedNodes) -> None:
+    held = plan_on("a1", gpus=5)
+    first = nodes.used_by(held)
+    first.clear()  # is the caller's own
+    assert nodes.used_by(held)["a1"].gpus_alloc == 5
+    nodes.take_locally("a1", NodeShare(gpus=1))
+    assert nodes.used_by(held)["a1"].gpus_alloc == 6
+    nodes.take_locally("a1", NodeShare(gpus=2))
+    assert nodes.used_by(held)["a1"].gpus_alloc == 7
+    nodes.fail("a2")
+    assert nodes.used_by(held)["a2"].state is NodeState.DOWN
+    assert nodes.used_by(())["a1"].gpus_alloc == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -106,3 +109,13 @@ def test_a_submission_is_kept_packed_and_one_that_cannot_be_read_names_the_relea
     assert unpack_submission(pack_submission(typed)) == typed
     with pytest.raises(StoreError, match="start the release that wrote it, or a later one"):
         unpack_submission(msgspec.Raw(b"\x01"))
+
+
+def test_jobs_are_keys_by_what_they_ask_for_also_after_a_copy() -> None:
+    job = Job(name="train", nodes=2, gpus_per_node=8)
+    assert hash(job) == hash(replace(job, name="serve"))
+    assert {job: 1}[replace(job, name="serve")] == 1
+    assert hash(replace(job, nodes=3)) == hash(Job(name="train", nodes=3, gpus_per_node=8))
+    assert pickle.loads(pickle.dumps(job)) == job
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(job), type=Job)
+    assert (decoded, hash(decoded)) == (job, hash(job))

@@ -128,6 +128,36 @@ def test_a_bid_names_the_jobs_as_their_user_does() -> None:
         assert [plan.name for plan in answer.bid.jobs] == [name]
 
 
+def test_those_who_ask_for_the_same_are_told_the_same_once_it_is_known() -> None:
+    """The way of the first is gone once for thousands alike, whatever their ids and limits."""
+    site = full_site()
+    limits = (60.0, 7_200.0, 60.0)
+    requests = [
+        replace_in(asked(k, gang(1, 8)), time_limit_s=limit) for k, limit in enumerate(limits)
+    ]
+    answers = site.bid(requests, NOW_S)
+    assert [answer.id for answer in answers] == [request.id for request in requests]
+    assert answers[0].refusal is not None
+    assert answers[1].refusal is answers[2].refusal is answers[0].refusal
+
+
+def test_a_fence_that_keeps_the_long_out_is_not_told_to_the_short() -> None:
+    """One node is free until the reservation begins: who would be over by then has a bid."""
+    site = SiteScheduler(("gpu",))
+    held = {"a1": NodeShare(gpus=8, cpus=8)}
+    job = RunningJob(id=1, tenant="t", priority=7, preemptible=True, started_at_s=0.0, nodes=held)
+    busy, free = rack("a", 2)
+    nodes = (replace(busy, gpus_alloc=8, cpus_alloc=8), free)
+    site.update(nodes, (), running=[replace(job, ends_by_s=NOW_S + 3_600.0)])
+    both, one = asked(0, gang(2, 8)), gang(1, 8)
+    long, short = (
+        replace_in(asked(k, one), time_limit_s=limit) for k, limit in ((1, 86_400.0), (2, 60.0))
+    )
+    _, kept_out, fits = site.bid([both, long, short], NOW_S, reserving=True)
+    assert kept_out.bid is None
+    assert fits.bid is not None
+
+
 def test_a_bid_that_took_the_right_to_evict_is_no_answer_to_who_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
