@@ -81,7 +81,7 @@ def test_messages_of_the_release_before_mean_the_same_or_the_number_was_raised(
     assert found == [] or after["number"] > before["number"]
 
 
-MESSAGE: Final = {
+MESSAGE: Final[dict[str, Schema]] = {
     "type": "object",
     "properties": {"type": {"enum": ["ask"]}, "id": {"type": "integer"}},
     "required": ["type", "id"],
