@@ -251,3 +251,35 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
     ]
     counts = {each.name: (each.divergences, each.reasons) for each in report.divergences.accounts}
     assert counts["nlp"] == (4, {"ORDER": 4})
+
+
+@pytest.mark.parametrize(
+    ("first_s", "second_s", "worse"),
+    [(7200.0, 600.0, []), (7200.0, 800.0, ["nlp"]), (300.0, 55.0, []), (300.0, 70.0, ["nlp"])],
+    ids=["by less than a tenth", "by more", "by less than a minute", "by more than a minute"],
+)
+def test_an_account_is_worse_off_by_more_than_a_minute_and_a_tenth(
+    config: FederationConfig, first_s: float, second_s: float, worse: list[str]
+) -> None:
+    """nlp, which was next at its own site, waits for the second job of bio, which has a quota."""
+    records = []
+    for day in range(4):
+        at_s = 86_400.0 * day
+        for number, account, came_s, start_s, ran_s in (
+            (1, "bio", 0.0, 0.0, first_s),
+            (2, "nlp", 10.0, first_s, 100.0),
+            (3, "bio", 20.0, first_s + 100.0, second_s),
+        ):
+            one = stay(
+                10 * day + number,
+                account=account,
+                submitted_at_s=at_s + came_s,
+                started_at_s=at_s + start_s,
+                ended_at_s=at_s + start_s + ran_s,
+            )
+            records.append(("alpine", one))
+    history = local_history(records, {"alpine": capacity("alpine", 1)}, end_s=4 * 86_400.0)
+    _, report = replayed(history, config)
+    assert [account.name for account in report.accounts if account.worse] == worse
+    (rule,) = (rule for rule in report.sites[0].rules if rule.name == "accounts")
+    assert (rule.holds, rule.value) == (not worse, "nlp" if worse else "none")

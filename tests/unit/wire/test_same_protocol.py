@@ -44,7 +44,7 @@ def changes(before: Schema, after: Schema, where: str) -> list[str]:
         return [] if before == after else [f"{where}: {before} is {after}"]
     found = []
     for key, was in before.items():
-        now = after.get(key)
+        now: Schema = after.get(key)
         if key in SAYS_NOTHING:
             continue
         if key == "required":
