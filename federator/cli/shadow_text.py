@@ -109,14 +109,25 @@ def _range(interval: Interval | None) -> str:
     return "" if interval is None else f" ({interval.low:.1%} to {interval.high:.1%})"
 
 
+def _error_range(interval: Interval | None) -> str:
+    return "" if interval is None else f" ({interval.low:+.1%} to {interval.high:+.1%})"
+
+
+def _standing(rule: Rule) -> str:
+    if rule.unsure:
+        return "UNSURE"
+    return "holds" if rule.holds else "FAILS"
+
+
 def _site_lines(site: SiteReport) -> Iterator[str]:
     jobs = counted(site.jobs, "job")
     yield f"{printable(site.site)} (mode {site.mode}, {site.gpus} GPUs, {jobs})"
     if site.response_error_frac is not None and site.real is not None and site.alone is not None:
         yield (
-            f"  simulator: {site.response_error_frac:.1%} off in the mean time to the end; mean "
-            f"wait {slurm_span(site.real.mean_s)}, replayed {slurm_span(site.alone.mean_s)}; half "
-            f"of the starts within {slurm_span(site.start_error_s or 0.0)}"
+            f"  simulator: {site.response_error_frac:.1%} off{_error_range(site.response_error)} "
+            f"in the mean time to the end; mean wait {slurm_span(site.real.mean_s)}, replayed "
+            f"{slurm_span(site.alone.mean_s)}; half of the starts within "
+            f"{slurm_span(site.start_error_s or 0.0)}"
         )
     unseen = site.unseen
     yield (
@@ -141,7 +152,7 @@ def _tenant_lines(tenant: TenantReport) -> Iterator[str]:
 def _rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
     for rule in rules:
         yield (
-            f"  {'holds' if rule.holds else 'FAILS'}: {rule.name} (for {rule.needed_for}): "
+            f"  {_standing(rule)}: {rule.name} (for {rule.needed_for}): "
             f"{printable(rule.value)}; needed: {rule.bound}"
         )
 

@@ -11,10 +11,10 @@ from federator.daemon.doctor_look import DoctorLook
 from federator.daemon.local_recorder import LocalRecorder
 from federator.daemon.measuring import Measuring
 from federator.daemon.own_config import OwnConfig, shared_folders
-from federator.daemon.quota_use import QuotaUse
+from federator.daemon.quota_use import quota_look
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supply_notes import SupplyNotes
-from federator.daemon.tier_use import TierUse
+from federator.daemon.tier_use import tier_look
 from federator.history.service import JobHistory
 from federator.model.message import QuotasMeasured, TiersMeasured
 from federator.model.workload import SiteName
@@ -60,8 +60,8 @@ class HistoryFeeds:
         Args:
             observe: takes what was measured of quotas and tiers.
         """
-        quota_use = QuotaUse(self._history, self._own, self._clock, observe)
-        tier_use = TierUse(self._history, self._own, self._clock, observe)
+        quota_use = quota_look(self._history, self._own, self._clock, observe)
+        tier_use = tier_look(self._history, self._own, self._clock, observe)
         feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use, tier_use)
         return [run_beside(feed) for feed in feeds]
 

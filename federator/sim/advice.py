@@ -161,6 +161,7 @@ def _past(work: PastWork) -> PastWorkload:
         line=0,
         account=work.tenant,
         user=work.user,
+        submitted_s=round(work.came_s),
         came_s=round(work.came_s),
         start_s=start_s,
         duration_s=ran_s,

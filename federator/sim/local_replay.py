@@ -1,37 +1,38 @@
 """Replays the record of the sites' own jobs: under the federation, and each site by itself.
 
-The federation's replay is that of ``federator whatif``. A site by itself is replayed first come,
-first served, with a reservation for the first that waits, behind which others may start: the way
-of Slurm's backfill. How far that is from what happened there says how far to trust the rest.
+The federation's replay is that of ``federator whatif``. A site by itself is replayed by
+``slurm_queue``. How far that is from what happened there says how far to trust the rest.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
+from statistics import median
 from typing import Final
 
 from federator.config import FederationConfig
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity, NodeState
-from federator.model.tenant import LOWEST_PRIORITY, Tenant
 from federator.model.workload import SiteName, WorkloadId
-from federator.policies.fifo import Fifo
 from federator.sched.passes.federation import Federation
 from federator.sim.failures import SimEventKind
-from federator.sim.fleet import Fleet
-from federator.sim.importers.local_history import PastRecords
-from federator.sim.importers.whatif_workload import PastWorkload, history_of
+from federator.sim.importers.local_history import PastRecords, WaitedInVain
+from federator.sim.importers.whatif_workload import PastWorkload, asked_by, history_of
 from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
+from federator.sim.slurm_queue import QueuedJob, slurm_starts_s
 from federator.sim.trace import LeftOut, ReplayOptions, TracePool
 from federator.sim.whatif import WhatIf, fleet_of, question_of, rules_of
 
 SAME_S: Final = 60.0
 """Starts no further apart count as the same."""
+FEWEST_WAITED: Final = 20  # jobs, by which the turnaround of a site is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def replay(
     if progress is not None:
         options = replace(options, progress=progress)
     lives, codes = _federated(question, scenario, config, options)
-    alone = _alone(question.history.workloads, scenario, config, options)
+    alone = _alone(question.history.workloads, past, {n: sites[n] for n in pools}, begin_s)
     fates = [
         LocalFate(
             past=workload,
@@ -122,7 +123,7 @@ def replay(
             and (workload.site, workload.job_id) not in past.federated,
             federated_start_s=_start_s(life, question.begin_s),
             federated_stays=_stays(life, question.begin_s),
-            alone_start_s=_start_s(by_itself, question.begin_s),
+            alone_start_s=by_itself,
             held_by=past.held_by.get((workload.site, workload.job_id), ""),
             federated_code=codes.get(row),
         )
@@ -187,26 +188,69 @@ def _first_code(refusals: Mapping[SiteName, Refusal], site: SiteName) -> ReasonC
 
 def _alone(
     past: Sequence[PastWorkload],
-    scenario: Scenario,
-    config: FederationConfig,
-    options: ReplayOptions,
-) -> list[JobTrace]:
-    """The lives of all jobs, each where nobody but its own site's users was; in their order."""
-    found = [JobTrace() for _ in past]
-    tenants = tuple(Tenant(name=tenant.name) for tenant in scenario.tenants)
-    for site in scenario.sites:
-        rows = [row for row, workload in enumerate(past) if workload.site == site.name]
-        arrivals = [scenario.arrivals[row] for row in rows]
-        plain = tuple(
-            replace(each, draft=replace(each.draft, priority=LOWEST_PRIORITY)) for each in arrivals
+    records: PastRecords,
+    sites: Mapping[SiteName, SimulatedSite],
+    begin_s: float,
+) -> list[float | None]:
+    """When all jobs would start, each where nobody but its own site's users was; in their order.
+
+    What ran when the record begins, and what the federation launched, comes when it started and
+    goes first. A job that never started stands in the way of those behind it.
+    """
+    found: list[float | None] = [None] * len(past)
+    for name, site in sites.items():
+        rows = [row for row, workload in enumerate(past) if workload.site == name]
+        types = {node.gpu_type for node in site.nodes} - {""}
+        load = (
+            past[row].start_s < begin_s or (name, past[row].job_id) in records.federated
+            for row in rows
         )
-        if not plain:
-            continue
-        only = Scenario(sites=(site,), tenants=tenants, arrivals=plain)
-        lives = Fleet(only, Fifo(), rules_of(config), options=options).run()
-        for row, life in zip(rows, lives, strict=True):
-            found[row] = life
+        queue = [_queued(past[row], first) for row, first in zip(rows, load, strict=True)]
+        queue += [_in_vain(each, types) for each in records.in_vain if each.record.cluster == name]
+        starts_s = slurm_starts_s(queue, site.nodes, turnaround_s([past[row] for row in rows]))
+        for row, start_s in zip(rows, starts_s, strict=False):
+            found[row] = start_s
     return found
+
+
+def turnaround_s(past: Sequence[PastWorkload]) -> float:
+    """How long GPUs of a site stood free for one that waited: epilog, prolog and Slurm's own pace.
+
+    It is the median, over jobs that waited, of the time from the last end of any job to their
+    start; 0 where too few waited to tell.
+    """
+    ends_s = sorted(workload.start_s + workload.duration_s for workload in past)
+    found = [
+        workload.start_s - ends_s[place - 1]
+        for workload in past
+        if workload.start_s - workload.came_s > SAME_S
+        and (place := bisect_right(ends_s, workload.start_s))
+    ]
+    return float(median(found)) if len(found) >= FEWEST_WAITED else 0.0
+
+
+def _queued(workload: PastWorkload, goes_first: bool) -> QueuedJob:
+    return QueuedJob(
+        submitted_s=-inf if goes_first else workload.submitted_s,
+        came_s=workload.came_s,
+        limit_s=workload.limit_s,
+        duration_s=workload.duration_s,
+        parts=workload.jobs,
+    )
+
+
+def _in_vain(waited: WaitedInVain, types: set[str]) -> QueuedJob:
+    """That it would run to its limit if it were to start counts for nobody's start before it."""
+    record = waited.record
+    submitted_s = float(record.submit_s or 0)
+    return QueuedJob(
+        submitted_s=submitted_s,
+        came_s=max(submitted_s, float(record.eligible_s or 0)),
+        leaves_s=waited.until_s,
+        limit_s=record.limit_s,
+        duration_s=max(1.0, record.limit_s),
+        parts=(asked_by(record, types),),
+    )
 
 
 def _site(name: SiteName, capacity: Capacity) -> SimulatedSite:

@@ -35,6 +35,7 @@ def fates(draw: st.DrawFn) -> LocalFate:
             site=site,
             account=draw(st.sampled_from(("bio", "nlp"))),
             user="ada",
+            submitted_s=came_s,
             came_s=came_s,
             start_s=start_s,
             duration_s=max(1, lasts_s),

@@ -24,6 +24,7 @@ from tests.slurm.plain import KIT, PlainSite
 
 pytestmark = pytest.mark.slurm
 
+LEAVE_WITHIN_S = 300.0
 TICKING = "while :; do date +%s >>$HOME/ticks; sleep 1; done"
 
 
@@ -90,6 +91,7 @@ def test_a_plain_site_joins_works_and_leaves_no_trace(
     print()
     for name, times in zip(which, told, strict=True):
         print(name, ", ".join(f"{what} {took_s:.1f} s" for what, took_s in times.items()))
+    assert all(times["leave"] <= LEAVE_WITHIN_S for times in told)
 
 
 def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[str, float]:

@@ -54,10 +54,14 @@ def check_greeted(welcome: Welcome, site: str) -> None:
     Raises:
         StaleState: it does not.
     """
-    if welcome.protocol != PROTOCOL_VERSION or welcome.site != site:
+    if welcome.protocol != PROTOCOL_VERSION:
         raise StaleState(
-            f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
-            f"this is protocol {PROTOCOL_VERSION} at site {site!r}"
+            f"the daemon speaks protocol {welcome.protocol}, this agent {PROTOCOL_VERSION}; "
+            "install the same release"
+        )
+    if welcome.site != site:
+        raise StaleState(
+            f"the daemon takes this for site {welcome.site!r}, and agent.yaml says {site!r}"
         )
 
 

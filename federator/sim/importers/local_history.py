@@ -45,17 +45,29 @@ class Unseen(Struct, frozen=True):
         return (self.unknown_end + self.unknown_gpus) / self.stays if self.stays else 0.0
 
 
+class WaitedInVain(NamedTuple):
+    """A job that others or a lack of room kept waiting, and that did not start.
+
+    ``until_s``: it left the queue then; ``inf``: it waited yet when the record ends.
+    """
+
+    record: SacctRecord
+    until_s: float
+
+
 class PastRecords(NamedTuple):
     """Records to replay, and by site what they leave out.
 
     ``federated``: site and id of jobs that the federation launched: load, as it was. ``held_by``:
-    by site and id, Slurm's word for why a job waited for its first stay.
+    by site and id, Slurm's word for why a job waited for its first stay. ``in_vain``: jobs that
+    stood in their site's queue and never started.
     """
 
     records: list[SacctRecord]
     unseen: dict[SiteName, Unseen]
     federated: frozenset[tuple[SiteName, str]] = frozenset()
     held_by: Mapping[tuple[SiteName, str], str] = NOTHING
+    in_vain: tuple[WaitedInVain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,25 @@ def past_records(
             held_by.setdefault((site, _leader(kept.record)), kept.record.held_by)
     ours = ((kept.site, kept.record) for kept in history.kept if kept.record.federated)
     federated = frozenset((site, _leader(record)) for site, record in ours)
-    return PastRecords(found, unseen, federated, held_by)
+    in_vain = (
+        WaitedInVain(_as_sacct(k.site, k.record, period, any_gpu), k.record.ended_at_s or inf)
+        for k in history.kept
+        if k.site in unseen and _is_in_the_way(k, period)
+    )
+    return PastRecords(found, unseen, federated, held_by, tuple(in_vain))
+
+
+def _is_in_the_way(kept: KeptRecord, period: Period) -> bool:
+    """Whether it waited for nothing but its turn; a component of a het job is left out."""
+    record = kept.record
+    return (
+        _is_usable(kept)
+        and record.gpus > 0
+        and not 0 < record.started_at_s < period.end_s
+        and 0 < record.eligible_at_s < period.end_s
+        and record.held_by in ("", "Priority", "Resources")
+        and "+" not in record.shown
+    )
 
 
 def _leader(record: LocalRecord) -> str:

@@ -26,6 +26,7 @@ class PastWorkload:
         job_id: as sacct shows it; of a het job, its leader's.
         site: where it was submitted and ran.
         line: of its record in the dump, from 1; 0: it has no lines.
+        submitted_s: when it was first submitted.
         came_s: when it could first have run: its submission, or when it became eligible.
         start_s: of its first attempt.
         duration_s: of its last attempt, at least 1.
@@ -40,6 +41,7 @@ class PastWorkload:
     site: SiteName
     account: str
     user: str
+    submitted_s: int
     came_s: int
     start_s: int
     duration_s: int
@@ -121,6 +123,7 @@ def _workload(
         site=site,
         account=leader.last.account or NO_ACCOUNT,
         user=leader.last.user or NO_ACCOUNT,
+        submitted_s=min(leader.first.submit_s or came_s, start_s),
         came_s=min(came_s, start_s),  # a clock that was set back, or a begin time changed later
         start_s=start_s,
         duration_s=max(1, *(duration_s or 0 for duration_s in durations_s)),
@@ -153,12 +156,12 @@ def _why_not(
 def _jobs(parts: Sequence[PastJob], known_types: set[str]) -> tuple[Job, ...] | None:
     """What each component asks for; None if that is more than any job may."""
     try:
-        return tuple(_job(part.shape, known_types) for part in parts)
+        return tuple(asked_by(part.shape, known_types) for part in parts)
     except InvalidRequest:
         return None
 
 
-def _job(shape: SacctRecord, known_types: set[str]) -> Job:
+def asked_by(shape: SacctRecord, known_types: set[str]) -> Job:
     """As many GPUs on each of as many nodes; where they were uneven, as few nodes as hold them.
 
     A type of GPU counts only where the sizes of the sites tell of types.

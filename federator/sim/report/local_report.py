@@ -38,7 +38,8 @@ ASSUMED: Final = (
     "jobs that ran when the record begins came when they started; those that run at its end hold "
     "their GPUs to it",
     "a job that ended between two looks did so at the second",
-    "jobs that never started by the end of the record are left out of both sides",
+    "jobs that never started by the end of the record are left out of both sides, but stand in the "
+    "queue of a site that is replayed by itself",
 )
 
 
@@ -78,7 +79,8 @@ class SiteReport(Struct, frozen=True):
     """One site. ``alone``: waits in a replay of it by itself.
 
     ``response_error_frac``: of the mean time from submission to end in that replay, against what
-    happened. ``start_error_s``: half of the jobs started no further from when they did.
+    happened; ``response_error``: its interval, above 0 where the replay is longer; None: too few
+    days. ``start_error_s``: half of the jobs started no further from when they did.
     """
 
     site: str
@@ -88,6 +90,7 @@ class SiteReport(Struct, frozen=True):
     real: Waits | None
     alone: Waits | None
     response_error_frac: float | None
+    response_error: Interval | None
     start_error_s: float | None
     unseen: Unseen
     left_out: dict[str, int]
@@ -136,6 +139,7 @@ class _Watched(NamedTuple):
     mode: str
     period: Period
     divergences: DivergenceCount
+    seed: int
 
 
 def local_report(
@@ -177,13 +181,19 @@ def local_report(
         allocation=_use_change(real, after, lambda use: use.held_gpu_s, seed),
         stranded=_use_change(real, after, lambda use: use.stranded_gpu_s, seed),
         sites=[
-            _site(n, measured, replayed, _Watched(unseen[n], modes.sites[n], period, count), worse)
+            _site(
+                n,
+                measured,
+                replayed,
+                _Watched(unseen[n], modes.sites[n], period, count, seed),
+                worse,
+            )
             for n, count in zip(replayed.gpus, divergences.sites, strict=True)
         ],
         assumptions=list(ASSUMED),
         divergences=divergences,
         tenants=[
-            _tenant(mode, count, _figures(count, accounts[count.name], period, unseen, worse))
+            _tenant(mode, count, _figures(count, accounts[count.name], period, unseen, worse, seed))
             for count in divergences.accounts
             if (mode := modes.tenants.get(TenantName(count.name))) is not None
         ],
@@ -207,9 +217,11 @@ def _figures(
     period: Period,
     unseen: Mapping[SiteName, Unseen],
     worse: Sequence[str],
+    seed: int,
 ) -> RuleFigures:
     """Of a tenant; how well its sites were seen is as at the worst of those where it has jobs."""
     lasted_s = period.end_s - period.begin_s
+    replayed = [fate for fate in own if fate.alone_start_s is not None]
     there = [unseen[site] for site in dict.fromkeys(fate.past.site for fate in own)]
     unwatched_s = max((each.unwatched_s for each in there), default=0.0)
     return RuleFigures(
@@ -217,7 +229,8 @@ def _figures(
         unwatched_frac=unwatched_s / lasted_s,
         left_out_frac=max((each.left_out_frac for each in there), default=0.0),
         jobs=count.jobs,
-        response_error_frac=_response_error_frac([f for f in own if f.alone_start_s is not None]),
+        response_error_frac=_response_error_frac(replayed),
+        response_error=_response_error(replayed, seed),
         divergences=count,
         worse=tuple(name for name in worse if name == count.name),
     )
@@ -322,7 +335,7 @@ def _site(
     for job in replayed.left_out:
         if job.pool.partition("/")[0] == name:
             reasons[job.reason.value] = reasons.get(job.reason.value, 0) + 1
-    error = _response_error_frac(own)
+    error, within = _response_error_frac(own), _response_error(own, watched.seed)
     here = {fate.tenant for fate in own}
     figures = RuleFigures(
         watched_s=lasted_s - unseen.unwatched_s,
@@ -330,6 +343,7 @@ def _site(
         left_out_frac=unseen.left_out_frac,
         jobs=len(own),
         response_error_frac=error,
+        response_error=within,
         divergences=watched.divergences,
         worse=tuple(name for name in worse if name in here),
     )
@@ -341,6 +355,7 @@ def _site(
         real=_waits([fate.wait_s for fate in own]),
         alone=_waits([fate.alone_wait_s for fate in own]),
         response_error_frac=error,
+        response_error=within,
         start_error_s=_start_error_s(own),
         unseen=unseen,
         left_out=reasons,
@@ -352,6 +367,17 @@ def _response_error_frac(fates: Sequence[LocalFate]) -> float | None:
     real_s = sum(fate.wait_s + fate.past.duration_s for fate in fates)
     alone_s = sum(fate.alone_wait_s + fate.past.duration_s for fate in fates)
     return abs(alone_s - real_s) / real_s if real_s else None
+
+
+def _response_error(fates: Sequence[LocalFate], seed: int) -> Interval | None:
+    """Of the signed error, by the days on which jobs came."""
+    off_s: dict[int, float] = {}
+    real_s: dict[int, float] = {}
+    for fate in fates:
+        day = int(fate.past.came_s // DAY_S)
+        off_s[day] = off_s.get(day, 0.0) + fate.alone_wait_s - fate.wait_s
+        real_s[day] = real_s.get(day, 0.0) + fate.wait_s + fate.past.duration_s
+    return ratio_interval(off_s, real_s, seed)
 
 
 def _start_error_s(fates: Sequence[LocalFate]) -> float | None:

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from federator.model.site_mode import SiteMode
+from federator.sim.report.bootstrap import Interval
 from federator.sim.report.divergence_counts import Divergence, DivergenceCount
 
 WATCHED_S: Final = 14 * 86_400.0
@@ -25,6 +26,7 @@ class Rule(Struct, frozen=True):
     """One rule, and how a site or a tenant stands by it.
 
     ``needed_for``: the lowest mode that needs it. ``value``: the figure, as ``bound`` is written.
+    ``unsure``: the record is too short to tell; then it does not hold.
     """
 
     name: str
@@ -32,13 +34,15 @@ class Rule(Struct, frozen=True):
     holds: bool
     value: str
     bound: str
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFigures:
     """What the rules look at, of one site, or of one tenant at all sites.
 
-    ``worse``: accounts that would wait longer.
+    ``response_error_frac``, ``response_error``: as of ``SiteReport``. ``worse``: accounts that
+    would wait longer.
     """
 
     watched_s: float
@@ -46,13 +50,13 @@ class RuleFigures:
     left_out_frac: float
     jobs: int
     response_error_frac: float | None
+    response_error: Interval | None
     divergences: DivergenceCount
     worse: tuple[str, ...]
 
 
 def promotion_rules(of: RuleFigures) -> list[Rule]:
     """All rules, in the order of the steps that need them."""
-    error = of.response_error_frac
     advisory, opt_in, enforced = SiteMode.ADVISORY, SiteMode.OPT_IN, SiteMode.ENFORCED
     days = f"{of.watched_s / 86_400:.1f} days"
     return [
@@ -72,13 +76,7 @@ def promotion_rules(of: RuleFigures) -> list[Rule]:
             f"{of.left_out_frac:.2%}",
             "1 % of the jobs or fewer",
         ),
-        _rule(
-            "simulator",
-            opt_in,
-            error is not None and error <= MOST_ERROR_FRAC,
-            "no job" if error is None else f"{error:.2%}",
-            "within 1.7 % of what happened",
-        ),
+        _simulator_rule(of),
         _rule(
             "divergences",
             opt_in,
@@ -88,6 +86,23 @@ def promotion_rules(of: RuleFigures) -> list[Rule]:
         ),
         _rule("accounts", enforced, not of.worse, ", ".join(of.worse) or "none", "none worse off"),
     ]
+
+
+def _simulator_rule(of: RuleFigures) -> Rule:
+    """It holds, or does not, where the whole interval says so; else the days seen do not tell."""
+    value, holds, unsure = "no job", False, False
+    if of.response_error_frac is not None:
+        value, within = f"{of.response_error_frac:.2%}", of.response_error
+        if within is None:
+            value, unsure = f"{value}, of too few days to tell", True
+        else:
+            value += f" ({within.low:+.2%} to {within.high:+.2%})"
+            holds = within.low >= -MOST_ERROR_FRAC and within.high <= MOST_ERROR_FRAC
+            outside = within.low > MOST_ERROR_FRAC or within.high < -MOST_ERROR_FRAC
+            unsure = not holds and not outside
+            value += ", not certain yet" if unsure else ""
+    bound = "within 1.7 % of what happened"
+    return Rule("simulator", SiteMode.OPT_IN.value, holds, value, bound, unsure)
 
 
 def divergences_text(count: DivergenceCount) -> str:

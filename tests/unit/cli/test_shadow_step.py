@@ -49,6 +49,7 @@ GOOD = RuleFigures(
     left_out_frac=0.0,
     jobs=500,
     response_error_frac=0.01,
+    response_error=Interval(low=-0.002, high=0.015),
     divergences=NO_DIVERGENCE,
     worse=(),
 )
@@ -65,6 +66,7 @@ def report(figures: RuleFigures) -> LocalReport:
         real=None,
         alone=None,
         response_error_frac=figures.response_error_frac,
+        response_error=figures.response_error,
         start_error_s=None,
         unseen=Unseen(),
         left_out={},

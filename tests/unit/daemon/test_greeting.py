@@ -24,6 +24,15 @@ WELCOME = Welcome(
 HELLO = Hello(protocol=PROTOCOL_VERSION, site=SITE, slurm_version="24.11.5")
 
 
+@pytest.mark.parametrize("other", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_an_agent_of_another_protocol_is_not_served_and_both_are_named(other: int) -> None:
+    with pytest.raises(SiteUnavailable) as refused:
+        check_hello(msgspec.structs.replace(HELLO, protocol=other), WELCOME)
+    assert str(refused.value) == (
+        f"agent speaks protocol {other}, the daemon {PROTOCOL_VERSION}; install the same release"
+    )
+
+
 def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
     with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
         check_hello(msgspec.structs.replace(HELLO, last_epoch=2), WELCOME)

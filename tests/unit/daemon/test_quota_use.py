@@ -11,7 +11,7 @@ import structlog
 
 from federator.config import FederationConfig
 from federator.daemon.own_config import OwnConfig
-from federator.daemon.quota_use import QuotaUse
+from federator.daemon.quota_use import quota_look
 from federator.errors import HistoryError
 from federator.history.service import JobHistory
 from federator.model.message import QuotasMeasured
@@ -54,7 +54,7 @@ def look(history: History, tenants: dict[str, object]) -> list[QuotasMeasured]:
 
     seen: list[QuotasMeasured] = []
     own = cast(OwnConfig, Own())
-    asyncio.run(QuotaUse(cast(JobHistory, history), own, lambda: NOW_S, seen.append).look())
+    asyncio.run(quota_look(cast(JobHistory, history), own, lambda: NOW_S, seen.append).look())
     return seen
 
 

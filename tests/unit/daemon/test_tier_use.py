@@ -11,7 +11,7 @@ import structlog
 
 from federator.config import FederationConfig
 from federator.daemon.own_config import OwnConfig
-from federator.daemon.tier_use import TierUse
+from federator.daemon.tier_use import tier_look
 from federator.errors import HistoryError
 from federator.history.service import JobHistory
 from federator.model.message import TiersMeasured
@@ -54,7 +54,7 @@ def look(
 
     seen: list[TiersMeasured] = []
     own = cast(OwnConfig, Own())
-    asyncio.run(TierUse(cast(JobHistory, history), own, lambda: NOW_S, seen.append).look())
+    asyncio.run(tier_look(cast(JobHistory, history), own, lambda: NOW_S, seen.append).look())
     return seen
 
 

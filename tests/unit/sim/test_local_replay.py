@@ -141,6 +141,54 @@ def test_jobs_of_the_federation_itself_are_load_where_and_when_they_ran(
     assert report.in_all.jobs == 1
 
 
+def test_who_waited_in_vain_stood_in_the_way_of_those_behind_it(config: FederationConfig) -> None:
+    """Not if something of its own held it: a dependency, a limit, a hold."""
+    runs = stay(1, started_at_s=0.0, ended_at_s=7200.0, limit_s=7200.0, gpus=4)
+    behind = stay(3, submitted_at_s=60.0, started_at_s=900.0, ended_at_s=9900.0, gpus=4)
+    only = {"alpine": capacity("alpine", 1)}
+    for word, eligible_at_s, expected_s in (
+        ("Resources", 30.0, 900.0),
+        ("AssocGrpGRES", 30.0, 60.0),
+        ("Resources", 2e9, 60.0),
+    ):
+        ahead = stay(
+            2,
+            "CANCELLED",
+            submitted_at_s=30.0,
+            eligible_at_s=eligible_at_s,
+            ended_at_s=600.0,
+            held_by=word,
+        )
+        look = stay(4, submitted_at_s=900.0, started_at_s=9900.0, ended_at_s=9960.0)
+        records = [("alpine", each) for each in (runs, ahead, behind, look)]
+        found, _ = replayed(local_history(records, only), config)
+        starts_s = {fate.past.job_id: fate.alone_start_s for fate in found.fates}
+        assert starts_s["3"] == T0_S + expected_s
+
+
+def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(
+    config: FederationConfig,
+) -> None:
+    """40 s pass between two jobs; a replay that took none would be early by as much each time."""
+    records = [
+        stay(
+            k,
+            submitted_at_s=float(k),
+            started_at_s=1000.0 * k + 40.0 * k,
+            ended_at_s=1000.0 * (k + 1) + 40.0 * k,
+            limit_s=1200.0,
+        )
+        for k in range(22)
+    ]
+    only = {"alpine": capacity("alpine", 1)}
+    history = local_history([("alpine", each) for each in records], only)
+    found, report = replayed(history, config)
+    assert [f.alone_start_s for f in found.fates] == [T0_S + 1040.0 * k for k in range(22)]
+    assert report.sites[0].response_error_frac == 0.0
+    few, _ = replayed(history._replace(kept=history.kept[:20]), config)  # 19 waited
+    assert few.fates[1].alone_start_s == T0_S + 1000.0
+
+
 def test_time_without_a_look_is_told(config: FederationConfig) -> None:
     history = local_history([], {"alpine": capacity("alpine", 1)}, end_s=1000.0)
     late = history.spans[0]._replace(since_s=T0_S + 3000, until_s=T0_S + 4000)
@@ -203,3 +251,35 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
     ]
     counts = {each.name: (each.divergences, each.reasons) for each in report.divergences.accounts}
     assert counts["nlp"] == (4, {"ORDER": 4})
+
+
+@pytest.mark.parametrize(
+    ("first_s", "second_s", "worse"),
+    [(7200.0, 600.0, []), (7200.0, 800.0, ["nlp"]), (300.0, 55.0, []), (300.0, 70.0, ["nlp"])],
+    ids=["by less than a tenth", "by more", "by less than a minute", "by more than a minute"],
+)
+def test_an_account_is_worse_off_by_more_than_a_minute_and_a_tenth(
+    config: FederationConfig, first_s: float, second_s: float, worse: list[str]
+) -> None:
+    """nlp, which was next at its own site, waits for the second job of bio, which has a quota."""
+    records = []
+    for day in range(4):
+        at_s = 86_400.0 * day
+        for number, account, came_s, start_s, ran_s in (
+            (1, "bio", 0.0, 0.0, first_s),
+            (2, "nlp", 10.0, first_s, 100.0),
+            (3, "bio", 20.0, first_s + 100.0, second_s),
+        ):
+            one = stay(
+                10 * day + number,
+                account=account,
+                submitted_at_s=at_s + came_s,
+                started_at_s=at_s + start_s,
+                ended_at_s=at_s + start_s + ran_s,
+            )
+            records.append(("alpine", one))
+    history = local_history(records, {"alpine": capacity("alpine", 1)}, end_s=4 * 86_400.0)
+    _, report = replayed(history, config)
+    assert [account.name for account in report.accounts if account.worse] == worse
+    (rule,) = (rule for rule in report.sites[0].rules if rule.name == "accounts")
+    assert (rule.holds, rule.value) == (not worse, "nlp" if worse else "none")

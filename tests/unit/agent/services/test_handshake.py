@@ -11,6 +11,7 @@ import pytest
 
 from federator.agent.journal import Journal, OtherLog, Served
 from federator.agent.services.handshake import (
+    check_greeted,
     refuse_foreign_daemon,
     refuse_other_folder,
     term_of,
@@ -66,6 +67,30 @@ def hello(*, other_log: bool) -> Hello:
         log_began=10,
         other_log=other_log,
     )
+
+
+@pytest.mark.parametrize(
+    ("welcome", "said"),
+    [
+        (
+            msgspec.structs.replace(WELCOME, protocol=PROTOCOL_VERSION + 1),
+            f"the daemon speaks protocol {PROTOCOL_VERSION + 1}, this agent {PROTOCOL_VERSION}; "
+            "install the same release",
+        ),
+        (
+            msgspec.structs.replace(WELCOME, site="birch"),
+            "the daemon takes this for site 'birch', and agent.yaml says 'alpine'",
+        ),
+    ],
+    ids=["protocol", "site"],
+)
+def test_a_daemon_of_another_protocol_or_for_another_site_is_told_so(
+    welcome: Welcome, said: str
+) -> None:
+    with pytest.raises(StaleState) as refused:
+        check_greeted(welcome, "alpine")
+    assert str(refused.value) == said
+    check_greeted(WELCOME, "alpine")
 
 
 def test_a_trial_daemon_is_told_whose_the_site_is_and_changes_nothing(folder: Path) -> None:

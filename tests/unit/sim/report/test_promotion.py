@@ -1,0 +1,47 @@
+"""A site goes up by figures; where the record is too short to tell, it is not said to fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.model.site_mode import SiteMode
+from federator.sim.report.bootstrap import Interval
+from federator.sim.report.divergence_counts import count_divergences
+from federator.sim.report.promotion import Rule, RuleFigures, broken_rules, promotion_rules
+
+
+def rules_with(error_frac: float | None, within: Interval | None) -> list[Rule]:
+    return promotion_rules(
+        RuleFigures(
+            watched_s=15 * 86_400.0,
+            unwatched_frac=0.0,
+            left_out_frac=0.0,
+            jobs=500,
+            response_error_frac=error_frac,
+            response_error=within,
+            divergences=count_divergences("ALL", []),
+            worse=(),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("error_frac", "within", "holds", "unsure", "value"),
+    [
+        (0.004, Interval(-0.009, 0.0165), True, False, "0.40% (-0.90% to +1.65%)"),
+        (0.004, Interval(-0.02, 0.01), False, True, "0.40% (-2.00% to +1.00%), not certain yet"),
+        (0.03, Interval(0.01, 0.05), False, True, "3.00% (+1.00% to +5.00%), not certain yet"),
+        (0.2, Interval(-0.25, -0.15), False, False, "20.00% (-25.00% to -15.00%)"),
+        (0.2, Interval(0.018, 0.3), False, False, "20.00% (+1.80% to +30.00%)"),
+        (0.001, None, False, True, "0.10%, of too few days to tell"),
+        (None, None, False, False, "no job"),
+    ],
+)
+def test_the_simulator_holds_or_fails_only_where_its_interval_says_so(
+    error_frac: float | None, within: Interval | None, holds: bool, unsure: bool, value: str
+) -> None:
+    (rule,) = (each for each in rules_with(error_frac, within) if each.name == "simulator")
+    assert (rule.holds, rule.unsure, rule.value) == (holds, unsure, value)
+    for mode, keeps in ((SiteMode.ADVISORY, False), (SiteMode.OPT_IN, not holds)):
+        broken = [each.name for each in broken_rules(rules_with(error_frac, within), mode)]
+        assert broken == (["simulator"] if keeps else [])
