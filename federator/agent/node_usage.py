@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ MOST_FIGURE: Final = 1e12  # that a report may hold
 _MOST_BYTES: Final = 4_096
 _NOBODY: Final = 65534
 _CLOCKS_DIFFER_S: Final = 120.0
+_EPILOG_TAKES_S: Final = 600.0  # after Slurm's end of the job, with its turn in the queue
 _NAME: Final = re.compile(r"([1-9][0-9]{0,9})\.(.+)", re.DOTALL)
 
 
@@ -117,8 +119,10 @@ def _report(path: Path, folder: Path) -> _NodeReport | None:
 
 
 def _is_its(report: _NodeReport, job: EndedJob) -> bool:
-    """A site that lost its state counts its jobs from one again."""
-    return report.user == job.user and report.at_s >= job.started_at_s - _CLOCKS_DIFFER_S
+    """A site that lost its state, or has it from a backup, gives the same job ids again."""
+    over_s = job.ended_at_s + _EPILOG_TAKES_S if job.ended_at_s else inf
+    its_time = job.started_at_s - _CLOCKS_DIFFER_S <= report.at_s <= over_s + _CLOCKS_DIFFER_S
+    return report.user == job.user and its_time
 
 
 def _summed(reports: Iterable[_NodeReport]) -> MeasuredUse:

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from fednode import records, use_report
 
@@ -109,6 +110,15 @@ def test_a_job_that_is_not_the_federations_reports_nothing(spool: Path) -> None:
 def test_a_report_of_another_job_of_that_number_does_not_count(spool: Path, job: EndedJob) -> None:
     report(spool, "g1")
     assert node_usage.read(spool, [job]) == {}
+
+
+def test_of_two_jobs_of_one_number_the_report_is_the_later_ones_alone(spool: Path) -> None:
+    """Its slurmctld was restored from a backup, and gave the id to the same user again."""
+    report(spool, "g1")  # at 2,000 s
+    first = msgspec.structs.replace(ended(started_at_s=100.0), ended_at_s=900.0)
+    again = msgspec.structs.replace(ended(started_at_s=1500.0), ended_at_s=1990.0)
+    assert node_usage.read(spool, [first]) == {}
+    assert set(node_usage.read(spool, [again])) == {7}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", "[1]", '{"user": 1}', "x" * 9000])
