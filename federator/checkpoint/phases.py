@@ -63,8 +63,11 @@ class StepPhases:
             return _Step(0.0, 0.0, 0.0)
         most_s = _PAUSE * took_s[len(took_s) // 2]
         kept = [step for step in self._steps if step.took_s <= most_s]
-        took, load, own = (sum(each) / len(kept) for each in zip(*kept, strict=True))
-        return _Step(took, load, own)
+        return _Step(
+            sum(step.took_s for step in kept) / len(kept),
+            sum(step.load_s for step in kept) / len(kept),
+            sum(step.own_s for step in kept) / len(kept),
+        )
 
     def line(self, ranks: Ranks) -> str:
         """What all ranks measured, as a line; "": none marks its steps, or has too few.
