@@ -90,6 +90,18 @@ def federated_and_local(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimes:
+    """What the ranks of a training do in a step, as it says: means in seconds."""
+
+    ranks: int
+    step_s: float
+    load_s: float  # the longest wait of a rank for its input; 0: it marks none
+    own_least_s: float  # the rank whose own part, input and computing, is shortest; 0: likewise
+    own_most_s: float  # whose is longest
+    slowest: int  # that rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStatus:
     """Of one attempt that was told to leave. Unix times; 0: there is none."""
 
@@ -100,6 +112,7 @@ class CheckpointStatus:
     stepped_at_s: float = 0.0  # when it last noted a step, by its file server
     stall: str = ""  # what its ranks say that finish no step
     steps: StepWindow | None = None  # its latest; None: it has told of none
+    ranks: RankTimes | None = None  # at its last save; None: it marks nothing in its steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

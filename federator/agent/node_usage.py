@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,11 @@ from federator.wire.agent_protocol import EndedJob
 FOLDER: Final = "usage"  # of the spool
 KEPT_S: Final = 86_400.0  # a file that nobody asks about
 MOST_REMOVED: Final = 1_000  # at once
+MOST_FIGURE: Final = 1e12  # that a report may hold
 _MOST_BYTES: Final = 4_096
 _NOBODY: Final = 65534
 _CLOCKS_DIFFER_S: Final = 120.0
-_EPILOGS_TAKE_S: Final = 3_600.0  # at most, with the clocks' difference
+_EPILOG_TAKES_S: Final = 600.0  # after Slurm's end of the job, with its turn in the queue
 _NAME: Final = re.compile(r"([1-9][0-9]{0,9})\.(.+)", re.DOTALL)
 
 
@@ -35,6 +37,14 @@ class _Figures(msgspec.Struct):
 
     gpu_busy_mean_frac: float | None = None
     memory_most_mib: float | None = None
+    memory_total_mib: float | None = None
+    gpu_power_mean_frac: float | None = None
+    swing_looks: float | None = None
+    gpu_busy_spread_frac: float | None = None
+    gpu_low_frac: float | None = None
+    gpu_high_frac: float | None = None
+    gpu_falls: float | None = None
+    gpu_low_longest_frac: float | None = None
 
 
 class _NodeReport(msgspec.Struct):
@@ -109,22 +119,44 @@ def _report(path: Path, folder: Path) -> _NodeReport | None:
 
 
 def _is_its(report: _NodeReport, job: EndedJob) -> bool:
-    """A site that lost its state counts its jobs from one again."""
-    if report.user != job.user or report.at_s < job.started_at_s - _CLOCKS_DIFFER_S:
-        return False
-    return not job.ended_at_s or report.at_s <= job.ended_at_s + _EPILOGS_TAKE_S
+    """A site that lost its state, or has it from a backup, gives the same job ids again."""
+    over_s = job.ended_at_s + _EPILOG_TAKES_S if job.ended_at_s else inf
+    its_time = job.started_at_s - _CLOCKS_DIFFER_S <= report.at_s <= over_s + _CLOCKS_DIFFER_S
+    return report.user == job.user and its_time
 
 
 def _summed(reports: Iterable[_NodeReport]) -> MeasuredUse:
-    busy = gpus = 0.0
-    memory: list[float] = []
-    for each in reports:
-        if each.usage.gpu_busy_mean_frac is not None and each.gpus > 0:
-            busy += each.usage.gpu_busy_mean_frac * each.gpus
-            gpus += each.gpus
-        if each.usage.memory_most_mib is not None:
-            memory.append(each.usage.memory_most_mib)
+    """Parts are averaged by GPUs; of amounts the most on one node counts."""
+    found = [each for each in reports if _is_sound(each)]
+
+    def mean(name: str) -> float | None:
+        known = [(value, e.gpus) for e in found if (value := _of(e, name)) is not None]
+        gpus = sum(weight for _, weight in known)
+        return min(1.0, sum(value * weight for value, weight in known) / gpus) if gpus else None
+
+    def most(name: str) -> float | None:
+        return max((value for e in found if (value := _of(e, name)) is not None), default=None)
+
     return MeasuredUse(
-        gpu_util_frac=min(1.0, busy / gpus) if gpus else None,
-        gpu_mem_mib=max(memory, default=None),
+        gpu_util_frac=mean("gpu_busy_mean_frac"),
+        gpu_mem_mib=most("memory_most_mib"),
+        gpu_total_mib=most("memory_total_mib"),
+        gpu_power_frac=mean("gpu_power_mean_frac"),
+        gpu_looks=most("swing_looks"),
+        gpu_spread_frac=mean("gpu_busy_spread_frac"),
+        gpu_low_frac=mean("gpu_low_frac"),
+        gpu_high_frac=mean("gpu_high_frac"),
+        gpu_falls=most("gpu_falls"),
+        gpu_longest_low_frac=mean("gpu_low_longest_frac"),
     )
+
+
+def _of(report: _NodeReport, name: str) -> float | None:
+    value: float | None = getattr(report.usage, name)
+    return value
+
+
+def _is_sound(report: _NodeReport) -> bool:
+    """No figure is below nothing, or no number: a report is a file."""
+    figures = [_of(report, name) for name in _Figures.__struct_fields__]
+    return report.gpus >= 0 and all(v is None or 0 <= v < MOST_FIGURE for v in figures)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .job import FederatedJob
 from .lease import ProgressLease, lease_s
+from .phases import StepPhases
 from .ranks import Ranks, rank_here, ranks_said
 from .state_files import StateFiles
 from .step_times import StepDurations
@@ -135,7 +136,7 @@ class Checkpointer:
             ranks_said(os.environ),
             given_s=lease_s(os.environ),
         )
-        self._steps = StepDurations()
+        self._steps, self._phases = StepDurations(), StepPhases()
         if rank_here(rank) == 0:
             self._job.forget_earlier_run()
         self._seen = self._job.told_to_leave()
@@ -175,6 +176,17 @@ class Checkpointer:
         """Unix time at which the job is killed; None while it is not told, or nobody says."""
         return self._job.deadline_s()
 
+    def loaded(self) -> None:
+        """Tell that the batch of the next step is there. Optional; on all ranks or on none."""
+        self._phases.loaded(time.monotonic(), self._save_s)
+
+    def computed(self) -> None:
+        """Tell that this rank's own part of a step is done, and it waits for others, if at all.
+
+        Optional; on all ranks or on none. GPUs work behind the script's back: synchronise before.
+        """
+        self._phases.computed(time.monotonic(), self._save_s)
+
     def step(self, step: int, state: Callable[[], Any]) -> bool:
         """Tell that ``step`` is finished; saves when it is time to, and ends when told to leave.
 
@@ -207,7 +219,9 @@ class Checkpointer:
         if is_first:
             self._ready_at_s = self._job.now_s()
             self._flag.rearm()  # by now all that the training needs is loaded
-        self._steps.finished(step, time.monotonic(), self._save_s)
+        now_s = time.monotonic()
+        self._steps.finished(step, now_s, self._save_s)
+        self._phases.finished(step, now_s, self._save_s)
         if self._lease.renew(step):
             self._tell_progress()
             self._tell_steps()
@@ -238,8 +252,11 @@ class Checkpointer:
         self._files.write(ranks, self._job.attempt, step, state)
         self._saved_step, self._last_save_s = step, time.monotonic()
         self._save_s += self._last_save_s - began_s
+        phases = self._phases.line(ranks)
         if ranks.rank == 0:
             self._tell_progress()
+            if phases:
+                self._answer(partial(self._job.tell_phases, phases))
             _LOG.info("saved step %d in %.1f s", step, self._last_save_s - began_s)
             self._answer(self._job.checkpointed)
             self._files.prune()

@@ -76,7 +76,7 @@ class FederatedJob(NamedTuple):
                 _remove(answer)
             name = f"progress.{self.attempt}"
             with suppress(OSError):
-                for note in (name, f"{name}.steps"):
+                for note in (name, f"{name}.steps", f"{name}.ranks"):
                     _remove(answer.parent / note)
                 for note_of_rank in answer.parent.glob(f"{name}.stalled.*"):
                     _remove(note_of_rank)
@@ -152,6 +152,14 @@ class FederatedJob(NamedTuple):
             OSError: the note cannot be written.
         """
         self._answer(f"progress.{self.attempt}.steps", window)
+
+    def tell_phases(self, line: str) -> None:
+        """Say what ranks do in a step, as ``StepPhases.line`` has it.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        self._answer(f"progress.{self.attempt}.ranks", line)
 
     def tell_stall(self, rank: int, text: str) -> None:
         """Say what a rank does that finishes no step; "" takes that back.

@@ -80,6 +80,46 @@ def _checkpoint_remedy(seen: Evidence) -> str:
     return f"save every {span(seen['best_interval_s'])} or more often (Young and Daly)"
 
 
+def _share(seen: Evidence) -> str:
+    return f"in {seen['attempts']:.0f} of the {seen['watched_attempts']:.0f} attempts that tell"
+
+
+def _starved(seen: Evidence) -> str:
+    parts = []
+    if "load_s" in seen:
+        parts.append(f"{seen['load_s']:.3g} s of a step of {seen['step_s']:.3g} s wait for a batch")
+    if "spread_frac" in seen:
+        parts.append(
+            f"the GPUs swing (deviation {seen['spread_frac']:.0%}): they hardly work in "
+            f"{seen['low_frac']:.0%} of the looks, work in {seen['high_frac']:.0%}, and fell "
+            f"{seen['falls']:.0f} times"
+        )
+    return f"{_share(seen)}: {'; '.join(parts)}"
+
+
+def _of_ranks(seen: Evidence) -> str:
+    return (
+        f"{_share(seen)}: a step takes {seen['step_s']:.3g} s, of which {seen['ranks']:.0f} ranks "
+        f"compute {seen['own_least_s']:.3g} to {seen['own_most_s']:.3g} s; "
+        f"the slowest was rank {seen['slow_rank']:.0f}"
+    )
+
+
+def _straggler_remedy(seen: Evidence) -> str:
+    if seen["attempts"] > 1 and seen["same_rank"] > seen["attempts"] / 2:
+        return "it mostly is the same rank: balance its part (data, pipeline stages)"
+    return "look at the node of that rank (clocks, other processes, its loader)"
+
+
+def _gpu_size(seen: Evidence) -> str:
+    how = [f"{seen['busy_frac']:.0%} busy"] if "busy_frac" in seen else []
+    how += [f"at {seen['power_frac']:.0%} of their power"] if "power_frac" in seen else []
+    return (
+        f"{seen['attempts']:.0f} jobs used {_gib(seen['most_gpu_mib'])} of "
+        f"{_gib(seen['given_gpu_mib'])} on a GPU at the most, the GPUs {', '.join(how)}"
+    )
+
+
 WORDINGS: Final[Mapping[str, Wording]] = {
     "zombie": Wording(
         "runs on beyond its time limit",
@@ -91,6 +131,17 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         _idle,
         lambda _: "ask for no GPUs, or find out what the job waits for (input, a hung process)",
     ),
+    "starved": Wording(
+        "GPUs that wait for input",
+        _starved,
+        lambda _: "more loader workers, data nearer to it; or rarer pauses, if those are meant",
+    ),
+    "communication": Wording(
+        "ranks that wait for each other's data",
+        _of_ranks,
+        lambda _: "fewer or nearer nodes, larger batches, or overlap computing and exchange",
+    ),
+    "straggler": Wording("all ranks wait for one", _of_ranks, _straggler_remedy),
     "failing": Wording("fails again and again", _failing, _failing_remedy),
     "timeout": Wording(
         "its time limit always ends it",
@@ -116,6 +167,11 @@ WORDINGS: Final[Mapping[str, Wording]] = {
             f"{e['given_node_cpus']:.0f} CPUs on a node at the most"
         ),
         lambda e: f"{e['would_do_node_cpus']:.0f} CPUs on a node would do (-n, -c)",
+    ),
+    "gpu-size": Wording(
+        "a smaller type of GPU would do",
+        _gpu_size,
+        lambda e: f"a GPU with {_gib(e['would_do_gpu_mib'])} would do, or several jobs on one",
     ),
     "unused-quota": Wording(
         "hardly uses its quota",

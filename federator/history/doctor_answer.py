@@ -100,5 +100,12 @@ def _of_quotas(
 
 
 def _is_measured(record: JudgedAttempt) -> bool:
-    uses = (record.gpu_busy_frac, record.cpu_s, record.used_mem_mib, record.save_s)
+    uses = (
+        record.gpu_busy_frac,
+        record.cpu_s,
+        record.used_mem_mib,
+        record.save_s,
+        record.gpu_looks,
+        record.step_s,
+    )
     return any(use is not None for use in uses)

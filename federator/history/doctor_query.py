@@ -17,14 +17,19 @@ from federator.model.viewer import Viewer
 from federator.usage.days import family_name
 from federator.usage.diagnosis import JudgedAttempt
 from federator.usage.quota_review import QueuedWorkload
-from federator.wire.accounting_rows import AccountingRow
+from federator.wire.accounting_rows import AccountingRow, MeasuredUse
 
 MOST_ATTEMPTS: Final = 50_000  # that one answer judges, the latest
 MOST_WORKLOADS: Final = 200_000  # whose waits one review reads
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
 _W: Final = schema.workloads.c
-_USE: Final = ("gpu_util_frac", "cpu_s", "mem_mib", "save_s", "alloc_cpus", "alloc_mem_mib")
+_SAME: Final = tuple(  # columns that a judged attempt has by the same name
+    name
+    for name in MeasuredUse.__struct_fields__
+    if name in JudgedAttempt.__struct_fields__ and name not in ("cpu_s", "mem_mib")
+)
+_USE: Final = ("gpu_util_frac", "cpu_s", "mem_mib", "alloc_cpus", "alloc_mem_mib", *_SAME)
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
 
@@ -143,7 +148,7 @@ def _record(row: Mapping[Any, Any]) -> JudgedAttempt:
         gpu_busy_frac=row["use_gpu_util_frac"],
         cpu_s=row["use_cpu_s"],
         used_mem_mib=row["use_mem_mib"],
-        save_s=row["use_save_s"],
+        **{name: row[f"use_{name}"] for name in _SAME},
     )
 
 

@@ -40,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 7
+VERSION: Final = 8
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -261,6 +261,11 @@ def _with_due_by_site(connection: Connection) -> None:
             index.create(connection, checkfirst=True)
 
 
+def _with_swings(connection: Connection) -> None:
+    """How GPUs swing, and what ranks do in a step; of attempts before it nothing is known."""
+    _add_columns(connection, measured)
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
@@ -268,6 +273,7 @@ MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     4: _with_local_jobs,
     5: _with_words,
     6: _with_due_by_site,
+    7: _with_swings,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

@@ -152,6 +152,7 @@ def progress_in(notes: int, attempt: int) -> "dict[str, object]":
         "stepped_at_s": stepped_at_s,
         "stall": _stall_in(notes, attempt),
         **_steps_in(notes, attempt),
+        **_ranks_in(notes, attempt),
     }
 
 
@@ -171,6 +172,23 @@ def _steps_in(notes: int, attempt: int) -> "dict[str, object]":
     if not (all(bounds) and 0 < window["median_s"] <= window["p90_s"] < 1e7):  # nor is NaN
         return {}
     return {"steps": window}
+
+
+def _ranks_in(notes: int, attempt: int) -> "dict[str, object]":
+    """What its ranks do in a step: see ``federator.agent.base.RankTimes``."""
+    try:
+        ranks, *times, slowest = _line_of(f"progress.{attempt}.ranks", notes).split()
+        step_s, load_s, own_least_s, own_most_s = map(float, times)
+        seen = {"ranks": int(ranks), "slowest": int(slowest)}
+    except (OSError, ValueError):
+        return {}
+    if not (0 < seen["ranks"] < 1e7 and 0 <= seen["slowest"] < seen["ranks"]):
+        return {}
+    # Of one rank by rounding no part is longer than all of it; ranks differ a little.
+    if not (0 <= load_s < 1e7 and 0 <= own_least_s <= own_most_s < 1e7 and 0 < step_s < 1e7):
+        return {}
+    times_s = {"step_s": step_s, "load_s": load_s, "own_least_s": own_least_s}
+    return {"ranks": {**seen, **times_s, "own_most_s": own_most_s}}
 
 
 def _stall_in(notes: int, attempt: int) -> str:

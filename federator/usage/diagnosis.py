@@ -6,7 +6,19 @@ from typing import Final
 
 import msgspec
 
-OF_JOBS: Final = ("zombie", "idle", "failing", "timeout", "checkpoint", "memory", "cpus")
+OF_JOBS: Final = (
+    "zombie",
+    "idle",
+    "starved",
+    "communication",
+    "straggler",
+    "failing",
+    "timeout",
+    "checkpoint",
+    "memory",
+    "cpus",
+    "gpu-size",
+)
 """Kinds of findings about jobs."""
 OF_QUOTAS: Final = (
     "unused-quota",
@@ -46,6 +58,22 @@ class JudgedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     used_mem_mib: float | None = None  # the peak
     save_s: float | None = None  # in all its saves
+    # The next are those of ``MeasuredUse``; of no watch, or no marks in its steps: None.
+    gpu_mem_mib: float | None = None
+    gpu_total_mib: float | None = None
+    gpu_power_frac: float | None = None
+    gpu_looks: float | None = None
+    gpu_spread_frac: float | None = None
+    gpu_low_frac: float | None = None
+    gpu_high_frac: float | None = None
+    gpu_falls: float | None = None
+    gpu_longest_low_frac: float | None = None
+    step_s: float | None = None
+    load_s: float | None = None
+    own_least_s: float | None = None
+    own_most_s: float | None = None
+    slow_rank: float | None = None
+    ranks: float | None = None
 
     @property
     def ran_s(self) -> float:
@@ -81,11 +109,28 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 600.0
     idle_gpu_h: float = 1.0
     idle_part_frac: float = 0.5  # of the watched time of a family that idle attempts held
+    # Data starvation (health and accounting): a saw-tooth, a deviation over 30 %; the rest of a
+    # saw-tooth's form is chosen here, so that saves, evaluations and a slow start are none.
+    spread_frac: float = 0.3
+    least_looks: int = 30  # ten minutes of them
+    low_frac: float = 0.25  # of the looks, without what its saves took
+    high_frac: float = 0.15
+    falls_frac: float = 0.04  # of the looks
+    one_low_frac: float = 0.5  # of the low looks, in one piece: a start, a break, not a saw-tooth
+    load_frac: float = 0.2  # of a step, where the job tells how long it waits for input
+    # Communication bound (likewise): a step over 1.5 times its computing.
+    step_times: float = 1.5
+    # A straggler: chosen here; healthy ranks differ by a few percent.
+    skew_times: float = 1.2
+    wasted_gpu_h: float = 1.0  # of a family, at least, by any of these
     # Over-specification (health and accounting): peak much less than asked; half, as fseff.
     little_frac: float = 0.5
     spare: float = 1.25
     least_mem_mib: float = 4096.0  # a node, that would be free
     least_cpus: float = 2.0  # a node
+    little_power_frac: float = 0.5  # a GPU at work draws more
+    little_busy_frac: float = 0.5  # likewise, where nobody knows its power
+    little_spread_frac: float = 0.08  # one that swings more waits for something
     steady_s: float = 600.0  # shorter jobs do not reach their peak
     # Families that fail, or always time out.
     failed_in_a_row: int = 5

@@ -12,6 +12,8 @@ from statistics import fmean
 from typing import Final
 
 from federator.usage.diagnosis import OF_JOBS, THRESHOLDS, Diagnosis, JudgedAttempt, Thresholds
+from federator.usage.families import finding, gpu_hours, steady
+from federator.usage.step_doctor import communication, small_gpu, starved, stragglers
 
 _OWN_FAILURES: Final = frozenset({"FAILED", "OUT_OF_MEMORY"})
 _VERDICTS: Final = _OWN_FAILURES | {"COMPLETED", "TIMEOUT"}
@@ -62,7 +64,7 @@ def zombies(
         beyond_s = now_s - end_s
         if beyond_s > bounds.beyond_end_s:
             evidence = {"beyond_end_s": beyond_s, "time_limit_s": each.time_limit_s}
-            yield _finding("zombie", [each], bounds, each.gpus * beyond_s / 3600, evidence)
+            yield finding("zombie", [each], bounds, each.gpus * beyond_s / 3600, evidence)
 
 
 def idle(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
@@ -73,7 +75,7 @@ def idle(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None
         if each.gpus and each.gpu_busy_frac is not None and each.ran_s >= bounds.idle_s
     ]
     idlers = [each for each in watched if (each.gpu_busy_frac or 0.0) < bounds.idle_frac]
-    idle_h, watched_h = _gpu_h(idlers), _gpu_h(watched)
+    idle_h, watched_h = gpu_hours(idlers), gpu_hours(watched)
     if not idlers or idle_h < bounds.idle_gpu_h or idle_h < bounds.idle_part_frac * watched_h:
         return None
     evidence = {
@@ -83,7 +85,7 @@ def idle(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None
         "busy_frac": sum((e.gpu_busy_frac or 0.0) * e.gpus * e.ran_s for e in idlers)
         / (3600 * idle_h),
     }
-    return _finding("idle", idlers, bounds, idle_h, evidence)
+    return finding("idle", idlers, bounds, idle_h, evidence)
 
 
 def over_memory(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
@@ -93,7 +95,7 @@ def over_memory(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis
     """
     seen = [
         each
-        for each in _steady(ended, bounds)
+        for each in steady(ended, bounds)
         if each.used_mem_mib is not None and each.mem_mib > 0 and each.nodes == 1
     ]
     if len(seen) < bounds.few_jobs:
@@ -109,14 +111,14 @@ def over_memory(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis
         "given_node_mib": given,
         "would_do_node_mib": float(ceil(needed / 1024) * 1024),
     }
-    return _finding("memory", seen, bounds, _gpu_h(seen), evidence)
+    return finding("memory", seen, bounds, gpu_hours(seen), evidence)
 
 
 def over_cpus(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
     """Many more CPUs than any of the family has used on its one node; see ``over_memory``."""
     seen = [
         each
-        for each in _steady(ended, bounds)
+        for each in steady(ended, bounds)
         if each.cpu_s is not None and each.cpus > 0 and each.nodes == 1
     ]
     if len(seen) < bounds.few_jobs:
@@ -132,7 +134,7 @@ def over_cpus(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis |
         "given_node_cpus": given,
         "would_do_node_cpus": float(needed),
     }
-    return _finding("cpus", seen, bounds, _gpu_h(seen), evidence)
+    return finding("cpus", seen, bounds, gpu_hours(seen), evidence)
 
 
 def failing(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
@@ -152,7 +154,7 @@ def failing(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | N
         "in_a_row": float(in_a_row),
         "out_of_memory": float(sum(each.state == "OUT_OF_MEMORY" for each in failed)),
     }
-    return _finding("failing", failed, bounds, _gpu_h(failed), evidence)
+    return finding("failing", failed, bounds, gpu_hours(failed), evidence)
 
 
 def timed_out(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
@@ -169,7 +171,7 @@ def timed_out(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis |
         "ended": float(len(seen)),
         "longest_s": max(each.ran_s for each in over),
     }
-    return _finding("timeout", over, bounds, _gpu_h(over), evidence)
+    return finding("timeout", over, bounds, gpu_hours(over), evidence)
 
 
 def checkpoints(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis | None:
@@ -201,16 +203,20 @@ def checkpoints(ended: Sequence[JudgedAttempt], bounds: Thresholds) -> Diagnosis
         evidence |= {"save_most_s": save_s, "best_interval_s": best_s}
     elif any(each.saved_at_s for each in ended):
         return None  # it saves, at a cost that nobody has measured
-    return _finding("checkpoint", struck, bounds, gpu_h, evidence)
+    return finding("checkpoint", struck, bounds, gpu_h, evidence)
 
 
 DETECTORS: Final[tuple[Detector, ...]] = (
     idle,
+    starved,
+    communication,
+    stragglers,
     failing,
     timed_out,
     checkpoints,
     over_memory,
     over_cpus,
+    small_gpu,
 )
 
 
@@ -223,10 +229,6 @@ def lower_rate(count: int, of: int) -> float:
     return (rate + z2 / (2 * of) - half) / (1 + z2 / of)
 
 
-def _steady(ended: Iterable[JudgedAttempt], bounds: Thresholds) -> list[JudgedAttempt]:
-    return [e for e in ended if e.state == "COMPLETED" and e.ran_s >= bounds.steady_s]
-
-
 def _judged(ended: Iterable[JudgedAttempt]) -> list[JudgedAttempt]:
     """The attempts whose ends tell of the family itself, not of evictions, nodes or users."""
     return [each for each in ended if each.state in _VERDICTS]
@@ -235,27 +237,3 @@ def _judged(ended: Iterable[JudgedAttempt]) -> list[JudgedAttempt]:
 def _in_a_row(seen: Sequence[JudgedAttempt], states: frozenset[str] | set[str]) -> int:
     """How many of the latest ended so, without any other between."""
     return next((k for k, e in enumerate(reversed(seen)) if e.state not in states), len(seen))
-
-
-def _gpu_h(attempts: Iterable[JudgedAttempt]) -> float:
-    return sum(each.gpus * each.ran_s for each in attempts) / 3600
-
-
-def _finding(
-    kind: str,
-    of: Sequence[JudgedAttempt],
-    bounds: Thresholds,
-    gpu_h: float,
-    evidence: dict[str, float],
-) -> Diagnosis:
-    tenant, user, family = of[-1].owner
-    latest = dict.fromkeys(each.id for each in reversed(of))
-    return Diagnosis(
-        kind=kind,
-        tenant=tenant,
-        user=user,
-        family=family,
-        jobs=tuple(latest)[: bounds.shown_jobs],
-        gpu_h=round(gpu_h, 3),
-        evidence={name: round(value, 4) for name, value in evidence.items()},
-    )

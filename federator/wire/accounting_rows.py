@@ -25,6 +25,22 @@ class MeasuredUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     gpu_mem_mib: float | None = None  # the most on one GPU, as far as its site can tell
     ready_s: float | None = None  # from its start to its first step, as ``Checkpointer`` told
     save_s: float | None = None  # in all its saves, likewise
+    gpu_total_mib: float | None = None  # the memory of the largest GPU that it had
+    gpu_power_frac: float | None = None  # drawn, of what its GPUs may draw
+    # Of the looks of the nodes' watch, each at all the GPUs on a node:
+    gpu_looks: float | None = None  # how many, on the node with the most
+    gpu_spread_frac: float | None = None  # the standard deviation of how busy they were
+    gpu_low_frac: float | None = None  # the part in which they hardly worked
+    gpu_high_frac: float | None = None  # in which they did
+    gpu_falls: float | None = None  # how often the first followed on the second
+    gpu_longest_low_frac: float | None = None  # the longest time without work, of all looks
+    # Of a step, as ``Checkpointer`` told; see ``federator.agent.base.RankTimes``:
+    step_s: float | None = None
+    load_s: float | None = None
+    own_least_s: float | None = None
+    own_most_s: float | None = None
+    slow_rank: float | None = None
+    ranks: float | None = None
 
 
 class AttemptFacts(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -7,13 +7,19 @@ makes no sense is passed over. Nobody is accused for want of data.
 import csv
 import math
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode.run import Ran, run
 from fednode.watching import Reading
 
-_GPU_FIELDS = ("index", "uuid", "memory.used", "utilization.gpu", "mig.mode.current")
-_OLD_GPU_FIELDS = _GPU_FIELDS[:-1]  # drivers before R450 do not know of MIG and refuse the word
+_LEAST_FIELDS = ("index", "uuid", "memory.used", "utilization.gpu")
+_GPU_FIELDS = (*_LEAST_FIELDS, "mig.mode.current", "memory.total", "power.draw", "power.limit")
+_OLD_GPU_FIELDS = _GPU_FIELDS[:5]  # of one that refuses a word of the rest
+_ALL_GPU_FIELDS = (
+    _GPU_FIELDS,
+    _OLD_GPU_FIELDS,
+    _LEAST_FIELDS,  # drivers before R450 do not know of MIG and refuse the word
+)
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory")
 _MOST_PID = 1 << 22
 
@@ -44,9 +50,11 @@ class GpuQuery:
 
     def gpus(self) -> "Optional[Dict[int, Gpu]]":
         """Return the GPUs by index; None where nvidia-smi is absent, fails or hangs."""
-        ran = self._ask("gpu", _GPU_FIELDS)
-        if ran.status not in (0, None) and "not a valid field" in (ran.out + ran.err).lower():
-            ran = self._ask("gpu", _OLD_GPU_FIELDS)
+        for fields in _ALL_GPU_FIELDS:
+            ran = self._ask("gpu", fields)
+            refused = "not a valid field" in (ran.out + ran.err).lower()
+            if ran.status in (0, None) or not refused:
+                break
         return parse_gpus(ran.out) if self._well(ran) else None
 
     def apps(self) -> "Optional[List[App]]":
@@ -73,13 +81,24 @@ def parse_gpus(text: str) -> "Dict[int, Gpu]":
     """Read ``--query-gpu``; a GPU in MIG mode has no use that could be told apart."""
     found = {}  # type: Dict[int, Gpu]
     for row in _rows(text):
-        if len(row) not in (len(_GPU_FIELDS), len(_OLD_GPU_FIELDS)) or not _is_count(row[0]):
+        if len(row) not in map(len, _ALL_GPU_FIELDS) or not _is_count(row[0]):
             continue
         percent = _number(row[3])
         mig = len(row) > 4 and row[4].lower() == "enabled"
         busy_frac = None if percent is None or mig else percent / 100
-        found[int(row[0])] = Gpu(row[1], Reading(_number(row[2]), busy_frac))
+        total_mib, power_frac = _size(row[5:]) if not mig else (None, None)
+        reading = Reading(_number(row[2]), busy_frac, total_mib, power_frac)
+        found[int(row[0])] = Gpu(row[1], reading)
     return found
+
+
+def _size(row: "List[str]") -> "Tuple[Optional[float], Optional[float]]":
+    """Return the memory that a GPU has, and how much of its power it draws, as far as is known."""
+    if len(row) != len(_GPU_FIELDS) - len(_OLD_GPU_FIELDS):
+        return None, None
+    total_mib, draw_w, limit_w = map(_number, row)
+    power_frac = draw_w / limit_w if draw_w is not None and limit_w else None
+    return total_mib, power_frac
 
 
 def parse_apps(text: str) -> "List[App]":

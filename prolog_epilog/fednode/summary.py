@@ -7,7 +7,7 @@ all jobs. Jobs shorter than the watch's interval may have none.
 import os
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from fednode import records
+from fednode import records, swings
 from fednode.watching import Reading
 
 FILE = "watch.json"
@@ -19,31 +19,49 @@ def watch_file(state_dir: str, node: str) -> str:
 
 
 def added(
-    tally: "Optional[Dict[str, Any]]", readings: "Sequence[Optional[Reading]]"
+    tally: "Optional[Dict[str, Any]]",
+    readings: "Sequence[Optional[Reading]]",
+    looks: "Sequence[Optional[float]]" = (),
 ) -> "Dict[str, Any]":
-    """Return the tally with one more look at the job's GPUs; what is not known adds nothing."""
+    """Return the tally with one more run of the watch; what is not known adds nothing.
+
+    Args:
+        readings: the most that its looks saw of each GPU.
+        looks: how busy all the job's GPUs were at each of them, in their order.
+    """
     tally = dict(tally or {})
     tally["looks"] = tally.get("looks", 0) + 1
+    known = [reading for reading in readings if reading is not None]
     for name, values in (
-        ("busy", [r.busy_frac for r in readings if r is not None and r.busy_frac is not None]),
-        ("memory", [r.memory_mib for r in readings if r is not None and r.memory_mib is not None]),
+        ("busy", [r.busy_frac for r in known if r.busy_frac is not None]),
+        ("memory", [r.memory_mib for r in known if r.memory_mib is not None]),
+        ("total", [r.total_mib for r in known if r.total_mib is not None]),
+        ("power", [r.power_frac for r in known if r.power_frac is not None]),
     ):
         tally[name + "_n"] = tally.get(name + "_n", 0) + len(values)
         tally[name + "_sum"] = tally.get(name + "_sum", 0.0) + sum(values)
         tally[name + "_most"] = max([tally.get(name + "_most", 0.0), *values])
+    tally["swings"] = swings.counted(tally.get("swings"), looks)
     return tally
 
 
 def as_record(tally: "Mapping[str, Any]") -> "Dict[str, Any]":
     """Return a tally in the words of the log; what is not known is null."""
     busy_n, memory_n = tally["busy_n"], tally["memory_n"]
-    return {
+    power_n, total_n = tally.get("power_n", 0), tally.get("total_n", 0)  # older ones lack both
+    line = {
         "looks": tally["looks"],
         "gpu_busy_mean_frac": round(tally["busy_sum"] / busy_n, 4) if busy_n else None,
         "gpu_busy_most_frac": round(tally["busy_most"], 4) if busy_n else None,
         "memory_mean_mib": round(tally["memory_sum"] / memory_n) if memory_n else None,
         "memory_most_mib": round(tally["memory_most"]) if memory_n else None,
-    }
+    }  # type: Dict[str, Any]
+    if total_n:
+        line["memory_total_mib"] = round(tally["total_most"])
+    if power_n:
+        line["gpu_power_mean_frac"] = round(tally["power_sum"] / power_n, 4)
+    line.update(swings.as_record(tally.get("swings", {})))
+    return line
 
 
 def usage(job: records.JobRecord, state_dir: str) -> "Optional[Dict[str, Any]]":

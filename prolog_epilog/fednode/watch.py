@@ -8,7 +8,7 @@ run at once.
 import os
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode import config, records, summary, watch_text, watching
 from fednode.epilog import append
@@ -16,6 +16,7 @@ from fednode.gpu_use import Gpu, GpuQuery
 from fednode.limited import limited, tell
 from fednode.locks import locked
 from fednode.slurm_jobs import JobNow, SlurmJobs, is_federated, with_note
+from fednode.swings import mean_busy
 from fednode.watching import Finding, Policy, Quiet, Reading, Story
 
 NAME = "fed-watch"
@@ -99,6 +100,7 @@ def noted(
     readings: "Dict[int, Reading]",
     policy: Policy,
     at_s: float,
+    looks: "Sequence[Dict[int, Gpu]]" = (),
 ) -> "Tuple[Dict[int, Watched], List[Due]]":
     """Return what is known after a look, by job id, and what is due. Pure.
 
@@ -106,6 +108,7 @@ def noted(
         found: the jobs with GPUs that are on the node now; all others are forgotten.
         readings: by GPU index; empty where nvidia-smi had no answer.
         at_s: by the boot clock.
+        looks: of which ``readings`` are the most, in their order.
     """
     after = {}  # type: Dict[int, Watched]
     due = []  # type: List[Due]
@@ -114,7 +117,8 @@ def noted(
         mine = [readings.get(gpu) for gpu in record.gpus]
         now_doing = watching.doing(mine, policy)
         if any(mine):
-            before = before._replace(tally=summary.added(before.tally, mine))
+            swings = [mean_busy([_reading(gpus, gpu) for gpu in record.gpus]) for gpus in looks]
+            before = before._replace(tally=summary.added(before.tally, mine, swings))
         if now_doing is None:  # nothing is decided without data
             after[record.job] = before
             continue
@@ -126,6 +130,10 @@ def noted(
         if finding is not None and step != watching.NOTHING and at_s >= before.not_before_s:
             due.append(Due(record, finding, step))
     return after, due
+
+
+def _reading(gpus: "Dict[int, Gpu]", index: int) -> "Optional[Reading]":
+    return gpus[index].reading if index in gpus else None
 
 
 def _known_of(record: records.JobRecord, known: "Dict[int, Watched]", at_s: float) -> Watched:
@@ -154,10 +162,10 @@ class Watch:
         os.makedirs(os.path.dirname(self._file), mode=0o755, exist_ok=True)
         with locked(os.path.join(os.path.dirname(self._file), ".watch.lock")):
             found = [record for record in here if self._of(record)]
-            readings = self._look() if found else {}
+            looks = self._look() if found else []
             now_s = boot_clock_s()
             before = self._read()
-            known, due = noted(before, found, readings, self._policy, now_s)
+            known, due = noted(before, found, most_of(looks), self._policy, now_s, looks)
             for record in here:  # of all others just how long they are here
                 known.setdefault(record.job, _known_of(record, before, now_s))
             self._write(known)
@@ -189,7 +197,7 @@ class Watch:
         partitions = self._own["partitions"]
         return bool(record.gpus) and (not partitions or record.partition in partitions)
 
-    def _look(self) -> "Dict[int, Reading]":
+    def _look(self) -> "List[Dict[int, Gpu]]":
         query = GpuQuery(self._shared["nvidia_smi"], self._own["nvidia_smi_timeout_s"], self._node)
         looks = []  # type: List[Dict[int, Gpu]]
         for number in range(int(self._own["looks"])):
@@ -200,7 +208,7 @@ class Watch:
                 print(query.trouble, file=sys.stderr)
                 break  # it may hang for as long again
             looks.append(gpus)
-        return most_of(looks)
+        return looks
 
     # ---- what is known ----
 

@@ -23,6 +23,8 @@ class Reading(NamedTuple):
 
     memory_mib: "Optional[float]"
     busy_frac: "Optional[float]"  # 0 to 1: how much of the last moments a kernel ran
+    total_mib: "Optional[float]" = None  # the memory that it has
+    power_frac: "Optional[float]" = None  # of the power that it may draw
 
 
 class Policy(NamedTuple):

@@ -8,6 +8,10 @@ Prints a row for each kind, of jobs and then of quotas (a fifth as many), for do
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "prolog_epilog"))
 
 from tests.fakes import doctor_series, quota_series
 

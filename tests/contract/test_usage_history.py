@@ -536,3 +536,27 @@ def test_what_a_lost_record_leaves_is_flagged(log: Log, url: str) -> None:
     (row,) = asked(url, "user").rows
     assert (row.held_gpu_ms, row.sums["missing_flags"]) == (10 * H32_MS, 1)
     assert row.sums["overlap_flags"] == 0
+
+
+def test_a_site_restored_from_a_backup_gives_ids_again_and_nothing_counts_twice(
+    log: Log, url: str
+) -> None:
+    """Two workloads were one job id at one site; each has its own time, and its own use."""
+    for number, later_s in ((1, 0.0), (2, 1000.0)):
+        log.write(
+            submitted(number, T0_S + later_s),
+            awarded(number, at_s=T0_S + later_s + 5),
+            changed(number, _H.ACCEPTED, T0_S + later_s + 8, site_job_id=77),
+            changed(number, _H.STARTED, T0_S + later_s + 11, started_at_s=T0_S + later_s + 10),
+            changed(number, _H.COMPLETED, T0_S + later_s + 51, ended_at_s=T0_S + later_s + 50),
+        )
+    follow(log, url)
+    due = measured.due(writer(url), ["alpine"], T0_S + 2000, 10)
+    assert {each.job.site_job_id for each in due} == {77}
+    uses = [MeasuredUse(gpu_util_frac=frac) for frac in (0.25, 0.75)]
+    measured.put(writer(url), due, uses, T0_S + 2000)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == 2 * 40 * H32_MS
+    assert row.sums["busy_gpu_ms"] == 40 * H32_MS
+    assert row.sums["attempts"] == 2
+    assert kept(url) == made_anew(url)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from federator.usage.diagnosis import OF_JOBS, JudgedAttempt
 from federator.usage.job_doctor import examine
+from tests.fakes import gpu_series
 
 T0_S: Final = 1_764_000_000.0
 HOUR_S: Final = 3600.0
@@ -187,6 +188,7 @@ SICK: Final[Mapping[str, tuple[Make, ...]]] = {
     "checkpoint": (_seldom_saving, _never_saving),
     "memory": (_asking_memory,),
     "cpus": (_asking_cpus,),
+    **gpu_series.SICK,
 }
 HEALTHY: Final[tuple[Make, ...]] = (
     _input_bound,
@@ -202,6 +204,7 @@ HEALTHY: Final[tuple[Make, ...]] = (
     _one_large_input,
     _on_one_of_its_nodes,
     _at_its_end,
+    *gpu_series.HEALTHY,
 )
 
 

@@ -19,6 +19,7 @@ from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob, UsageAsk, UsageTaken
 
 NODES_TELL_S: Final = 30.0  # after a job's end: its epilogs may still be at work
+_OF_RANKS: Final = ("ranks", "step_s", "load_s", "own_least_s", "own_most_s")
 FOLDERS_TAKE_S: Final = 30.0  # all of them; an answer after 120 s is of no use to the daemon
 
 
@@ -125,8 +126,11 @@ def _with_progress(
     """A note from before its start is of an earlier run of the same attempt."""
     if seen is None or seen.ready_at_s < job.started_at_s:
         return use
-    ready_s = seen.ready_at_s - job.started_at_s
-    return msgspec.structs.replace(use or MeasuredUse(), ready_s=ready_s, save_s=seen.save_s)
+    more: dict[str, float] = {"ready_s": seen.ready_at_s - job.started_at_s, "save_s": seen.save_s}
+    if (ranks := seen.ranks) is not None:
+        more |= {name: float(getattr(ranks, name)) for name in _OF_RANKS}
+        more["slow_rank"] = float(ranks.slowest)
+    return msgspec.structs.replace(use or MeasuredUse(), **more)
 
 
 def _joined(
@@ -138,7 +142,7 @@ def _joined(
         return accounts or seen
     gpus = {
         name: value
-        for name in ("gpu_util_frac", "gpu_mem_mib")
+        for name in MeasuredUse.__struct_fields__
         if (value := getattr(seen, name)) is not None
     }
     return msgspec.structs.replace(accounts, **gpus)

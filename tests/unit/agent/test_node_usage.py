@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from fednode import records, use_report
 
@@ -66,6 +67,43 @@ def test_the_reports_of_all_nodes_are_averaged_by_their_gpus(spool: Path) -> Non
     }
 
 
+def test_swings_of_nodes_are_joined_and_those_of_an_older_hook_lack_them(spool: Path) -> None:
+    busy: dict[str, object] = {
+        "gpu_busy_mean_frac": 0.5,
+        "gpu_power_mean_frac": 0.4,
+        "memory_total_mib": 81_559,
+    }
+    swings: dict[str, object] = {
+        "swing_looks": 90,
+        "gpu_busy_spread_frac": 0.4,
+        "gpu_low_frac": 0.5,
+    }
+    more: dict[str, object] = {"gpu_high_frac": 0.4, "gpu_falls": 20, "gpu_low_longest_frac": 0.1}
+    report(spool, "g1", busy | swings | more, gpus=4)
+    report(spool, "g2", busy | swings | more | {"gpu_falls": 30, "gpu_low_frac": 0.3}, gpus=4)
+    report(spool, "g3", USAGE, gpus=8)
+    assert node_usage.read(spool, [ended()])[7] == MeasuredUse(
+        gpu_util_frac=0.5,
+        gpu_mem_mib=30_000.0,
+        gpu_total_mib=81_559.0,
+        gpu_power_frac=0.4,
+        gpu_looks=90.0,
+        gpu_spread_frac=0.4,
+        gpu_low_frac=0.4,
+        gpu_high_frac=0.4,
+        gpu_falls=30.0,
+        gpu_longest_low_frac=0.1,
+    )
+
+
+@pytest.mark.parametrize("figure", [-0.1, 1e300])
+def test_a_report_with_figures_that_make_no_sense_does_not_count(
+    spool: Path, figure: float
+) -> None:
+    report(spool, "g1", USAGE | {"gpu_falls": figure})
+    assert node_usage.read(spool, [ended()]) == {7: MeasuredUse()}
+
+
 def test_components_of_a_het_job_report_under_their_leader(spool: Path) -> None:
     report(spool, "g1", job=8, het=7)
     assert set(node_usage.read(spool, [ended(7)])) == {7}
@@ -89,6 +127,15 @@ def test_a_job_that_is_not_the_federations_reports_nothing(spool: Path) -> None:
 def test_a_report_of_another_job_of_that_number_does_not_count(spool: Path, job: EndedJob) -> None:
     report(spool, "g1")
     assert node_usage.read(spool, [job]) == {}
+
+
+def test_of_two_jobs_of_one_number_the_report_is_the_later_ones_alone(spool: Path) -> None:
+    """Its slurmctld was restored from a backup, and gave the id to the same user again."""
+    report(spool, "g1")  # at 2,000 s
+    first = msgspec.structs.replace(ended(started_at_s=100.0), ended_at_s=900.0)
+    again = msgspec.structs.replace(ended(started_at_s=1500.0), ended_at_s=1990.0)
+    assert node_usage.read(spool, [first]) == {}
+    assert set(node_usage.read(spool, [again])) == {7}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", "[1]", '{"user": 1}', "x" * 9000])

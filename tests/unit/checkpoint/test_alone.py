@@ -31,6 +31,7 @@ MODULES = [
     "federator.checkpoint.files",
     "federator.checkpoint.job",
     "federator.checkpoint.lease",
+    "federator.checkpoint.phases",
     "federator.checkpoint.ranks",
     "federator.checkpoint.state_files",
     "federator.checkpoint.step_times",

@@ -157,6 +157,7 @@ def test_every_kind_has_words_for_its_evidence() -> None:
     ]
     made = examine(records, T0_S + DAY_S)
     assert {each.kind for each in made} == set(OF_JOBS)
+    rng = random.Random(3)
     months = [each for sort in SORTS for each in review(*fleet(sort, rng))]
     assert {each.kind for each in months} == set(OF_QUOTAS)
     assert set(WORDINGS) == {*OF_JOBS, *OF_QUOTAS}

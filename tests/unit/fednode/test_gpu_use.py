@@ -32,6 +32,10 @@ def test_gpus_are_read_with_their_memory_and_use() -> None:
         ("0, GPU-a, 4, nan, Disabled", Reading(4.0, None)),
         ("0, GPU-a, -4, inf, Disabled", Reading(None, None)),
         ("0, GPU-a, [Unknown Error], [GPU is lost], [N/A]", Reading(None, None)),
+        ("0, GPU-a, 4, 7, Disabled, 81559, 350.0, 700.00", Reading(4.0, 0.07, 81559.0, 0.5)),
+        ("0, GPU-a, 4, 7, [N/A], 81559, [N/A], 700.00", Reading(4.0, 0.07, 81559.0, None)),
+        ("0, GPU-a, 4, 7, Disabled, [N/A], 50.0, 0", Reading(4.0, 0.07, None, None)),
+        ("0, GPU-a, 4, 50, Enabled, 81559, 50.0, 700.0", Reading(4.0, None)),
     ],
 )
 def test_what_is_no_number_and_any_use_of_a_mig_gpu_is_not_known(
@@ -93,6 +97,13 @@ def script(folder: Path, body: str) -> str:
 def test_an_old_driver_is_asked_without_the_word_it_does_not_know(tmp_path: Path) -> None:
     body = """case "$1" in *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'
 exit 2;; *) echo '0, GPU-a, 4, 7';; esac"""
+    query = GpuQuery(script(tmp_path, body), 5)
+    assert query.gpus() == {0: Gpu("GPU-a", Reading(4.0, 0.07))}
+
+
+def test_a_driver_that_refuses_a_word_of_power_is_asked_without(tmp_path: Path) -> None:
+    body = """case "$1" in *power*) echo 'Field "power.draw" is not a valid field to query.'
+exit 2;; *) echo '0, GPU-a, 4, 7, Disabled';; esac"""
     query = GpuQuery(script(tmp_path, body), 5)
     assert query.gpus() == {0: Gpu("GPU-a", Reading(4.0, 0.07))}
 

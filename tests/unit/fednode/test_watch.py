@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, gpu_use, records, slurm_jobs, watch, watch_text
+from fednode import config, gpu_use, records, slurm_jobs, summary, watch, watch_text
 from fednode.run import Ran
 from fednode.watch import Watch
 from fednode.watching import IDLE, ZOMBIE, Finding
@@ -320,6 +320,9 @@ def test_a_burst_between_two_quiet_looks_counts_as_use(
     node.answers["nvidia_smi"] = answer
     node.run(30)
     assert node.steps() == []
+    (known,) = records.read_json(summary.watch_file(str(tmp_path / "state"), "n1"))["jobs"].values()
+    swings = known["tally"]["swings"]
+    assert (swings["n"], swings["low"], swings["high"], swings["falls"]) == (90, 60, 30, 30)
 
 
 # ---- words ----

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history import doctor_query, schema
@@ -24,6 +24,16 @@ from tests.fakes.usage_rows import attempt_use, attempt_values
 NOW_S = 1_764_072_000.0
 HOUR_S = 3600.0
 CALL = DoctorCall(start_s=NOW_S - 100 * HOUR_S, end_s=NOW_S)
+
+
+SWINGS = {
+    "gpu_looks": 700.0,
+    "gpu_spread_frac": 0.45,
+    "gpu_low_frac": 0.4,
+    "gpu_high_frac": 0.5,
+    "gpu_falls": 200.0,
+    "gpu_longest_low_frac": 0.01,
+}
 
 
 def idle_rows() -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -164,3 +174,25 @@ def engine_to_write(engine: Engine) -> Engine:
     with engine.connect() as connection:
         (_, _, path) = connection.exec_driver_sql("PRAGMA database_list").one()
     return open_writer(f"sqlite:///{path}")
+
+
+def test_what_nodes_and_ranks_told_is_judged_and_an_older_history_gets_room_for_it(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/older.db"
+    ranks = {"ranks": 8.0, "step_s": 2.0, "own_least_s": 0.5, "own_most_s": 1.0, "slow_rank": 3.0}
+    with transaction(open_writer(url)) as connection:
+        schema.prepare(connection)
+        for name in (*SWINGS, *ranks, "load_s", "gpu_total_mib", "gpu_power_frac"):
+            connection.execute(text(f"ALTER TABLE measured DROP COLUMN {name}"))
+        connection.execute(schema.history_version.update().values(version=7))
+    with transaction(open_writer(url)) as connection:
+        schema.prepare(connection)
+        use = replace(attempt_use(1, NOW_S - HOUR_S), tenant="t", user="ada", gpus=64)
+        put_rows(connection, schema.attempts, iter([attempt_values(1, use)]), replace=False)
+        told = {"id": 1, "attempt": 1, **SWINGS, **ranks}
+        put_rows(connection, schema.measured, iter([told]), replace=False)
+    found = answer(open_reader(url), CALL, None, "demo", ())
+    assert [each.kind for each in found.findings] == ["starved", "communication", "straggler"]
+    assert found.findings[2].evidence["slow_rank"] == 3.0
+    assert found.measured == 1

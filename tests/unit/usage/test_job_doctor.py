@@ -197,6 +197,10 @@ LEAST = {  # recall; what is missed is so mild that a detector stays silent
     "checkpoint": 0.80,
     "memory": 0.80,
     "cpus": 0.60,
+    "starved": 0.90,
+    "communication": 0.80,
+    "straggler": 0.80,
+    "gpu-size": 0.80,
 }
 
 

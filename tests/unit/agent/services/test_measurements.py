@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 import pytest
 
-from federator.agent.base import CheckpointStatus, Missing
+from federator.agent.base import CheckpointStatus, Missing, RankTimes
 from federator.agent.services import measurements as module
 from federator.agent.services.measurements import Measurements
 from federator.agent.spool import Spool
@@ -158,6 +158,26 @@ async def test_what_a_job_notes_of_its_steps_is_told_unless_it_is_of_an_earlier_
         None,
         None,
         None,
+    )
+
+
+async def test_what_ranks_do_in_a_step_is_told_with_the_rest() -> None:
+    folders, sent = Folders(), list[Message]()
+    ranks = RankTimes(ranks=8, step_s=2.0, load_s=0.5, own_least_s=1.0, own_most_s=1.5, slowest=3)
+    folders.notes = {"/s/1": CheckpointStatus(ready_at_s=31.0, save_s=7.0, ranks=ranks)}
+    measurements = Measurements(Accounts(), folders, Reports(), sent.append)
+    (used, _) = await answered(measurements, sent, with_notes(1))
+    assert used == (
+        MeasuredUse(
+            ready_s=30.0,
+            save_s=7.0,
+            ranks=8.0,
+            step_s=2.0,
+            load_s=0.5,
+            own_least_s=1.0,
+            own_most_s=1.5,
+            slow_rank=3.0,
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from math import nan
+from statistics import median
 from typing import NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ from federator.sched.state.step_times import (
     StepTimes,
     judged,
 )
+from tests.fakes import gpu_recordings
 
 SHAPE = RunShape((0, "vision", "ada", "train", 16), SiteName("alpine"), "gpu", ("h100",), 2)
 FACTOR = 1.34  # Greyhound's: by so much fail-slows delay a job on average
@@ -67,6 +69,27 @@ def test_a_run_is_judged_by_the_middle_of_the_others(factor: float, speed: Speed
     assert found is not None
     assert (found.speed, found.others) == (speed, 3)
     assert found.factor == pytest.approx(factor)
+
+
+def recorded(label: str, steps: int = 20) -> list[float]:
+    """Medians of the windows of a training that was recorded on an H100."""
+    took_s = [took_s for _, took_s, _ in gpu_recordings.training(label)["steps"]]
+    return [median(took_s[k : k + steps]) for k in range(0, len(took_s) - steps + 1, steps)]
+
+
+def test_steps_of_a_real_training_differ_less_than_the_bounds_and_a_shared_gpu_shows() -> None:
+    """One that loses a quarter of its GPU to another process takes a ninth longer: not enough."""
+    sound = [recorded(label) for label in ("healthy", "evaluating", "saving")]
+    runs_s = [median(windows[-9:]) for windows in (*sound, sound[0][:9], sound[1][:9])]
+    for k, run_s in enumerate(runs_s):
+        found = judged(run_s, runs_s[:k] + runs_s[k + 1 :])
+        assert found is not None
+        assert found.speed is Speed.NORMAL
+    assert max(runs_s) / min(runs_s) < 1.06
+    found = judged(median(recorded("limping")), runs_s)
+    assert found is not None
+    assert found.speed is Speed.UNSURE
+    assert found.factor == pytest.approx(1.11, abs=0.03)
 
 
 def test_too_few_others_prove_nothing() -> None:
