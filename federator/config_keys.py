@@ -140,7 +140,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "data.stage_max_gib": "Larger data sets are not copied by themselves.",
         "data.checkpoint_keep_free_gib": "Room in a region's shared folder that no copy takes.",
         "data.checkpoint_mib_per_s": "The most that each copy of a checkpoint takes; 0: no bound.",
-        "data.checkpoints": "Whether checkpoints go to other regions for jobs that wait.",
+        "data.checkpoints": "Whether checkpoints go to other regions: of jobs that wait, or run.",
         "data.output_grace_h": "Hours after which the folder of a job that failed is removed.",
         "data.planning": "Whether plans of where data sets should be are shown, or carried out.",
         "data.move_quota_gib_per_day": "What plans may have copied in any 24 hours.",

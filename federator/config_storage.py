@@ -53,6 +53,10 @@ class StorageConfig(Strict):
 
 _WORDS: Final = ("off", "auto")
 _Auto = Annotated[Literal["off", "auto"], BeforeValidator(partial(one_word_of, _WORDS))]
+_CHECKPOINTS: Final = ("off", "auto", "ahead")
+_Checkpoints = Annotated[
+    Literal["off", "auto", "ahead"], BeforeValidator(partial(one_word_of, _CHECKPOINTS))
+]
 _Planning = Annotated[DataPlanning, BeforeValidator(partial(one_word_of, DataPlanning))]
 
 
@@ -62,7 +66,7 @@ class DataConfig(Strict):
     stage: _Auto = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
     stage_at_once: Annotated[int, Field(ge=1, le=1000)] = 2
-    checkpoints: _Auto = "off"  # to other regions, for jobs that wait
+    checkpoints: _Checkpoints = "off"  # to other regions: of jobs that wait, or are at risk too
     checkpoint_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each; 0: no bound
     checkpoint_keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that none takes
     output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
@@ -76,7 +80,8 @@ class DataConfig(Strict):
             auto=self.stage == "auto",
             most_bytes=round(self.stage_max_gib * _GIB),
             at_once=self.stage_at_once,
-            checkpoints=self.checkpoints == "auto",
+            checkpoints=self.checkpoints != "off",
+            ahead=self.checkpoints == "ahead",
             checkpoint_kib_per_s=math.ceil(self.checkpoint_mib_per_s * 1024),
         )
 

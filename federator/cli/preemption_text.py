@@ -28,8 +28,9 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
         yield "Leaving", _leaving(row, now_s)
     if row.preemptions:
         yield "Evicted", _evicted(row)
-    if row.saved_at:
-        yield "Checkpoint", f"saved at {row.saved_at}"
+    if row.saved_at or row.copied_ahead:
+        saved = f"saved at {row.saved_at}" if row.saved_at else ""
+        yield "Checkpoint", "; ".join(filter(None, (saved, row.copied_ahead)))
     if row.saves_seen:
         yield "Save time", _save_time(row)
     if row.victims or row.victims_hidden:

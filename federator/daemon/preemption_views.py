@@ -32,6 +32,7 @@ def preemption_row(entry: WorkloadRecord, federation: Federation) -> PreemptionR
             leave_by_s=leave_by_s(entry, federation.rules),
             at_limit=entry.at_its_limit,
             saved_at=entry.saved_at,
+            copied_ahead=federation.checkpoints.ahead_words(entry),
             saves_seen=saves.seen(family),
             save_p95_s=saves.p95_s(family),
             victims=entry.victims,

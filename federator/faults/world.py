@@ -436,7 +436,7 @@ def config_of(
             "store": "memory:",
             "policy": _policy(budget_frac, lends=lends, moves=moves),
             "regions": {name: {"shared": f"/shared/{name}"} for name in ("west", "east")},
-            "data": {"checkpoints": "auto", "output_grace_h": OUTPUT_GRACE_S / 3600},
+            "data": {"checkpoints": "ahead", "output_grace_h": OUTPUT_GRACE_S / 3600},
             "sites": {
                 name: {"region": "east" if apart and name != sites[0] else "west"}
                 | _site_of(name, with_standby=name in with_standby)

@@ -180,9 +180,10 @@ class OutputNoted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="out
 
 
 class CheckpointCopied(Event, frozen=True, kw_only=True, tag="checkpoint_copied"):
-    """A waiting workload's checkpoint is in another region, too.
+    """A workload's checkpoint is in another region, too.
 
-    It counts until the next attempt has started: from then on the newest is where that runs.
+    It counts until the next attempt has started: from then on the newest is where that runs. Of one
+    that runs it counts until its site tells how it has left.
     """
 
     workload: WorkloadId

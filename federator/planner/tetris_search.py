@@ -1,10 +1,11 @@
 """Goes on where hill climbing stops: kicks the placement, repairs it, and keeps what is better.
 
-A kick gathers the tables of a job in some region, exchanges two tables, or sends tables back. Then
-each table near it looks for its best region, until none finds a better one. If the whole costs less
-than before it stays; a little more it may cost by chance, less and less often; else all of it is
-undone. The best placement seen is the plan. The quota counts what is elsewhere than at the begin,
-so a table that goes back costs nothing.
+A kick gathers the tables of a job in some region, exchanges two tables, or sends one back. Where
+there are few tables it gathers those of up to three jobs; if that is more than the quota allows,
+others are sent back, drawn by lot. Then each table near it looks for its best region, until none
+finds a better one. If the whole costs less than before it stays; a little more it may cost by
+chance, less and less often; else all of it is undone. The best placement seen is the plan. The
+quota counts what is elsewhere than at the begin, so a table that goes back costs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from federator.planner.warehouse import NONE, Index
 
 _NEAR = 24  # tables that look again after a kick
 _STEPS = 60  # of a repair
+_FEW = 200  # tables: with many more, kicks of several jobs take three times as long, for little
 _LEAST_FRAC = 1e-9
 _HEAT = 0.05  # of the cost, over the root of the number of tables: a loss that is often taken
 
@@ -27,6 +29,7 @@ _HEAT = 0.05  # of the cost, over the root of the number of tables: a loss that 
 class _Search:
     def __init__(self, at: HomePlacement, base: Index, quota_gib: float, rng: Generator) -> None:
         self._at, self._base, self._rng = at, base, rng
+        self._few = len(base) <= _FEW
         self._quota_gib = quota_gib * (1 + 1e-12)
         self._cost = at.cost().total
         self._best = self._cost, at.home.copy()
@@ -66,6 +69,8 @@ class _Search:
         """Try one change; it stays if it is better, or by chance if it is little worse."""
         self._journal, self._change = [], 0.0
         kicked = self._kicked()
+        if self._few and self.moved_gib > self._quota_gib:
+            self._send_back(set(kicked))
         self._repair(self._near(kicked), set(kicked))
         self._repair(kicked, set())
         gain = -self._change
@@ -85,7 +90,10 @@ class _Search:
         if kind < 0.7 and len(self._trains):
             job = int(self._rng.choice(self._trains))
             to = self._region_for(job)
-            tables = [t for t in self._tables_of(job) if self._at.home[t] != to]
+            more = int(self._rng.integers(0, 3)) if self._few else 0
+            jobs = [job, *(self._rng.choice(self._trains, more).tolist() if more else ())]
+            read = dict.fromkeys(t for each in jobs for t in self._tables_of(each))
+            tables = [t for t in read if self._at.home[t] != to]
             for table in tables:
                 self._push(table, to)
             return tables
@@ -97,6 +105,15 @@ class _Search:
         self._push(one, there)
         self._push(other, here)
         return [one, other]
+
+    def _send_back(self, kept: set[int]) -> None:
+        """Send others back, drawn by lot, until the quota holds again."""
+        away = np.flatnonzero(self._at.home != self._base)
+        for table in self._rng.permutation(away).tolist():
+            if self.moved_gib <= self._quota_gib:
+                return
+            if table not in kept:
+                self._push(table, int(self._base[table]))
 
     def settle(self) -> None:
         """Go to the best placement that was seen."""

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import zlib
 from typing import Any
@@ -173,3 +174,18 @@ def settle_sealed(fresh: bytes) -> None:
             os.chmod(os.path.join(root, each), mode)
     os.chmod(fresh, mode)
     os.close(os.open("../.fed/copied." + name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    remove_older_copies(name)
+
+
+def remove_older_copies(fresh: str) -> None:
+    """Remove what was copied before to a folder where nobody has saved, but for the newest.
+
+    The newest of those that are in their places stays until the fresh one is in its own: so there
+    is one at any time.
+    """
+    found = [match for match in map(CHECKPOINT.match, os.listdir("..")) if match]
+    names = [match.group(0) for match in sorted(found, key=lambda each: int(each.group(1)))]
+    copied = [name for name in names if os.path.lexists("../.fed/copied." + name)]
+    for name in copied[:-1] if copied == names and fresh not in names else ():
+        shutil.rmtree("../" + name)
+        os.unlink("../.fed/copied." + name)

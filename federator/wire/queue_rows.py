@@ -92,6 +92,7 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     goes_on_at: str = ""  # the node that is held for it, if it moves itself
     evicted_for_hidden: bool = False  # it was for one that the caller does not see
     victims_hidden: int = 0  # so many victims are left out, for the same reason
+    copied_ahead: str = ""  # what of its checkpoint is in another region while it runs, in words
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

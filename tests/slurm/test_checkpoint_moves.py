@@ -59,9 +59,9 @@ def running(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     yield from lasting(made)
 
 
-def copies_at(running: Running, mib_per_s: int) -> None:
+def copies_at(running: Running, mib_per_s: int, checkpoints: str = "auto") -> None:
     settings = yaml.safe_load(running.config.read_text())
-    settings["data"] = {"checkpoints": "auto", "checkpoint_mib_per_s": mib_per_s}
+    settings["data"] = {"checkpoints": checkpoints, "checkpoint_mib_per_s": mib_per_s}
     settings["data"]["checkpoint_keep_free_gib"] = 1
     running.config.write_text(yaml.safe_dump(settings))
 
@@ -108,6 +108,51 @@ def test_a_run_that_loses_its_region_goes_on_in_the_other_though_all_are_killed(
     assert step > 5
     assert done[2] == digest_after(step)
     assert list(folder_of(id_, "east", USER).glob(".fed-copy-*")) == []
+
+
+SAVES_ONCE = """#!/usr/bin/env python3
+import os, sys, time
+sys.path.insert(0, "/opt/federator/user")
+from federator.checkpoint import Checkpointer
+with Checkpointer(interval_s=0.1) as ckpt:
+    found = ckpt.latest()
+    print("from", os.environ["FED_SITE"], found.step if found else 0, flush=True)
+    if not found:
+        time.sleep(0.2)
+        ckpt.step(7, lambda: {"pad": bytes(1 << 20)})
+    time.sleep(0 if found else 600)
+"""
+
+
+@pytest.fixture
+def ahead(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    made = Running(tmp_path, pass_interval_s=10.0, preemption=preemption(grace_s=2.0))
+    copies_at(made, 100, "ahead")
+    yield from lasting(made)
+
+
+def test_under_a_drain_the_newest_checkpoint_is_in_the_other_region_before_the_run_leaves(
+    ahead: Running,
+) -> None:
+    for site in ("boreal", "cedar"):
+        operate(ahead, "cordon", site)
+    id_ = ahead.submit(SAVES_ONCE, "--gres=gpu:1", "-t", "10")
+    assert ahead.await_state(id_, "RUNNING")["site"] == "alpine"
+    (name,) = within(30, lambda: sealed(id_, "west"))
+    operate(ahead, "resume", "cedar")
+    assert sealed(id_, "east") == []
+    operate(ahead, "drain", "alpine", "--deadline", "now+10minutes", "--reason", "new switch")
+    assert within(60, lambda: sealed(id_, "east")) == [name]
+    explained = within(30, lambda: told(ahead, id_, "a copy is at cedar"))
+    assert re.search(r"^ *Checkpoint +a copy is at cedar$", explained, re.MULTILINE)
+    assert re.search(r"^ *Attempt +1, at alpine", explained, re.MULTILINE)
+    ahead.run("fscancel", str(id_))
+    ahead.await_state(id_, "CANCELLED", timeout_s=60)
+
+
+def told(running: Running, id_: int, words: str) -> str:
+    said = running.run("federator", "explain", str(id_)).stdout
+    return said if words in said else ""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Decides which checkpoints are copied to other regions, so that jobs that wait can go on there.
+"""Decides which checkpoints are copied to other regions, so that jobs can go on there.
 
 A checkpoint is a data set of its workload, with a replica where that last saved. What is known of
 it here is of the moment: after a restart sites are asked again, and find what has been copied. That
@@ -6,6 +6,10 @@ a copy is whole is in the log (``CheckpointCopied``).
 
 A copy only adds places: its workload keeps its place in the queue, and starts wherever it can
 first. So none starts later than if it had waited in its region.
+
+One that runs and is likely to have to leave may have its newest checkpoint copied ahead
+(``at_risk``). Once its site has told how it left, the newest is where it ran, as ever: then the
+copy spares the time only if it is of that one. If the region is lost, it goes on from the copy.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from federator.model.mappings import NOTHING
 from federator.model.message import CopySeen, Note, Wake
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.at_risk import at_risk
 from federator.sched.passes.copy_targets import CopyTargets
 from federator.sched.passes.data_copies import replica_after
 from federator.sched.passes.site_view import SiteView
@@ -45,6 +50,8 @@ LOOK_EVERY_S: Final = 60.0  # into a folder that had nothing to copy, or had non
 PLAN_EVERY_S: Final = 2.0
 MOST_TRIES: Final = 3  # of a copy, before another place is thought of
 MOST: Final = 100  # workloads that are thought of at a time
+AHEAD_EVERY_S: Final = 600.0  # a newer checkpoint of one that runs is copied
+RISKS_EVERY_S: Final = 10.0  # it is looked who is at risk
 GIVES_WAY_S: Final = 30.0  # after which one that has nothing to copy leaves its place to others
 _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
 
@@ -55,7 +62,7 @@ class CheckpointMove:
 
     workload: WorkloadId
     attempt: int
-    state: WorkloadState  # PENDING, or RUNNING: it would be moved if it had a sealed one
+    state: WorkloadState  # PENDING; or RUNNING: a drain would move it, or ``ahead``
     user: str
     saved_at: SiteName
     since_s: float
@@ -64,6 +71,17 @@ class CheckpointMove:
     found: DataSet | None = None
     why_not: str = ""
     target: SiteName = SiteName("")  # to whose region it is copied; "": it is not
+    ahead: bool = False  # it is copied while the workload runs
+    copied: str = ""  # the digest of the one that was last copied so
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to copy, which has no target yet."""
+        if self.found is None or self.target:
+            return False
+        if self.state is WorkloadState.PENDING:
+            return True
+        return self.ahead and self.found.digest != self.copied
 
 
 class CheckpointMoves:
@@ -86,7 +104,7 @@ class CheckpointMoves:
         self.starts: Mapping[WorkloadId, float] = NOTHING
         self._moves: dict[WorkloadId, CheckpointMove] = {}
         self._later: dict[WorkloadId, CheckpointMove] = {}  # without a place
-        self._plan_s = self._take_in_s = 0.0
+        self._plan_s = self._take_in_s = self._risks_s = 0.0
 
     @property
     def _on(self) -> bool:
@@ -102,7 +120,7 @@ class CheckpointMoves:
     def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
         """The copies that are to be made, those of whoever waits longest first."""
         for move in self._moves.values():
-            replica = self._copy_of(move)
+            replica = _copy_of(move, self.rules)
             if move.found is not None and replica is not None:
                 yield move.found, replica
 
@@ -127,7 +145,7 @@ class CheckpointMoves:
             if move.found is None or not move.target:
                 self._looked(turn, move, seen)
             return
-        of, replica = move.found, self._copy_of(move)
+        of, replica = move.found, _copy_of(move, self.rules)
         if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
             return
         if seen.domain != replica.domain:
@@ -135,24 +153,41 @@ class CheckpointMoves:
         after = replica_after(of, replica, replica.copy, seen, turn.now_s)
         move.found = replace(of, replicas=with_replica(of.replicas, after))
         if after.state is ReplicaState.READY:
-            del self._moves[move.workload]
-            name = after.path.rpartition("/")[2]
-            copied = CheckpointCopied(
-                at_s=turn.now_s, workload=move.workload, site=move.target, checkpoint=name
-            )
-            turn.record(copied)
+            self._is_whole(turn, move, of, after)
+        elif after.copy is not None and after.copy.tries >= (1 if move.ahead else MOST_TRIES):
+            _begin_anew(turn, move, after.copy.detail)
+
+    def _is_whole(
+        self, turn: Transaction, move: CheckpointMove, of: DataSet, after: DataReplica
+    ) -> None:
+        """Record a copy; one that runs on is thought of again when it may have a newer one."""
+        name = after.path.rpartition("/")[2]
+        copied = CheckpointCopied(
+            at_s=turn.now_s, workload=move.workload, site=move.target, checkpoint=name
+        )
+        turn.record(copied)
+        del self._moves[move.workload]
+        if move.state is WorkloadState.RUNNING:
+            move.found = replace(of, replicas=of.replicas[:1])
+            move.target, move.copied = SiteName(""), of.digest
+            self._rest(move, turn.now_s)
+        else:
             turn.pass_is_due(turn)
-        elif after.copy is not None and after.copy.tries >= MOST_TRIES:
-            self._begin_anew(turn, move, after.copy.detail)
+
+    def _rest(self, move: CheckpointMove, now_s: float) -> None:
+        """Give up the place of one whose newest checkpoint is copied, for a while."""
+        self._moves.pop(move.workload, None)
+        move.look_s = now_s + AHEAD_EVERY_S
+        self._later[move.workload] = move
 
     def _looked(self, turn: Transaction, move: CheckpointMove, seen: CopySeen) -> None:
         """Take in what is in a workload's folder."""
         match = _FOUND.fullmatch(seen.detail)
         move.found = None
         if seen.phase is not CopyPhase.FOUND or match is None or seen.copied_bytes <= 0:
-            self._begin_anew(turn, move, seen.detail.removeprefix("- "))
+            _begin_anew(turn, move, seen.detail.removeprefix("- "))
         elif seen.copied_bytes > self.rules.staging.most_bytes:
-            self._begin_anew(turn, move, "it is larger than data.stage_max_gib")
+            _begin_anew(turn, move, "it is larger than data.stage_max_gib")
         else:
             entry = self._ledger.entries[move.workload]
             folder = f"{move.user}/checkpoints/{move.workload}"
@@ -173,13 +208,8 @@ class CheckpointMoves:
             is_moved = move.state is WorkloadState.RUNNING
             move.look_s = turn.now_s + LOOK_EVERY_S if is_moved else inf
             self._plan_s = 0.0
-
-    def _begin_anew(self, turn: Transaction, move: CheckpointMove, why: str) -> None:
-        if why != move.why_not:
-            fields = {"workload": move.workload, "site": move.saved_at, "detail": why}
-            turn.commands.append(Note(event="checkpoint_not_copied", fields=fields))
-        move.found, move.target, move.why_not = None, SiteName(""), why
-        move.look_s = turn.now_s + LOOK_EVERY_S
+            if move.ahead and move.copied == match[2]:
+                self._rest(move, turn.now_s)
 
     # ---- what is to be copied ----
 
@@ -191,6 +221,9 @@ class CheckpointMoves:
             return
         for id_ in [id_ for id_, move in self._moves.items() if not self._holds(move)]:
             del self._moves[id_]
+        if turn.now_s >= self._risks_s:
+            self._look_ahead(turn.now_s)
+            self._risks_s = turn.now_s + RISKS_EVERY_S
         if turn.now_s >= self._take_in_s:
             self._take_in(turn.now_s)
             self._take_in_s = turn.now_s + PLAN_EVERY_S if self._later else 0.0
@@ -199,7 +232,24 @@ class CheckpointMoves:
         if turn.now_s >= self._plan_s:
             self._plan(turn)
             self._plan_s = turn.now_s + PLAN_EVERY_S
-            turn.commands.append(Wake(at_s=self._plan_s))
+            at_rest_s = [move.look_s if move.copied else 0.0 for move in self._later.values()]
+            next_s = 0.0 if self._moves else min(at_rest_s, default=0.0)
+            turn.commands.append(Wake(at_s=max(self._plan_s, next_s)))
+
+    def _look_ahead(self, now_s: float) -> None:
+        """Think of those at risk, if that is wanted, and of those that are not any more no more."""
+        wanted = at_risk(self._ledger, self.rules, now_s) if self.rules.staging.ahead else ()
+        entries = {entry.workload.id: entry for entry in wanted}
+        for moves in (self._moves, self._later):
+            for id_, move in list(moves.items()):
+                if move.ahead and id_ not in entries:
+                    del moves[id_]
+        for id_, entry in entries.items():
+            known = self._moves.get(id_) or self._later.get(id_)
+            if known is None and entry.site in self.rules.regions:
+                known = self._later[id_] = _move(entry, entry.site, now_s)
+            if known is not None and known.state is WorkloadState.RUNNING:
+                known.ahead = True
 
     def _take_in(self, now_s: float) -> None:
         """Give places to those who wait with a checkpoint, or may be moved: first come first."""
@@ -208,7 +258,7 @@ class CheckpointMoves:
         for id_ in self._ledger.saved:
             if id_ not in self._moves and id_ not in self._later:
                 entry = self._ledger.entries[id_]
-                if not self._is_copied(entry) and entry.saved_at in self.rules.regions:
+                if not _is_copied(entry, self.rules) and entry.saved_at in self.rules.regions:
                     self._later[id_] = _move(entry, entry.saved_at, now_s)
         for id_, move in sorted(self._later.items(), key=lambda item: item[1].look_s):
             if move.look_s > now_s or not self._has_room(now_s):
@@ -225,10 +275,6 @@ class CheckpointMoves:
                     self._later[id_] = self._moves.pop(id_)
         return len(self._moves) < MOST
 
-    def _is_copied(self, entry: WorkloadRecord) -> bool:
-        """Whether it may go on elsewhere; not where the copy's site was taken out since."""
-        return entry.copied_to in self.rules.regions
-
     def _holds(self, move: CheckpointMove) -> bool:
         """Whether a workload is as it was when its move began."""
         entry = self._ledger.entries.get(move.workload)
@@ -238,28 +284,26 @@ class CheckpointMoves:
             return False
         if move.state is WorkloadState.RUNNING:
             return entry.site == move.saved_at
-        return entry.saved_at == move.saved_at and not self._is_copied(entry)
+        return entry.saved_at == move.saved_at and not _is_copied(entry, self.rules)
 
     def _plan(self, turn: Transaction) -> None:
         """Choose targets, as many as may be under way; give up those that take no work now."""
         targets = self._targets(turn.now_s)
         for move in self._moves.values():
             if move.target and not targets.takes_work(move.target):
-                self._begin_anew(turn, move, f"{move.target} takes no work")
+                _begin_anew(turn, move, f"{move.target} takes no work")
         under_way = sum(bool(move.target) for move in self._moves.values())
-        waiting = [
-            (move, move.found)
-            for move in self._moves.values()
-            if move.found is not None and not move.target and move.state is WorkloadState.PENDING
-        ]
-        if not waiting or under_way >= self.rules.staging.at_once:
-            return
-        for move, of in waiting:
-            if under_way >= self.rules.staging.at_once:
+        most = self.rules.staging.at_once
+        due = [(move, move.found) for move in self._moves.values() if move.is_due]
+        for move, of in sorted(due, key=lambda item: item[0].ahead):  # those that wait come first
+            if under_way >= (max(1, most - 1) if move.ahead else most):
                 return
             entry = self._ledger.entries[move.workload]
-            site = targets.choose(entry, of, move.since_s)
-            if site is not None:
+            if move.ahead:
+                site = targets.ahead(entry)
+            else:
+                site = targets.choose(entry, of, move.since_s) if of is not None else None
+            if of is not None and site is not None:
                 source = of.replicas[0]
                 copy = DataReplica(
                     domain=self.rules.regions[site],
@@ -268,7 +312,7 @@ class CheckpointMoves:
                     copy=DataCopy(by="", asked_at_s=turn.now_s),
                 )
                 move.found = replace(of, replicas=(source, copy))
-                move.target = site
+                move.target, move.look_s = site, inf
                 under_way += 1
 
     def _targets(self, now_s: float) -> CopyTargets:
@@ -279,11 +323,6 @@ class CheckpointMoves:
             now_s=now_s,
             starts=self.starts,
         )
-
-    def _copy_of(self, move: CheckpointMove) -> DataReplica | None:
-        if move.found is None or not move.target or move.target not in self.rules.regions:
-            return None
-        return move.found.replica_in(self.rules.regions[move.target])
 
     # ---- for drains ----
 
@@ -312,21 +351,19 @@ class CheckpointMoves:
         move = self._moves.get(id_) or self._later.get(id_)
         if move is None or refusal.reasons[0].code is not ReasonCode.CHECKPOINT:
             return refusal
-        said = self._progress(move)
+        said = _progress(move, self.rules)
         reason = replace(refusal.reasons[0], detail=refusal.reasons[0].detail + said)
         return replace(refusal, reasons=(reason, *refusal.reasons[1:]))
 
-    def _progress(self, move: CheckpointMove) -> str:
-        replica = self._copy_of(move)
-        if move.found is None or replica is None or replica.copy is None:
-            return f" (not copied: {move.why_not})" if move.why_not else ""
-        copy, size = replica.copy, move.found.size_bytes
-        if copy.phase is CopyPhase.FAILED:
-            return f" (its copy to {replica.domain} has failed, and is tried again: {copy.detail})"
-        eta_s = copy.eta_s(size)
-        left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
-        done = 100 * min(1.0, copy.copied_bytes / size) if size else 0.0
-        return f" (being copied to {replica.domain}, {done:.0f} %{left})"
+    def ahead_words(self, entry: WorkloadRecord) -> str:
+        """What was, or is being, copied of one that runs; "": nothing is to be said."""
+        if entry.state is not WorkloadState.RUNNING:
+            return ""
+        copied = f"a copy is at {entry.copied_to}" if _is_copied(entry, self.rules) else ""
+        move = self._moves.get(entry.workload.id)
+        doing = "" if move is None or not move.ahead else _progress(move, self.rules)
+        said = [copied, doing.strip(" ()").replace("(", "")]
+        return "; ".join(each for each in said if each)
 
 
 def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> CheckpointMove:
@@ -339,3 +376,35 @@ def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> Checkpoint
         since_s=now_s,
         look_s=now_s,
     )
+
+
+def _begin_anew(turn: Transaction, move: CheckpointMove, why: str) -> None:
+    if why != move.why_not:
+        fields = {"workload": move.workload, "site": move.saved_at, "detail": why}
+        turn.commands.append(Note(event="checkpoint_not_copied", fields=fields))
+    move.found, move.target, move.why_not = None, SiteName(""), why
+    move.look_s = turn.now_s + LOOK_EVERY_S
+
+
+def _is_copied(entry: WorkloadRecord, rules: Rules) -> bool:
+    """Whether it may go on elsewhere; not where the copy's site was taken out since."""
+    return entry.copied_to in rules.regions
+
+
+def _copy_of(move: CheckpointMove, rules: Rules) -> DataReplica | None:
+    if move.found is None or not move.target or move.target not in rules.regions:
+        return None
+    return move.found.replica_in(rules.regions[move.target])
+
+
+def _progress(move: CheckpointMove, rules: Rules) -> str:
+    replica = _copy_of(move, rules)
+    if move.found is None or replica is None or replica.copy is None:
+        return f" (not copied: {move.why_not})" if move.why_not else ""
+    copy, size = replica.copy, move.found.size_bytes
+    if copy.phase is CopyPhase.FAILED:
+        return f" (its copy to {replica.domain} has failed, and is tried again: {copy.detail})"
+    eta_s = copy.eta_s(size)
+    left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
+    done = 100 * min(1.0, copy.copied_bytes / size) if size else 0.0
+    return f" (being copied to {replica.domain}, {done:.0f} %{left})"

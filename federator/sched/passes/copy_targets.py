@@ -1,4 +1,4 @@
-"""Chooses the sites, in other regions, to which checkpoints are copied for jobs that wait."""
+"""Chooses the sites, in other regions, to which checkpoints are copied."""
 
 from __future__ import annotations
 
@@ -71,6 +71,22 @@ class CopyTargets:
             for site in self.elsewhere(entry, entry.saved_at)
             if free[site] >= asked and entry.avoid_until_s.get(site, 0.0) <= self.now_s
         ]
+        return max(could, key=lambda site: free[site], default=None)
+
+    def ahead(self, entry: WorkloadRecord) -> SiteName | None:
+        """The site at which one that runs would go on if it had to leave; None: in its own region.
+
+        Also None: nowhere are as many GPUs free as it holds.
+        """
+        free, needs = self.free_gpus, entry.held_gpus
+        could = [
+            site
+            for site in self.sites
+            if free[site] >= needs and self._could_run(entry, site)
+            if entry.avoid_until_s.get(site, 0.0) <= self.now_s
+        ]
+        if any(self.rules.reaches(site, entry.site) for site in could):
+            return None
         return max(could, key=lambda site: free[site], default=None)
 
     def elsewhere(self, entry: WorkloadRecord, saved_at: SiteName) -> list[SiteName]:

@@ -116,9 +116,13 @@ def _drop(among: dict[SiteName, dict[str, SiteDrained]], event: SiteResumed) -> 
 
 
 def lose_checkpoints(entries: Iterable[WorkloadRecord], unreadable: Collection[SiteName]) -> None:
-    """Have workloads whose checkpoints nobody can read begin anew, or where a copy is."""
+    """Have workloads whose checkpoints nobody can read begin anew, or where a copy is.
+
+    Of one that runs there and never had to leave only a copy that was made ahead is known.
+    """
     for entry in entries:
         if entry.copied_to in unreadable:
             entry.copied_to = SiteName("")
-        if entry.saved_at in unreadable:
+        ran_there = not entry.saved_at and entry.site in unreadable
+        if entry.saved_at in unreadable or (ran_there and entry.copied_to):
             entry.saved_at, entry.copied_to = entry.copied_to, SiteName("")

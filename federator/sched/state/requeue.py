@@ -49,9 +49,14 @@ def left_unasked(entry: WorkloadRecord, event: Changed) -> None:
 
 
 def copy_is_over(entry: WorkloadRecord, event: Changed) -> None:
-    """Once an attempt has begun, the newest checkpoint is where that ran, and nowhere else."""
+    """Once an attempt has begun, the newest checkpoint is where that ran, and nowhere else.
+
+    A copy that is made while it runs counts until its site tells how it has left.
+    """
     began = event.happening is WorkloadEvent.STARTED or event.started_at_s > 0
-    if entry.copied_to and (began or event.saved_at_s > 0):
+    requeues_itself = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
+    saved = event.saved_at_s > 0 or event.happening is WorkloadEvent.CHECKPOINTED
+    if entry.copied_to and (began or saved or requeues_itself):
         entry.saved_at, entry.copied_to = entry.site, SiteName("")
 
 

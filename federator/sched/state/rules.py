@@ -27,6 +27,7 @@ class Staging:
         most_bytes: larger data sets are not copied so.
         at_once: so many of them are under way at most.
         checkpoints: those of jobs that wait are copied to other regions, within the same bounds.
+        ahead: those of jobs that run are, too, if they are likely to have to leave.
         checkpoint_kib_per_s: of each such copy; 0: nothing bounds it.
     """
 
@@ -34,6 +35,7 @@ class Staging:
     most_bytes: int = 2**40
     at_once: int = 2
     checkpoints: bool = False
+    ahead: bool = False
     checkpoint_kib_per_s: int = 0
 
     @property

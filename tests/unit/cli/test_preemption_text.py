@@ -36,6 +36,14 @@ def test_who_must_leave_is_told_for_whom_and_how_long_it_has() -> None:
     )
 
 
+def test_a_copy_that_is_made_ahead_stands_beside_where_it_saved() -> None:
+    copied = "a copy is at cedar"
+    assert said(copied_ahead=copied) == {"Checkpoint": copied}
+    assert said(copied_ahead=copied, saved_at="alpine") == {
+        "Checkpoint": f"saved at alpine; {copied}"
+    }
+
+
 def test_who_must_leave_at_its_own_time_limit_is_told_so() -> None:
     words = said(leave_by_s=110.0, at_limit=True)
     assert words == {"Leaving": "at its time limit; killed in 10 s unless it has left before"}

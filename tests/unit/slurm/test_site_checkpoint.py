@@ -200,6 +200,27 @@ def test_what_was_copied_in_vain_goes_when_the_job_has_ended(regions: Regions) -
     assert regions.here.exists()
 
 
+def test_of_what_was_copied_where_nobody_runs_the_two_newest_stay(regions: Regions) -> None:
+    made = []
+    for step in range(1, 5):
+        made.append(regions.save(step))
+        regions.copy("done")
+        assert regions.names() == [".fed", *made[-2:]]
+    assert sorted(os.listdir(regions.there / ".fed")) == [f"copied.{name}" for name in made[-2:]]
+
+
+def test_beside_what_somebody_has_saved_there_no_copy_is_removed(regions: Regions) -> None:
+    kept = []
+    for step in (1, 2):
+        kept.append(regions.save(step))
+        regions.copy("done")
+    kept.append(saved(regions.there, 3, "of a run there"))
+    for step in (3, 4):
+        kept.append(regions.save(step))
+    regions.copy("done")
+    assert regions.names() == [".fed", *kept[:3], kept[4]]
+
+
 @pytest.mark.parametrize("note", ["progress.2", "saved.2", "checkpointed", "deadline.2"])
 def test_where_an_attempt_has_run_it_stays(regions: Regions, note: str) -> None:
     name = regions.save(1)

@@ -1,0 +1,205 @@
+"""Checkpoints of jobs that run are copied ahead, if these are likely to have to leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federator.model.dataset import CopyPhase
+from federator.model.event import CheckpointCopied
+from federator.model.message import AnswerDrained, WriteOffAsked
+from federator.model.prices import SPOT, PriceRule
+from federator.model.workload import WorkloadId
+from federator.sched.passes.at_risk import at_risk
+from federator.sched.passes.checkpoint_moves import AHEAD_EVERY_S, LOOK_EVERY_S
+from federator.sched.passes.write_off import AWAY_S
+from federator.sched.state.rules import Rules, Staging
+from tests.fakes.loopback import Loopback
+from tests.unit.sched.passes.test_checkpoint_moves import (
+    ALPINE,
+    AUTO,
+    CEDAR,
+    NAME,
+    RUNS,
+    SIZE,
+    WAITS,
+    copies,
+    cordon,
+    fleet,
+    found,
+    looks,
+    resume,
+    seen,
+    start,
+)
+from tests.unit.sched.passes.test_drains import drain
+from tests.unit.sched.passes.test_write_off import burns
+
+AHEAD = replace(AUTO, staging=Staging(checkpoints=True, ahead=True))
+HOUR_S = 3600.0
+NEWER, OTHER = "ckpt-00000004-step-40", "sealed:" + "1e" * 32
+SPOT_WEST = (PriceRule(site=ALPINE, tier=SPOT),)
+
+
+def under_drain(rules: Rules = AHEAD) -> tuple[Loopback, WorkloadId]:
+    """One that runs at a site from which all must leave in an hour."""
+    f = fleet(rules)
+    id_ = start(f)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    assert f.state(id_) is RUNS
+    return f, id_
+
+
+def copied(f: Loopback) -> list[str]:
+    return [event.checkpoint for event in f.log if isinstance(event, CheckpointCopied)]
+
+
+def words(f: Loopback, id_: WorkloadId) -> str:
+    return f.federation.checkpoints.ahead_words(f.entry(id_))
+
+
+def test_the_newest_checkpoint_of_one_under_a_drain_is_copied_while_it_runs() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    assert copies(f) == [(str(id_), "east", f"ada/checkpoints/{id_}/{NAME}")]
+    seen(f, id_, CopyPhase.COPYING, "east", copied_bytes=SIZE // 2)
+    assert words(f, id_) == "being copied to east, 50 %"
+    seen(f, id_, CopyPhase.DONE, "east")
+    assert (f.state(id_), f.entry(id_).copied_to, copied(f)) == (RUNS, CEDAR, [NAME])
+    assert words(f, id_) == "a copy is at cedar"
+    assert (copies(f), looks(f)) == ([], [])
+    assert f.replayed().entries[id_].copied_to == CEDAR
+
+
+@pytest.mark.parametrize("rules", [AUTO, replace(AUTO, staging=Staging(ahead=True))])
+def test_nothing_is_copied_ahead_unless_an_admin_has_said_so(rules: Rules) -> None:
+    f, _ = under_drain(rules)
+    assert looks(f) == []
+
+
+def test_under_a_cordon_and_where_it_could_go_on_in_its_region_nothing_is_copied() -> None:
+    f = fleet(AHEAD, birch=1)
+    id_ = start(f)
+    cordon(f, ALPINE)
+    f.run_for(15.0)
+    assert looks(f) == []
+    resume(f, ALPINE)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    found(f, id_)
+    assert copies(f) == []
+
+
+def test_a_newer_one_is_copied_when_time_has_passed_and_the_same_one_never_again() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.run_for(AHEAD_EVERY_S - LOOK_EVERY_S)
+    assert looks(f) == []
+    f.run_for(LOOK_EVERY_S)
+    found(f, id_)  # the same
+    assert (copies(f), looks(f)) == ([], [])
+    f.run_for(AHEAD_EVERY_S)
+    found(f, id_, f"{NEWER} {OTHER}", digest=OTHER)
+    assert [path.rpartition("/")[2] for _, _, path in copies(f)] == [NEWER]
+    seen(f, id_, CopyPhase.DONE, "east", digest=OTHER)
+    assert copied(f) == [NAME, NEWER]
+
+
+def test_a_drain_that_is_over_ends_what_is_being_copied() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    assert copies(f)
+    resume(f, ALPINE)
+    f.run_for(15.0)
+    assert (copies(f), looks(f)) == ([], [])
+
+
+def test_one_that_waits_comes_first_and_one_place_is_left_for_those() -> None:
+    f = fleet(AHEAD)
+    cordon(f, CEDAR)
+    ids = [start(f, gpus=4) for _ in range(3)]
+    resume(f, CEDAR)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    for id_ in ids:
+        found(f, id_)
+    assert len(copies(f)) == AHEAD.staging.at_once - 1
+
+
+def test_a_copy_that_fails_once_begins_with_another_look() -> None:
+    """Its original may have been removed by the job, which has newer ones."""
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.FAILED, "east", detail="vanished")
+    assert copies(f) == []
+    f.run_for(LOOK_EVERY_S)
+    assert looks(f) == [id_]
+
+
+def test_once_it_has_saved_as_it_leaves_that_one_is_copied_and_not_the_older_one_used() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.run_until(lambda: f.state(id_) is WAITS, limit_s=2 * HOUR_S)
+    assert (f.entry(id_).saved_at, f.entry(id_).copied_to) == (ALPINE, "")
+    f.run_for(5.0)
+    found(f, id_, f"{NEWER} {OTHER}", digest=OTHER)
+    seen(f, id_, CopyPhase.DONE, "east", digest=OTHER)
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == CEDAR
+
+
+def test_one_whose_region_is_lost_goes_on_from_the_copy() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.site_down("alpine")
+    burns(f)
+    f.run_for(AWAY_S + 1.0)
+    f.observe(WriteOffAsked(client=97, site=ALPINE, reason="fire", by="root"))
+    assert isinstance(f.answers.pop(97), AnswerDrained)
+    assert (f.state(id_), f.entry(id_).saved_at) == (WAITS, CEDAR)
+    assert f.replayed().entries[id_].saved_at == CEDAR
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == CEDAR
+
+
+def test_after_a_restart_it_is_looked_again_and_the_copy_is_known() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.compact()
+    f.restart()
+    f.run_for(15.0)
+    assert f.entry(id_).copied_to == CEDAR
+    found(f, id_)
+
+
+# ---- spot ----
+
+
+def is_at_spot_risk(hours_ago: float, prices: tuple[PriceRule, ...]) -> bool:
+    """Of one that runs at alpine, and has lost its nodes there so long ago."""
+    f = fleet(replace(AHEAD, prices=prices))
+    entry = f.entry(start(f))
+    met_s, plan = f.clock.now_s - hours_ago * HOUR_S, entry.plan[0]
+    entry.interruptions = ((met_s, ALPINE, plan.partition, plan.gpu_type),)
+    return list(at_risk(f.federation.ledger, f.federation.rules, f.clock.now_s)) == [entry]
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "prices", "is_at_risk"),
+    [
+        (1.0, SPOT_WEST, True),
+        (25.0, SPOT_WEST, False),
+        (1.0, (PriceRule(site=CEDAR, tier=SPOT),), False),
+        (1.0, (), False),
+    ],
+)
+def test_who_lost_spot_nodes_within_a_day_and_is_on_such_again_is_at_risk(
+    hours_ago: float, prices: tuple[PriceRule, ...], is_at_risk: bool
+) -> None:
+    assert is_at_spot_risk(hours_ago, prices) == is_at_risk
