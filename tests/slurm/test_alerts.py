@@ -25,7 +25,7 @@ from tests.slurm.alert_causes import open_claims, reconfigure, submit_lanes, wri
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import LONG_S, Running, agents, at, killed_slurmd, within
 from tests.slurm.guests import NODE, TENANTS
-from tests.slurm.monitored import Prometheus, needs_prometheus, with_metrics
+from tests.slurm.monitored import SCRAPED_S, Prometheus, needs_prometheus, with_metrics
 from tests.slurm.test_lending import Planner
 from tests.slurm.test_node_failures import idle
 from tests.slurm.weather import kill_agents, stopped
@@ -41,6 +41,8 @@ COPIES = "copies-of-alerts"  # the folder of their replicas, in each domain
 IDLE_S = 7200.0
 LOG_RECORDS = 26_000  # more than a daemon leaves in its log
 LANES = 1_200
+COSTLIER = 3  # times what a scrape costs while none waits; with the lanes it is 20 times and more
+USUAL = "quantile_over_time(0.5, (federator_collect_seconds > 0)[60s:1s])"  # a term's first is 0
 BUDGET_GPUS_FRAC = 0.06  # of the fleet: one node of eight GPUs in a window
 BUDGET_WINDOW_S = 5.0
 
@@ -443,6 +445,8 @@ def fleet_is_cordoned(watched: Watched) -> None:
         assert running.run("federator", "cordon", site, "--reason", "forgotten").returncode == 0
     try:
         waits = [running.submit(TRUE, *ONE_GPU) for _ in range(4)]
+        usual_frac = prometheus.value(USUAL) / SCRAPED_S
+        prometheus.lower("FederatorScrapeCostly", "> 0.01", f"> {COSTLIER * usual_frac}")
         others = submit_lanes(running, LANES)
         prometheus.await_firing("FederatorScrapeCostly")
         prometheus.await_firing("FederatorQueueStalled")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -64,6 +66,61 @@ def test_the_quickstart_shows_what_a_command_printed_as_it_stands(quickstart: Mo
     row = "alpine [west]  " + "up " * 40
     quickstart.show(Console(file=printed, width=80), row)
     assert printed.getvalue() == f"{row}\n"
+
+
+# Stands for ``federator web``: it listens where it is asked to, until it is ended.
+PAGE = """#!{python}
+import os, socket, sys
+if os.path.basename(os.getcwd()) == "refused":
+    sys.exit("Error: wrong configuration")
+host, port = sys.argv[sys.argv.index("--listen") + 1].split(":")
+door = socket.create_server((host, int(port)))
+while True:
+    door.accept()
+"""
+
+
+def started_page(folder: Path, first_port: int) -> subprocess.CompletedProcess[str]:
+    """What ``./quickstart --keep`` does for its page, if it begins at a port; ended afterwards."""
+    page = folder / ".venv" / "bin" / "federator"
+    page.parent.mkdir(parents=True)
+    page.write_text(PAGE.format(python=sys.executable))
+    page.chmod(0o755)
+    text = (EXAMPLES.parent / "quickstart").read_text()
+    wanted = re.findall(r"^(?:answers|start_page)\(\) .*?\}$", text, re.MULTILINE | re.DOTALL)
+    assert [f.partition("(")[0] for f in wanted] == ["answers", "start_page"]
+    functions = "\n".join(wanted).replace("first=8410", f"first={first_port}")
+    end = 'kill "$(cat "$state/web.pid")" 2>/dev/null || true'
+    return subprocess.run(
+        ["bash", "-euc", f'state={folder}\n{functions}\npage=$(start_page); {end}; echo "$page"'],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_quickstart_takes_the_next_port_where_another_program_has_that_of_the_page(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        done = started_page(tmp_path, taken)
+    assert done.returncode == 0, done.stderr
+    said, *_ = done.stderr.splitlines()
+    assert said == f"another program listens at port {taken} of this machine"
+    address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\n", done.stdout)
+    assert address is not None, done.stdout
+    assert taken < int(address[1]) < taken + 20
+
+
+def test_the_quickstart_gives_no_address_of_a_page_that_does_not_start(tmp_path: Path) -> None:
+    folder = tmp_path / "refused"
+    done = started_page(folder, 8410)
+    assert done.returncode == 0, done.stderr
+    assert f"the page did not start; see {folder}/web.log" in done.stderr
+    assert done.stdout == f"none, see {folder}/web.log\n"
 
 
 class SlurmCluster:
