@@ -171,9 +171,10 @@ class SimulatedUser:
         dies_s = self._board.clock() + self._script.terminal_s
         door = self._rng.choice(self._board.doors)
         while self._board.clock() < dies_s:
+            asked_at_s = self._board.clock()
             reply = await self._ask(SessionCall(id=id_), door)
             if isinstance(reply, SessionReply):
-                self._checks.heard(id_)
+                self._checks.heard(id_, asked_at_s)
                 if WorkloadState(reply.state) in TERMINAL:
                     return
             await asyncio.sleep(ASKS_S)

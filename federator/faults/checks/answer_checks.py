@@ -43,9 +43,9 @@ class AnswerChecks:
         for k in range(max(1, tasks)):
             self._evidence.truth(WorkloadId(id_ + k)).release_asked = True
 
-    def heard(self, id_: int) -> None:
-        """The command of an interactive job was answered."""
-        self._evidence.truth(WorkloadId(id_)).heard_at_s = self._evidence.clock()
+    def heard(self, id_: int, asked_at_s: float) -> None:
+        """The command of an interactive job was answered: it was heard after it had asked."""
+        self._evidence.truth(WorkloadId(id_)).heard_at_s = asked_at_s
 
     def died(self, id_: int) -> None:
         """The command of an interactive job says nothing any more."""

@@ -74,7 +74,7 @@ class Truth:
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
     script: ClientScript | None = None  # by which it was submitted
     waits_for: tuple[WorkloadId, ...] = ()  # of its script's chain: all tasks of an array
-    heard_at_s: float = inf  # the command of an interactive job, for certain
+    heard_at_s: float = inf  # the command of an interactive job, or later
     command_died_at_s: float = inf  # likewise
     unheard: bool = False  # so it was cancelled
     release_asked: bool = False  # of one that was submitted on hold

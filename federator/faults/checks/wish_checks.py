@@ -13,7 +13,6 @@ from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.workload import WorkloadId
 
 SILENCE_S: Final = 20.0  # policy.interactive.silence_s here
-ANSWERED_S: Final = 10.0  # later at most than the daemon has heard
 ENDS_WITHIN_S: Final = 2 * SILENCE_S + 35.0  # without its command, once nothing fails any more
 _COMPLETED = WorkloadState.COMPLETED
 
@@ -79,7 +78,7 @@ class WishChecks:
         truth.unheard = True
         self._evidence.counts["interactive jobs that were not heard"] += 1
         since_s = self._evidence.clock() - truth.heard_at_s
-        if since_s < SILENCE_S - ANSWERED_S:
+        if since_s < SILENCE_S:
             self._evidence.break_(
                 f"{id_} is cancelled for silence, and was heard {since_s:.0f} s before"
             )
