@@ -85,6 +85,15 @@ def test_when_it_is_notified_it_saves_and_leaves() -> None:
     assert finished == (2.0, SiteJobState.FAILED, SAVED)
 
 
+def test_ranks_that_never_found_each_other_have_nothing_to_save_when_they_are_notified() -> None:
+    def notified(code: UserCode, job: SimulatedJob) -> None:
+        begins(code, job)
+        code.notify(job)
+
+    _, finished = play(Script(duration_s=30.0, saves_s=2.0, joins=1), notified)
+    assert finished == (GIVES_UP_S, SiteJobState.FAILED, NOT_JOINED)
+
+
 def test_one_that_was_notified_before_its_start_knows_that_unless_its_id_came_again() -> None:
     def early(code: UserCode, job: SimulatedJob) -> None:
         code.notify(job)
