@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from federator.model.workload import Job
 from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.catalogue import Catalogue
 from federator.sched.state.durations import DurationModel
@@ -69,6 +70,7 @@ DERIVED: Final[Attributes] = {
     (Catalogue, "_sites"): "as the last",
     (Catalogue, "_ahead"): "as the last",
     (Catalogue, "copies_s"): "as the last",
+    (Job, "_hash"): "follows from the rest, as soon as it is asked for",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {
