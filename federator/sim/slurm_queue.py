@@ -204,11 +204,7 @@ class _Queue:
     def run(self) -> None:
         coming = sorted(range(len(self._jobs)), key=lambda row: self._jobs[row].came_s)
         coming.reverse()
-        while coming or self._running:
-            now_s = min(
-                self._jobs[coming[-1]].came_s if coming else inf,
-                self._running[0][0] if self._running else inf,
-            )
+        while (now_s := self._next_s(coming)) < inf:
             while self._running and self._running[0][0] <= now_s:
                 for node, gpus in heappop(self._running)[2]:
                     self._room.free[node] += gpus
@@ -217,6 +213,14 @@ class _Queue:
             self._waiting = [row for row in self._waiting if self._jobs[row].leaves_s > now_s]
             self._waiting.sort(key=self._rank.__getitem__)
             self._pass(now_s)
+
+    def _next_s(self, coming: Sequence[int]) -> float:
+        """When a job comes, ends or leaves the queue next; ``inf``: never."""
+        return min(
+            self._jobs[coming[-1]].came_s if coming else inf,
+            self._running[0][0] if self._running else inf,
+            min((self._jobs[row].leaves_s for row in self._waiting), default=inf),
+        )
 
     def _pass(self, now_s: float) -> None:
         """Start who may; jobs behind the last that finds room now need not be planned."""

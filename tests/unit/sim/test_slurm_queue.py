@@ -82,9 +82,9 @@ def test_a_job_that_leaves_the_queue_was_in_the_way_until_then() -> None:
         asks(even(6), limit_s=HOUR_S),
         asks(even(8), came_s=10.0, leaves_s=1000.0),
         asks(even(2), came_s=20.0, limit_s=2 * HOUR_S),
-        asks(even(1), came_s=2000.0),  # the next look
+        asks(even(1), came_s=2000.0),
     ]
-    assert slurm_starts_s(jobs, nodes(1)) == [0, None, 2000, 3600]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, None, 1000, 3600]
 
 
 def test_types_of_gpu_and_components_that_start_together() -> None:
