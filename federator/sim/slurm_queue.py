@@ -26,6 +26,7 @@ WINDOW_S: Final = 86_400.0  # nobody is planned later
 RESOLUTION_S: Final = 60.0  # expected ends are rounded up to it
 NEAR_S: Final = 7200.0  # and those that are further ahead
 FAR_RESOLUTION_S: Final = 600.0  # to this
+SHORTEST_S: Final = 1.0  # that a job is planned for
 MOST_PLANNED: Final = 500  # of those that wait, at a time
 
 Taken = list[tuple[int, int]]  # node and GPUs of it
@@ -120,7 +121,7 @@ class _Plan:
         self._soonest: dict[tuple[Job, ...], list[tuple[float, float]]] = {}
         steps: dict[float, Taken] = {}
         for end_s, taken in endings:
-            at_s = max(end_s, now_s + 1.0)
+            at_s = max(end_s, now_s + SHORTEST_S)
             if at_s <= now_s + WINDOW_S:
                 steps.setdefault(self._rounded(at_s), []).extend(taken)
         times_s = sorted(steps)
@@ -134,18 +135,19 @@ class _Plan:
 
     def start(self, job: QueuedJob) -> Taken | None:
         """Plan a job; its nodes if it starts now. One for which there is no room is not planned."""
+        limit_s = max(job.limit_s, SHORTEST_S)
         known = self._soonest.setdefault(job.parts, [])
-        soonest_s = max((at_s for limit_s, at_s in known if limit_s <= job.limit_s), default=0.0)
+        soonest_s = max((at_s for shorter_s, at_s in known if shorter_s <= limit_s), default=0.0)
         first = int(np.searchsorted(self._times_s, soonest_s, side="left"))
-        until_s = self._times_s[first:] + job.limit_s
+        until_s = self._times_s[first:] + limit_s
         ends = np.searchsorted(self._times_s, until_s, side="left")
         for row in self._candidates(job.parts, first, ends):
             taken = self._room.place(self._free[row : ends[row - first]].min(axis=0), job.parts)
             if taken is not None:
-                known.append((job.limit_s, float(self._times_s[row])))
-                self._take(row, float(self._times_s[row] + job.limit_s), taken)
+                known.append((limit_s, float(self._times_s[row])))
+                self._take(row, float(self._times_s[row] + limit_s), taken)
                 return taken if row == 0 else None
-        known.append((job.limit_s, inf))
+        known.append((limit_s, inf))
         return None
 
     def _candidates(

@@ -186,7 +186,7 @@ def _as_sacct(site: SiteName, record: LocalRecord, period: Period, any_gpu: bool
         eligible_s=int(eligible_s) or None,
         start_s=int(start_s) if ran else None,
         elapsed_s=max(0, int(over_s) - int(start_s)) if ran and is_over else None,
-        limit_s=record.limit_s,
+        limit_s=record.limit_s or inf,  # sbatch(1), --time: zero asks for none
         ran=ran,
         gpus=record.gpus,
         gpu_type="" if any_gpu else record.gpu_type or record.ran_on,

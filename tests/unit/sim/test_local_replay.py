@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,15 @@ def test_who_waited_in_vain_stood_in_the_way_of_those_behind_it(config: Federati
         found, _ = replayed(local_history(records, only), config)
         starts_s = {fate.past.job_id: fate.alone_start_s for fate in found.fates}
         assert starts_s["3"] == T0_S + expected_s
+
+
+def test_a_limit_of_zero_is_none(config: FederationConfig) -> None:
+    runs = stay(1, started_at_s=0.0, ended_at_s=7200.0, limit_s=0.0)
+    behind = stay(2, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=9000.0)
+    only = {"alpine": capacity("alpine", 1)}
+    found, _ = replayed(local_history([("alpine", runs), ("alpine", behind)], only), config)
+    assert [fate.past.limit_s for fate in found.fates] == [inf, inf]
+    assert [fate.alone_start_s for fate in found.fates] == [T0_S, T0_S + 7200]
 
 
 def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(

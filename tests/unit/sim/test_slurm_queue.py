@@ -117,6 +117,15 @@ def test_nobody_is_planned_beyond_the_window(limit_s: float) -> None:
     assert slurm_starts_s(jobs, nodes(1)) == [0, 36_020, 20]
 
 
+def test_a_limit_of_nothing_ends_no_replay() -> None:
+    jobs = [
+        asks(even(8), limit_s=HOUR_S),
+        asks(even(6), came_s=10.0, limit_s=0.0, duration_s=50.0),
+        asks(even(4), came_s=20.0),
+    ]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, 3600, 3650]
+
+
 def test_a_job_that_no_node_holds_never_starts_and_holds_nobody_up() -> None:
     assert slurm_starts_s([asks(even(9)), asks(even(8), came_s=5.0)], nodes(1)) == [None, 5]
     assert slurm_starts_s([], nodes(1)) == []
