@@ -195,7 +195,8 @@ def _alone(
     """When all jobs would start, each where nobody but its own site's users was; in their order.
 
     What ran when the record begins, and what the federation launched, comes when it started and
-    goes first. A job that never started stands in the way of those behind it.
+    goes first; who waited then comes when it begins. A job that never started stands in the way of
+    those behind it.
     """
     found: list[float | None] = [None] * len(past)
     for name, site in sites.items():
@@ -205,8 +206,9 @@ def _alone(
             past[row].start_s < begin_s or (name, past[row].job_id) in records.federated
             for row in rows
         )
-        queue = [_queued(past[row], first) for row, first in zip(rows, load, strict=True)]
-        queue += [_in_vain(each, types) for each in records.in_vain if each.record.cluster == name]
+        queue = [_queued(past[row], begin_s, first) for row, first in zip(rows, load, strict=True)]
+        here = (each for each in records.in_vain if each.record.cluster == name)
+        queue += [_in_vain(each, begin_s, types) for each in here]
         starts_s = slurm_starts_s(queue, site.nodes, turnaround_s([past[row] for row in rows]))
         for row, start_s in zip(rows, starts_s, strict=False):
             found[row] = start_s
@@ -229,23 +231,23 @@ def turnaround_s(past: Sequence[PastWorkload]) -> float:
     return float(median(found)) if len(found) >= FEWEST_WAITED else 0.0
 
 
-def _queued(workload: PastWorkload, goes_first: bool) -> QueuedJob:
+def _queued(workload: PastWorkload, begin_s: float, goes_first: bool) -> QueuedJob:
     return QueuedJob(
         submitted_s=-inf if goes_first else workload.submitted_s,
-        came_s=workload.came_s,
+        came_s=workload.came_s if goes_first else max(workload.came_s, begin_s),
         limit_s=workload.limit_s,
         duration_s=workload.duration_s,
         parts=workload.jobs,
     )
 
 
-def _in_vain(waited: WaitedInVain, types: set[str]) -> QueuedJob:
+def _in_vain(waited: WaitedInVain, begin_s: float, types: set[str]) -> QueuedJob:
     """That it would run to its limit if it were to start counts for nobody's start before it."""
     record = waited.record
     submitted_s = float(record.submit_s or 0)
     return QueuedJob(
         submitted_s=submitted_s,
-        came_s=max(submitted_s, float(record.eligible_s or 0)),
+        came_s=max(submitted_s, float(record.eligible_s or 0), begin_s),
         leaves_s=waited.until_s,
         limit_s=record.limit_s,
         duration_s=max(1.0, record.limit_s),

@@ -166,6 +166,33 @@ def test_who_waited_in_vain_stood_in_the_way_of_those_behind_it(config: Federati
         assert starts_s["3"] == T0_S + expected_s
 
 
+def test_who_waited_when_the_record_begins_does_not_start_before_it(
+    config: FederationConfig,
+) -> None:
+    """They come before what ran by then: that comes when it started, to a site that looks empty."""
+    early = stay(1, submitted_at_s=-9000.0, started_at_s=3600.0, ended_at_s=7200.0, limit_s=3600.0)
+    in_vain = stay(
+        2,
+        "CANCELLED",
+        submitted_at_s=-8000.0,
+        eligible_at_s=-8000.0,
+        ended_at_s=600.0,
+        limit_s=90_000.0,
+        held_by="Resources",
+    )
+    runs = stay(3, submitted_at_s=-7000.0, started_at_s=-3600.0, ended_at_s=3600.0, limit_s=7200.0)
+    behind = stay(4, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=7300.0, limit_s=3600.0)
+    only = {"alpine": capacity("alpine", 1)}
+    records = [("alpine", each) for each in (early, in_vain, runs, behind)]
+    found, _ = replayed(local_history(records, only), config)
+    starts = {f.past.job_id: (f.measured, f.alone_start_s) for f in found.fates}
+    assert starts == {
+        "3": (False, T0_S - 3600),
+        "1": (False, T0_S + 3600),
+        "4": (True, T0_S + 7200),
+    }
+
+
 def test_a_limit_of_zero_is_none(config: FederationConfig) -> None:
     runs = stay(1, started_at_s=0.0, ended_at_s=7200.0, limit_s=0.0)
     behind = stay(2, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=9000.0)
