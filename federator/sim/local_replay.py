@@ -242,7 +242,7 @@ def _queued(workload: PastWorkload, begin_s: float, goes_first: bool) -> QueuedJ
 
 
 def _in_vain(waited: WaitedInVain, begin_s: float, types: set[str]) -> QueuedJob:
-    """That it would run to its limit if it were to start counts for nobody's start before it."""
+    """If it starts there it holds its GPUs until it left the queue: how long it ran nobody knows."""
     record = waited.record
     submitted_s = float(record.submit_s or 0)
     return QueuedJob(

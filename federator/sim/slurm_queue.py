@@ -39,7 +39,7 @@ class QueuedJob:
     Attributes:
         submitted_s: who was submitted sooner goes first; ties: in the order given.
         came_s: when it could first start.
-        leaves_s: when it leaves the queue if it has not started; ``inf``: it stays.
+        leaves_s: when it leaves the queue, or ends if it has started; ``inf``: it stays.
         limit_s: its time limit; ``inf``: none.
         duration_s: how long it runs.
         parts: what its components ask for: GPUs, their types and nodes count.
@@ -243,7 +243,8 @@ class _Queue:
             for node, gpus in taken:
                 self._room.free[node] -= gpus
             self.starts_s[row] = now_s
-            over_s = now_s + self._jobs[row].duration_s + self._turnaround_s
+            job = self._jobs[row]
+            over_s = min(now_s + job.duration_s, job.leaves_s) + self._turnaround_s
             heappush(self._running, (over_s, row, taken))
         self._waiting = stays
 

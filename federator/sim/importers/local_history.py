@@ -48,7 +48,7 @@ class Unseen(Struct, frozen=True):
 class WaitedInVain(NamedTuple):
     """A job that others or a lack of room kept waiting, and that did not start.
 
-    ``until_s``: it left the queue then; ``inf``: it waited yet when the record ends.
+    ``until_s``: it left the queue then, or the record ends.
     """
 
     record: SacctRecord
@@ -130,7 +130,10 @@ def past_records(
     ours = ((kept.site, kept.record) for kept in history.kept if kept.record.federated)
     federated = frozenset((site, _leader(record)) for site, record in ours)
     in_vain = (
-        WaitedInVain(_as_sacct(k.site, k.record, period, any_gpu), k.record.ended_at_s or inf)
+        WaitedInVain(
+            _as_sacct(k.site, k.record, period, any_gpu),
+            min(k.record.ended_at_s or inf, period.end_s),
+        )
         for k in history.kept
         if k.site in unseen and _is_in_the_way(k, period)
     )

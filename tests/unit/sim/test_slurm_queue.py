@@ -87,6 +87,15 @@ def test_a_job_that_leaves_the_queue_was_in_the_way_until_then() -> None:
     assert slurm_starts_s(jobs, nodes(1)) == [0, None, 1000, 3600]
 
 
+def test_one_that_starts_though_it_left_the_queue_ends_as_it_left() -> None:
+    jobs = [
+        asks(even(8), limit_s=HOUR_S, duration_s=100.0),
+        asks(even(8), came_s=10.0, leaves_s=1000.0, limit_s=inf),
+        asks(even(8), came_s=20.0),
+    ]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, 100, 1000]
+
+
 def test_types_of_gpu_and_components_that_start_together() -> None:
     there = nodes(1, "a100") + nodes(1, "h100")
     jobs = [
