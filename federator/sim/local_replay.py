@@ -22,7 +22,7 @@ from federator.model.site import Capacity, NodeState
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sim.failures import SimEventKind
-from federator.sim.importers.local_history import PastRecords, WaitedInVain
+from federator.sim.importers.local_history import WAITED_FOR_ROOM, PastRecords, WaitedInVain
 from federator.sim.importers.whatif_workload import PastWorkload, asked_by, history_of
 from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
@@ -209,23 +209,26 @@ def _alone(
         queue = [_queued(past[row], begin_s, first) for row, first in zip(rows, load, strict=True)]
         here = (each for each in records.in_vain if each.record.cluster == name)
         queue += [_in_vain(each, begin_s, types) for each in here]
-        starts_s = slurm_starts_s(queue, site.nodes, turnaround_s([past[row] for row in rows]))
+        starts_s = slurm_starts_s(
+            queue, site.nodes, _turnaround_s([past[row] for row in rows], records)
+        )
         for row, start_s in zip(rows, starts_s, strict=False):
             found[row] = start_s
     return found
 
 
-def turnaround_s(past: Sequence[PastWorkload]) -> float:
+def _turnaround_s(past: Sequence[PastWorkload], records: PastRecords) -> float:
     """How long GPUs of a site stood free for one that waited: epilog, prolog and Slurm's own pace.
 
-    It is the median, over jobs that waited, of the time from the last end of any job to their
-    start; 0 where too few waited to tell.
+    It is the median, over jobs that waited for GPUs, of the time from the last end of any job to
+    their start; 0 where too few waited to tell.
     """
     ends_s = sorted(workload.start_s + workload.duration_s for workload in past)
     found = [
         workload.start_s - ends_s[place - 1]
         for workload in past
         if workload.start_s - workload.came_s > SAME_S
+        and records.held_by.get((workload.site, workload.job_id), "") in WAITED_FOR_ROOM
         and (place := bisect_right(ends_s, workload.start_s))
     ]
     return float(median(found)) if len(found) >= FEWEST_WAITED else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from federator.model.mappings import NOTHING
 from federator.model.workload import SiteName
 from federator.sim.importers.sacct import SacctRecord
 
+WAITED_FOR_ROOM: Final = ("", "Priority", "Resources")  # words of ``held_by``
 MOST_UNSURE_S = 120.0  # of an end: longer, and the stay is left out
 
 
@@ -148,7 +149,7 @@ def _is_in_the_way(kept: KeptRecord, period: Period) -> bool:
         and record.gpus > 0
         and not 0 < record.started_at_s < period.end_s
         and 0 < record.eligible_at_s < period.end_s
-        and record.held_by in ("", "Priority", "Resources")
+        and record.held_by in WAITED_FOR_ROOM
         and "+" not in record.shown
     )
 

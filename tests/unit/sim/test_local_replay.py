@@ -268,6 +268,21 @@ def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(
     found, report = replayed(history, config)
     assert [f.alone_start_s for f in found.fates] == [T0_S + 1040.0 * k for k in range(22)]
     assert report.sites[0].response_error_frac == 0.0
+    held = [
+        stay(
+            100 + k,
+            submitted_at_s=21_880.0 + k,
+            started_at_s=22_880.0 + 900.0 + 10.0 * k,
+            ended_at_s=22_880.0 + 900.0 + 10.0 * k + 1.0,
+            limit_s=1.0,
+            held_by=word,
+        )
+        for k, word in enumerate(["AssocGrpGRES", "Reservation", "JobHeldUser"] * 8)
+    ]
+    more = local_history([("alpine", each) for each in [*records, *held]], only)
+    assert [f.alone_start_s for f in replayed(more, config)[0].fates[1:22]] == [
+        T0_S + 1040.0 * k for k in range(1, 22)
+    ]
     few, _ = replayed(history._replace(kept=history.kept[:20]), config)  # 19 waited
     assert few.fates[1].alone_start_s == T0_S + 1000.0
 
