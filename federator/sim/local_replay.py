@@ -245,7 +245,7 @@ def _queued(workload: PastWorkload, begin_s: float, goes_first: bool) -> QueuedJ
 
 
 def _in_vain(waited: WaitedInVain, begin_s: float, types: set[str]) -> QueuedJob:
-    """If it starts there it holds its GPUs until it left the queue: how long it ran nobody knows."""
+    """If it starts it holds its GPUs until it left the queue: how long it would run none knows."""
     record = waited.record
     submitted_s = float(record.submit_s or 0)
     return QueuedJob(
