@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from federator.model.unreadable import UNREADABLE
+from federator.model.workload import AttemptId
 from federator.wire.accounting_rows import MeasuredUse
 from federator.wire.agent_protocol import EndedJob
 
@@ -25,6 +26,7 @@ FOLDER: Final = "usage"  # of the spool
 KEPT_S: Final = 86_400.0  # a file that nobody asks about
 MOST_REMOVED: Final = 1_000  # at once
 MOST_FIGURE: Final = 1e12  # that a report may hold
+MOST_GPUS: Final = 1_000_000  # likewise, of a node
 _MOST_BYTES: Final = 4_096
 _NOBODY: Final = 65534
 _CLOCKS_DIFFER_S: Final = 120.0
@@ -59,8 +61,8 @@ class _NodeReport(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_NodeReport).decode
 
 
-def read(folder: Path, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
-    """What nodes have reported of these, by the site's job id.
+def read(folder: Path, jobs: Collection[EndedJob]) -> dict[AttemptId, MeasuredUse]:
+    """What nodes have reported of these.
 
     Args:
         folder: the spool.
@@ -69,32 +71,43 @@ def read(folder: Path, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
     Raises:
         OSError: the folder cannot be read.
     """
-    wanted = {job.site_job_id: job for job in jobs}
-    found: dict[int, list[_NodeReport]] = {}
+    wanted = _by_id(jobs)
+    found: dict[AttemptId, list[_NodeReport]] = {}
     for id_, path in _files(folder):
-        job = wanted.get(id_)
-        report = _report(path, folder) if job is not None else None
-        if job is not None and report is not None and _is_its(report, job):
-            found.setdefault(id_, []).append(report)
-    return {id_: _summed(reports) for id_, reports in found.items()}
+        report = _report(path, folder) if id_ in wanted else None
+        job = _whose(report, wanted[id_]) if report is not None else None
+        if report is not None and job is not None:
+            found.setdefault(job.attempt, []).append(report)
+    return {attempt: _summed(reports) for attempt, reports in found.items()}
 
 
-def remove(folder: Path, job_ids: Collection[int], now_s: float) -> None:
-    """Remove the files of these jobs, and those that are too old, so many at once.
+def remove(folder: Path, jobs: Collection[EndedJob], now_s: float) -> None:
+    """Remove the reports of these jobs, and files that are too old, so many at once.
 
     Raises:
         OSError: the folder cannot be read.
     """
+    told = _by_id(jobs)
     removed = 0
     for entry in os.scandir(folder / FOLDER):
         match = _NAME.fullmatch(entry.name)
         with suppress(OSError):
             is_old = entry.stat(follow_symlinks=False).st_mtime < now_s - KEPT_S
-            if is_old or (match is not None and int(match[1]) in job_ids):
+            its = told.get(int(match[1]), ()) if match is not None else ()
+            report = _report(Path(entry.path), folder) if its and not is_old else None
+            if is_old or (report is not None and _whose(report, its) is not None):
                 os.unlink(entry.path)
                 removed += 1
         if removed >= MOST_REMOVED:
             return
+
+
+def _by_id(jobs: Collection[EndedJob]) -> dict[int, list[EndedJob]]:
+    """Of one id there may be several: a site may give it again."""
+    found: dict[int, list[EndedJob]] = {}
+    for job in jobs:
+        found.setdefault(job.site_job_id, []).append(job)
+    return found
 
 
 def _files(folder: Path) -> Iterable[tuple[int, Path]]:
@@ -116,6 +129,12 @@ def _report(path: Path, folder: Path) -> _NodeReport | None:
         finally:
             os.close(opened)
     return None
+
+
+def _whose(report: _NodeReport, jobs: Iterable[EndedJob]) -> EndedJob | None:
+    """Which of these jobs of one id it is about: of several the one that ended next to it."""
+    its = (job for job in jobs if _is_its(report, job))
+    return min(its, key=lambda job: abs(report.at_s - job.ended_at_s), default=None)
 
 
 def _is_its(report: _NodeReport, job: EndedJob) -> bool:
@@ -159,4 +178,5 @@ def _of(report: _NodeReport, name: str) -> float | None:
 def _is_sound(report: _NodeReport) -> bool:
     """No figure is below nothing, or no number: a report is a file."""
     figures = [_of(report, name) for name in _Figures.__struct_fields__]
-    return report.gpus >= 0 and all(v is None or 0 <= v < MOST_FIGURE for v in figures)
+    is_weight = 0 <= report.gpus <= MOST_GPUS
+    return is_weight and all(v is None or 0 <= v < MOST_FIGURE for v in figures)

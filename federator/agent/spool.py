@@ -301,23 +301,27 @@ class Spool:
             await self._acted(lambda: spool_folder.put_starters(folder, starters))
         self._leased |= await self._acted(lambda: spool_folder.lease_all(folder, users, now_s))
 
-    async def usage_of(self, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
-        """What nodes have reported of these, by job id; nothing if the spool cannot be read now."""
+    async def usage_of(self, jobs: Collection[EndedJob]) -> dict[AttemptId, MeasuredUse]:
+        """What nodes have reported of these; nothing if the spool cannot be read now."""
         folder = self._folder
         if folder is None or not self._looked:
             return {}
         with suppress(SiteUnavailable):
-            there = [replace(job, user=self._user_there(job.user)) for job in jobs]
+            there = self._as_there(jobs)
             return await self._acted(lambda: node_usage.read(folder, there))
         return {}
 
-    async def remove_usage(self, job_ids: Collection[int]) -> None:
+    def _as_there(self, jobs: Collection[EndedJob]) -> list[EndedJob]:
+        return [replace(job, user=self._user_there(job.user)) for job in jobs]
+
+    async def remove_usage(self, jobs: Collection[EndedJob]) -> None:
         """Remove what nodes have reported of these, and what nobody asked about for a day."""
         folder, now_s = self._folder, self._clock()
         if folder is None or not self._looked:
             return
         with suppress(SiteUnavailable):  # it goes with another look
-            await self._acted(lambda: node_usage.remove(folder, job_ids, now_s))
+            there = self._as_there(jobs)
+            await self._acted(lambda: node_usage.remove(folder, there, now_s))
 
     async def write_admission(
         self, tenants: Iterable[TenantCap], gpus: Mapping[str, GpuModel]

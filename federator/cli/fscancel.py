@@ -80,7 +80,9 @@ def fscancel(given: Given) -> int:
 
         return cancel_selected.run(given, ids, users, signal)
     reply = cancelled(ids, users)
-    return say(given, reply.ids, reply.errors, ids or map(str, reply.ids))
+    # Of the ids only those of the users named are cancelled.
+    names = ids if ids and not users else map(str, reply.ids)
+    return say(given, reply.ids, reply.errors, names)
 
 
 def _signal(given: Given) -> str:

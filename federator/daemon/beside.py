@@ -17,8 +17,11 @@ class Endless(Protocol):
 
 
 def run_beside(work: Endless) -> asyncio.Task[None]:
-    """Start it. Nobody awaits its task: an exception that ends it is logged at once."""
-    task = asyncio.create_task(work.run(), name=type(work).__name__)
+    """Start it. Nobody awaits its task: an exception that ends it is logged at once.
+
+    The task has its ``name`` if it has one, else its class's.
+    """
+    task = asyncio.create_task(work.run(), name=getattr(work, "name", type(work).__name__))
     task.add_done_callback(_log_fault)
     return task
 

@@ -38,6 +38,7 @@ class HourlyLook(Generic[Answer]):
         question: Callable[[], Callable[[Engine], Answer] | None],
         tell: Callable[[Answer], None],
     ) -> None:
+        self.name: Final = f"{type(self).__name__} {about}"
         self._about, self._first_s = about, first_s
         self._history, self._question, self._tell = history, question, tell
 
@@ -50,14 +51,14 @@ class HourlyLook(Generic[Answer]):
 
     async def look(self) -> None:
         """Ask now; what cannot be read is not told, and what was known stays."""
-        read = self._question()
-        if read is None:
-            return
         try:
-            answer = await self._history.read(read)
-        except (HistoryError, InvalidRequest):  # away, which it says itself; or too much
-            return
+            read = self._question()
+            if read is None:
+                return
+            try:
+                answer = await self._history.read(read)
+            except (HistoryError, InvalidRequest):  # away, which it says itself; or too much
+                return
+            self._tell(answer)
         except Exception:  # a fault of ours must not end the looks
             log.exception("hourly_look_fault", about=self._about)
-            return
-        self._tell(answer)

@@ -22,7 +22,7 @@ from federator.model.site import Capacity, NodeState
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sim.failures import SimEventKind
-from federator.sim.importers.local_history import PastRecords, WaitedInVain
+from federator.sim.importers.local_history import WAITED_FOR_ROOM, PastRecords, WaitedInVain
 from federator.sim.importers.whatif_workload import PastWorkload, asked_by, history_of
 from federator.sim.job_records import BEGIN_S
 from federator.sim.scenario import AttemptInterval, JobTrace, Scenario, SimulatedSite
@@ -195,7 +195,8 @@ def _alone(
     """When all jobs would start, each where nobody but its own site's users was; in their order.
 
     What ran when the record begins, and what the federation launched, comes when it started and
-    goes first. A job that never started stands in the way of those behind it.
+    goes first; who waited then comes when it begins. A job that never started stands in the way of
+    those behind it.
     """
     found: list[float | None] = [None] * len(past)
     for name, site in sites.items():
@@ -205,47 +206,51 @@ def _alone(
             past[row].start_s < begin_s or (name, past[row].job_id) in records.federated
             for row in rows
         )
-        queue = [_queued(past[row], first) for row, first in zip(rows, load, strict=True)]
-        queue += [_in_vain(each, types) for each in records.in_vain if each.record.cluster == name]
-        starts_s = slurm_starts_s(queue, site.nodes, turnaround_s([past[row] for row in rows]))
+        queue = [_queued(past[row], begin_s, first) for row, first in zip(rows, load, strict=True)]
+        here = (each for each in records.in_vain if each.record.cluster == name)
+        queue += [_in_vain(each, begin_s, types) for each in here]
+        starts_s = slurm_starts_s(
+            queue, site.nodes, _turnaround_s([past[row] for row in rows], records)
+        )
         for row, start_s in zip(rows, starts_s, strict=False):
             found[row] = start_s
     return found
 
 
-def turnaround_s(past: Sequence[PastWorkload]) -> float:
+def _turnaround_s(past: Sequence[PastWorkload], records: PastRecords) -> float:
     """How long GPUs of a site stood free for one that waited: epilog, prolog and Slurm's own pace.
 
-    It is the median, over jobs that waited, of the time from the last end of any job to their
-    start; 0 where too few waited to tell.
+    It is the median, over jobs that waited for GPUs, of the time from the last end of any job to
+    their start; 0 where too few waited to tell.
     """
     ends_s = sorted(workload.start_s + workload.duration_s for workload in past)
     found = [
         workload.start_s - ends_s[place - 1]
         for workload in past
         if workload.start_s - workload.came_s > SAME_S
+        and records.held_by.get((workload.site, workload.job_id), "") in WAITED_FOR_ROOM
         and (place := bisect_right(ends_s, workload.start_s))
     ]
     return float(median(found)) if len(found) >= FEWEST_WAITED else 0.0
 
 
-def _queued(workload: PastWorkload, goes_first: bool) -> QueuedJob:
+def _queued(workload: PastWorkload, begin_s: float, goes_first: bool) -> QueuedJob:
     return QueuedJob(
         submitted_s=-inf if goes_first else workload.submitted_s,
-        came_s=workload.came_s,
+        came_s=workload.came_s if goes_first else max(workload.came_s, begin_s),
         limit_s=workload.limit_s,
         duration_s=workload.duration_s,
         parts=workload.jobs,
     )
 
 
-def _in_vain(waited: WaitedInVain, types: set[str]) -> QueuedJob:
-    """That it would run to its limit if it were to start counts for nobody's start before it."""
+def _in_vain(waited: WaitedInVain, begin_s: float, types: set[str]) -> QueuedJob:
+    """If it starts it holds its GPUs until it left the queue: how long it would run none knows."""
     record = waited.record
     submitted_s = float(record.submit_s or 0)
     return QueuedJob(
         submitted_s=submitted_s,
-        came_s=max(submitted_s, float(record.eligible_s or 0)),
+        came_s=max(submitted_s, float(record.eligible_s or 0), begin_s),
         leaves_s=waited.until_s,
         limit_s=record.limit_s,
         duration_s=max(1.0, record.limit_s),

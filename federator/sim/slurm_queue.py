@@ -26,6 +26,7 @@ WINDOW_S: Final = 86_400.0  # nobody is planned later
 RESOLUTION_S: Final = 60.0  # expected ends are rounded up to it
 NEAR_S: Final = 7200.0  # and those that are further ahead
 FAR_RESOLUTION_S: Final = 600.0  # to this
+SHORTEST_S: Final = 1.0  # that a job is planned for
 MOST_PLANNED: Final = 500  # of those that wait, at a time
 
 Taken = list[tuple[int, int]]  # node and GPUs of it
@@ -38,7 +39,7 @@ class QueuedJob:
     Attributes:
         submitted_s: who was submitted sooner goes first; ties: in the order given.
         came_s: when it could first start.
-        leaves_s: when it leaves the queue if it has not started; ``inf``: it stays.
+        leaves_s: when it leaves the queue, or ends if it has started; ``inf``: it stays.
         limit_s: its time limit; ``inf``: none.
         duration_s: how long it runs.
         parts: what its components ask for: GPUs, their types and nodes count.
@@ -120,7 +121,7 @@ class _Plan:
         self._soonest: dict[tuple[Job, ...], list[tuple[float, float]]] = {}
         steps: dict[float, Taken] = {}
         for end_s, taken in endings:
-            at_s = max(end_s, now_s + 1.0)
+            at_s = max(end_s, now_s + SHORTEST_S)
             if at_s <= now_s + WINDOW_S:
                 steps.setdefault(self._rounded(at_s), []).extend(taken)
         times_s = sorted(steps)
@@ -134,18 +135,19 @@ class _Plan:
 
     def start(self, job: QueuedJob) -> Taken | None:
         """Plan a job; its nodes if it starts now. One for which there is no room is not planned."""
+        limit_s = max(job.limit_s, SHORTEST_S)
         known = self._soonest.setdefault(job.parts, [])
-        soonest_s = max((at_s for limit_s, at_s in known if limit_s <= job.limit_s), default=0.0)
+        soonest_s = max((at_s for shorter_s, at_s in known if shorter_s <= limit_s), default=0.0)
         first = int(np.searchsorted(self._times_s, soonest_s, side="left"))
-        until_s = self._times_s[first:] + job.limit_s
+        until_s = self._times_s[first:] + limit_s
         ends = np.searchsorted(self._times_s, until_s, side="left")
         for row in self._candidates(job.parts, first, ends):
             taken = self._room.place(self._free[row : ends[row - first]].min(axis=0), job.parts)
             if taken is not None:
-                known.append((job.limit_s, float(self._times_s[row])))
-                self._take(row, float(self._times_s[row] + job.limit_s), taken)
+                known.append((limit_s, float(self._times_s[row])))
+                self._take(row, float(self._times_s[row] + limit_s), taken)
                 return taken if row == 0 else None
-        known.append((job.limit_s, inf))
+        known.append((limit_s, inf))
         return None
 
     def _candidates(
@@ -204,11 +206,7 @@ class _Queue:
     def run(self) -> None:
         coming = sorted(range(len(self._jobs)), key=lambda row: self._jobs[row].came_s)
         coming.reverse()
-        while coming or self._running:
-            now_s = min(
-                self._jobs[coming[-1]].came_s if coming else inf,
-                self._running[0][0] if self._running else inf,
-            )
+        while (now_s := self._next_s(coming)) < inf:
             while self._running and self._running[0][0] <= now_s:
                 for node, gpus in heappop(self._running)[2]:
                     self._room.free[node] += gpus
@@ -217,6 +215,14 @@ class _Queue:
             self._waiting = [row for row in self._waiting if self._jobs[row].leaves_s > now_s]
             self._waiting.sort(key=self._rank.__getitem__)
             self._pass(now_s)
+
+    def _next_s(self, coming: Sequence[int]) -> float:
+        """When a job comes, ends or leaves the queue next; ``inf``: never."""
+        return min(
+            self._jobs[coming[-1]].came_s if coming else inf,
+            self._running[0][0] if self._running else inf,
+            min((self._jobs[row].leaves_s for row in self._waiting), default=inf),
+        )
 
     def _pass(self, now_s: float) -> None:
         """Start who may; jobs behind the last that finds room now need not be planned."""
@@ -237,7 +243,8 @@ class _Queue:
             for node, gpus in taken:
                 self._room.free[node] -= gpus
             self.starts_s[row] = now_s
-            over_s = now_s + self._jobs[row].duration_s + self._turnaround_s
+            job = self._jobs[row]
+            over_s = min(now_s + job.duration_s, job.leaves_s) + self._turnaround_s
             heappush(self._running, (over_s, row, taken))
         self._waiting = stays
 

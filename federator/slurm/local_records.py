@@ -41,6 +41,7 @@ def local_records(
         for job in jobs
         if job.local is not None and job.array_job_id and job.array_task_id is None
     }
+    array_stays = {stay[0]: stay for stay in (*waited, *waiting)}
     found = []
     for job in jobs:
         if job.local is None or not job.submitted_at_s:
@@ -50,6 +51,8 @@ def local_records(
         types = {type_of.get(name, "") for name in job.hosts}
         ran_on = types.pop() if len(types) == 1 else ""
         stay = _stay_of(job)
+        if job.restarts:  # what was put back may have a later time of submission than its array
+            stay = array_stays.get(job.array_job_id, stay)
         held_by = job.local.held_by or waited.get(stay, "") or waiting.get(stay, "")
         ours = is_launched(job, own)
         found.append(
@@ -64,6 +67,6 @@ def local_records(
 def _stay_of(job: SiteJob) -> ArrayStay:
     """A site that lost its state counts its jobs from one again: an id alone may be an older one.
 
-    All tasks of an array have its time of submission.
+    All tasks of an array have its time of submission until they are put back.
     """
     return job.array_job_id, job.submitted_at_s

@@ -55,7 +55,8 @@ class Measurements:
         self._send, self._clock = send, clock
         self._turn = asyncio.Lock()
         self._newest: UsageAsk | None = None
-        self._answered: set[int] = set()  # jobs whose reports go once the daemon asks about others
+        # Their reports go once the daemon asks about others.
+        self._answered: dict[AttemptId, EndedJob] = {}
 
     async def tell(self, ask: UsageAsk) -> None:
         """Answer; of what cannot be asked now nothing is known.
@@ -66,8 +67,9 @@ class Measurements:
         async with self._turn:
             if self._newest is not ask:
                 return
-            asked = {job.site_job_id for job in ask.jobs}
-            await self._spool.remove_usage(self._answered - asked)
+            asked = {job.attempt for job in ask.jobs}
+            told = [job for attempt, job in self._answered.items() if attempt not in asked]
+            await self._spool.remove_usage(told)
             accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
             progress = await self._progress_of(ask.jobs)
@@ -80,12 +82,13 @@ class Measurements:
             for k, (use, job) in enumerate(zip(accounts, ask.jobs, strict=True))
             if use is None or job.attempt in progress.silent or self._awaits_nodes(job, nodes)
         )
-        self._answered = asked - {ask.jobs[k].site_job_id for k in again}
+        unsure = {ask.jobs[k].attempt for k in again}
+        self._answered = {job.attempt: job for job in ask.jobs if job.attempt not in unsure}
         self._send(UsageTaken(ask_id=ask.ask_id, used=used, again=again))
 
-    def _awaits_nodes(self, job: EndedJob, nodes: Mapping[int, MeasuredUse]) -> bool:
+    def _awaits_nodes(self, job: EndedJob, nodes: Mapping[AttemptId, MeasuredUse]) -> bool:
         """Whether a node may still report how it used its GPUs."""
-        report = nodes.get(job.site_job_id)
+        report = nodes.get(job.attempt)
         silent = job.gpus > 0 and (report is None or report.gpu_util_frac is None)
         return silent and self._clock() < job.ended_at_s + NODES_TELL_S
 
@@ -134,10 +137,10 @@ def _with_progress(
 
 
 def _joined(
-    accounts: MeasuredUse | None, nodes: Mapping[int, MeasuredUse], job: EndedJob
+    accounts: MeasuredUse | None, nodes: Mapping[AttemptId, MeasuredUse], job: EndedJob
 ) -> MeasuredUse | None:
     """Of GPUs the nodes know a mean over the time; Slurm knows the last look of each task."""
-    seen = nodes.get(job.site_job_id)
+    seen = nodes.get(job.attempt)
     if accounts is None or seen is None:
         return accounts or seen
     gpus = {

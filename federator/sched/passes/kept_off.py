@@ -35,7 +35,7 @@ class KeptOff:
         self._view = view
         capacity = None if view is None else view.capacity
         self._most_gpus = max((n.gpus for n in capacity.nodes), default=0) if capacity else 0
-        self._asked: dict[tuple[Jobs, Names, bool], Jobs] = {}
+        self._avoided: dict[tuple[Jobs, Names, bool], tuple[Names, ...]] = {}
         self._said: dict[tuple[int, Names], tuple[Refusal, Refusal]] = {}
 
     @classmethod
@@ -56,12 +56,15 @@ class KeptOff:
             sizes: numbers of nodes on which an elastic job may start.
         """
         grows = any(size > 1 for size in sizes)
-        key = jobs, failed, grows
-        if key not in self._asked:
-            avoided = [self._all(failed) if self._avoids(j, grows) else failed for j in jobs]
-            asked = tuple(replace(j, avoid=a) for j, a in zip(jobs, avoided, strict=True))
-            self._asked[key] = asked if any(avoided) else jobs
-        return self._asked[key]
+        key = jobs, failed, grows  # equal jobs may be another user's, with names of their own
+        if key not in self._avoided:
+            self._avoided[key] = tuple(
+                self._all(failed) if self._avoids(job, grows) else failed for job in jobs
+            )
+        avoided = self._avoided[key]
+        if not any(avoided):
+            return jobs
+        return tuple(replace(j, avoid=a) for j, a in zip(jobs, avoided, strict=True))
 
     def _all(self, failed: Names) -> Names:
         return tuple(sorted({*self.names, *failed})) if failed else self.names

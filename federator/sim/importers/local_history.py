@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from federator.model.mappings import NOTHING
 from federator.model.workload import SiteName
 from federator.sim.importers.sacct import SacctRecord
 
+WAITED_FOR_ROOM: Final = ("", "Priority", "Resources")  # words of ``held_by``
 MOST_UNSURE_S = 120.0  # of an end: longer, and the stay is left out
 
 
@@ -48,7 +49,7 @@ class Unseen(Struct, frozen=True):
 class WaitedInVain(NamedTuple):
     """A job that others or a lack of room kept waiting, and that did not start.
 
-    ``until_s``: it left the queue then; ``inf``: it waited yet when the record ends.
+    ``until_s``: it left the queue then, or the record ends.
     """
 
     record: SacctRecord
@@ -130,7 +131,10 @@ def past_records(
     ours = ((kept.site, kept.record) for kept in history.kept if kept.record.federated)
     federated = frozenset((site, _leader(record)) for site, record in ours)
     in_vain = (
-        WaitedInVain(_as_sacct(k.site, k.record, period, any_gpu), k.record.ended_at_s or inf)
+        WaitedInVain(
+            _as_sacct(k.site, k.record, period, any_gpu),
+            min(k.record.ended_at_s or inf, period.end_s),
+        )
         for k in history.kept
         if k.site in unseen and _is_in_the_way(k, period)
     )
@@ -145,7 +149,7 @@ def _is_in_the_way(kept: KeptRecord, period: Period) -> bool:
         and record.gpus > 0
         and not 0 < record.started_at_s < period.end_s
         and 0 < record.eligible_at_s < period.end_s
-        and record.held_by in ("", "Priority", "Resources")
+        and record.held_by in WAITED_FOR_ROOM
         and "+" not in record.shown
     )
 
@@ -186,7 +190,7 @@ def _as_sacct(site: SiteName, record: LocalRecord, period: Period, any_gpu: bool
         eligible_s=int(eligible_s) or None,
         start_s=int(start_s) if ran else None,
         elapsed_s=max(0, int(over_s) - int(start_s)) if ran and is_over else None,
-        limit_s=record.limit_s,
+        limit_s=record.limit_s or inf,  # sbatch(1), --time: zero asks for none
         ran=ran,
         gpus=record.gpus,
         gpu_type="" if any_gpu else record.gpu_type or record.ran_on,

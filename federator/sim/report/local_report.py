@@ -39,7 +39,8 @@ ASSUMED: Final = (
     "their GPUs to it",
     "a job that ended between two looks did so at the second",
     "jobs that never started by the end of the record are left out of both sides, but stand in the "
-    "queue of a site that is replayed by itself",
+    "queue of a site that is replayed by itself until they left it, or hold their GPUs there till "
+    "then",
 )
 
 
@@ -233,6 +234,7 @@ def _figures(
         response_error=_response_error(replayed, seed),
         divergences=count,
         worse=tuple(name for name in worse if name == count.name),
+        never_frac=_never_frac(own),
     )
 
 
@@ -330,13 +332,14 @@ def _site(
     worse: Sequence[str],
 ) -> SiteReport:
     unseen, lasted_s = watched.unseen, watched.period.end_s - watched.period.begin_s
-    own = [f for f in measured if f.past.site == name and f.alone_start_s is not None]
+    there = [fate for fate in measured if fate.past.site == name]
+    own = [fate for fate in there if fate.alone_start_s is not None]
     reasons: dict[str, int] = {}
     for job in replayed.left_out:
         if job.pool.partition("/")[0] == name:
             reasons[job.reason.value] = reasons.get(job.reason.value, 0) + 1
     error, within = _response_error_frac(own), _response_error(own, watched.seed)
-    here = {fate.tenant for fate in own}
+    here = {fate.tenant for fate in there}
     figures = RuleFigures(
         watched_s=lasted_s - unseen.unwatched_s,
         unwatched_frac=unseen.unwatched_s / lasted_s,
@@ -346,6 +349,7 @@ def _site(
         response_error=within,
         divergences=watched.divergences,
         worse=tuple(name for name in worse if name in here),
+        never_frac=_never_frac(there),
     )
     return SiteReport(
         site=name,
@@ -361,6 +365,11 @@ def _site(
         left_out=reasons,
         rules=promotion_rules(figures),
     )
+
+
+def _never_frac(fates: Sequence[LocalFate]) -> float:
+    """The part that never starts in the replay of its site by itself."""
+    return sum(fate.alone_start_s is None for fate in fates) / len(fates) if fates else 0.0
 
 
 def _response_error_frac(fates: Sequence[LocalFate]) -> float | None:

@@ -19,6 +19,7 @@ MOST_UNWATCHED_FRAC: Final = 0.01
 MOST_LEFT_OUT_FRAC: Final = 0.01
 FEWEST_JOBS: Final = 100
 LEAST_WITH_REASON_FRAC: Final = 0.99
+MOST_NEVER_FRAC: Final = 0.01
 MOST_ERROR_FRAC: Final = 0.017  # as the simulator of Slurm at BSC comes to reality
 
 
@@ -41,8 +42,9 @@ class Rule(Struct, frozen=True):
 class RuleFigures:
     """What the rules look at, of one site, or of one tenant at all sites.
 
-    ``response_error_frac``, ``response_error``: as of ``SiteReport``. ``worse``: accounts that
-    would wait longer.
+    ``response_error_frac``, ``response_error``: as of ``SiteReport``. ``never_frac``: of the
+    measured jobs, those that the replay of their site by itself never starts; the error does not
+    count them. ``worse``: accounts that would wait longer.
     """
 
     watched_s: float
@@ -53,6 +55,7 @@ class RuleFigures:
     response_error: Interval | None
     divergences: DivergenceCount
     worse: tuple[str, ...]
+    never_frac: float = 0.0
 
 
 def promotion_rules(of: RuleFigures) -> list[Rule]:
@@ -89,7 +92,10 @@ def promotion_rules(of: RuleFigures) -> list[Rule]:
 
 
 def _simulator_rule(of: RuleFigures) -> Rule:
-    """It holds, or does not, where the whole interval says so; else the days seen do not tell."""
+    """It holds, or does not, where the whole interval says so; else the days seen do not tell.
+
+    Where too many jobs never start in the replay it does not: the rest may be the easy ones.
+    """
     value, holds, unsure = "no job", False, False
     if of.response_error_frac is not None:
         value, within = f"{of.response_error_frac:.2%}", of.response_error
@@ -101,6 +107,8 @@ def _simulator_rule(of: RuleFigures) -> Rule:
             outside = within.low > MOST_ERROR_FRAC or within.high < -MOST_ERROR_FRAC
             unsure = not holds and not outside
             value += ", not certain yet" if unsure else ""
+    if of.never_frac > MOST_NEVER_FRAC:
+        value, holds, unsure = f"{value}; {of.never_frac:.2%} never start in it", False, False
     bound = "within 1.7 % of what happened"
     return Rule("simulator", SiteMode.OPT_IN.value, holds, value, bound, unsure)
 

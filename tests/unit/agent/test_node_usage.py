@@ -44,7 +44,7 @@ def record(node: str, gpus: int = 8, job: int = 7, comment: str = "fed:429496729
 def ended(
     id_: int = 7, user: str = "ada", started_at_s: float = 1000.0, ended_at_s: float = 0.0
 ) -> EndedJob:
-    attempt = AttemptId(workload=WorkloadId(2**32), attempt=1)
+    attempt = AttemptId(workload=WorkloadId(2**32 + id_), attempt=1)
     return EndedJob(
         attempt=attempt,
         user=user,
@@ -63,7 +63,7 @@ def test_the_reports_of_all_nodes_are_averaged_by_their_gpus(spool: Path) -> Non
     report(spool, "g2", USAGE | {"gpu_busy_mean_frac": 0.9, "memory_most_mib": 40_000}, gpus=2)
     report(spool, "c1", {"gpu_busy_mean_frac": None, "memory_most_mib": None}, gpus=0)
     assert node_usage.read(spool, [ended(), ended(8)]) == {
-        7: MeasuredUse(gpu_util_frac=pytest.approx(0.6), gpu_mem_mib=40_000.0)  # type: ignore[arg-type]
+        ended().attempt: MeasuredUse(gpu_util_frac=pytest.approx(0.6), gpu_mem_mib=40_000.0)  # type: ignore[arg-type]
     }
 
 
@@ -82,7 +82,7 @@ def test_swings_of_nodes_are_joined_and_those_of_an_older_hook_lack_them(spool: 
     report(spool, "g1", busy | swings | more, gpus=4)
     report(spool, "g2", busy | swings | more | {"gpu_falls": 30, "gpu_low_frac": 0.3}, gpus=4)
     report(spool, "g3", USAGE, gpus=8)
-    assert node_usage.read(spool, [ended()])[7] == MeasuredUse(
+    assert node_usage.read(spool, [ended()])[ended().attempt] == MeasuredUse(
         gpu_util_frac=0.5,
         gpu_mem_mib=30_000.0,
         gpu_total_mib=81_559.0,
@@ -101,12 +101,21 @@ def test_a_report_with_figures_that_make_no_sense_does_not_count(
     spool: Path, figure: float
 ) -> None:
     report(spool, "g1", USAGE | {"gpu_falls": figure})
-    assert node_usage.read(spool, [ended()]) == {7: MeasuredUse()}
+    assert node_usage.read(spool, [ended()]) == {ended().attempt: MeasuredUse()}
+
+
+@pytest.mark.parametrize("gpus", [-1, node_usage.MOST_GPUS + 1, 10**400, 10**18])
+def test_a_report_of_gpus_that_no_node_has_does_not_count(spool: Path, gpus: int) -> None:
+    report(spool, "g1")
+    text = json.dumps({"user": "ada", "gpus": gpus, "at_s": NOW_S, "usage": {}})
+    (spool / "usage" / "7.g2").write_text(text.replace("{}", '{"gpu_busy_mean_frac": 1.0}'))
+    ((_, use),) = node_usage.read(spool, [ended()]).items()
+    assert use.gpu_util_frac == 0.5
 
 
 def test_components_of_a_het_job_report_under_their_leader(spool: Path) -> None:
     report(spool, "g1", job=8, het=7)
-    assert set(node_usage.read(spool, [ended(7)])) == {7}
+    assert set(node_usage.read(spool, [ended(7)])) == {ended(7).attempt}
 
 
 def test_a_job_that_is_not_the_federations_reports_nothing(spool: Path) -> None:
@@ -135,7 +144,7 @@ def test_of_two_jobs_of_one_number_the_report_is_the_later_ones_alone(spool: Pat
     first = msgspec.structs.replace(ended(started_at_s=100.0), ended_at_s=900.0)
     again = msgspec.structs.replace(ended(started_at_s=1500.0), ended_at_s=1990.0)
     assert node_usage.read(spool, [first]) == {}
-    assert set(node_usage.read(spool, [again])) == {7}
+    assert set(node_usage.read(spool, [again])) == {again.attempt}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", "[1]", '{"user": 1}', "x" * 9000])
@@ -159,5 +168,23 @@ def test_what_was_told_and_what_is_old_is_removed(spool: Path) -> None:
     (spool / "usage" / ".9.g2.77").write_text(json.dumps({}))
     for name in ("9.g1", ".9.g2.77"):
         os.utime(spool / "usage" / name, (NOW_S, NOW_S))
-    node_usage.remove(spool, {7}, NOW_S + node_usage.KEPT_S + 1)
+    node_usage.remove(spool, [ended()], NOW_S + node_usage.KEPT_S + 1)
     assert [path.name for path in (spool / "usage").iterdir()] == ["8.g1"]
+
+
+def test_the_report_of_another_job_of_that_number_stays(spool: Path) -> None:
+    report(spool, "g1")  # at 2,000 s
+    earlier = ended(started_at_s=100.0, ended_at_s=900.0)
+    node_usage.remove(spool, [earlier], NOW_S)
+    assert [path.name for path in (spool / "usage").iterdir()] == ["7.g1"]
+
+
+def test_a_report_in_the_time_of_two_is_that_of_the_one_that_ended_next_to_it(
+    spool: Path,
+) -> None:
+    report(spool, "g1")  # at 2,000 s
+    attempt = AttemptId(workload=WorkloadId(2**33), attempt=1)
+    first = ended(started_at_s=100.0, ended_at_s=1600.0)
+    later = msgspec.structs.replace(ended(started_at_s=1700.0, ended_at_s=1990.0), attempt=attempt)
+    for jobs in ([first, later], [later, first]):
+        assert set(node_usage.read(spool, jobs)) == {attempt}

@@ -89,7 +89,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             if isinstance(message, SignalCall):
                 return SignalReply(ids=tuple(int(i.partition("_")[0]) for i in message.ids))
             assert isinstance(message, CancelCall)
-            return CancelReply(ids=tuple(int(i) for i in message.ids if i.isdecimal()))
+            ids = tuple(int(i) for i in message.ids if i.isdecimal())
+            if message.users:  # only theirs
+                theirs = {each.id for each in rows if each.user in message.users}
+                ids = tuple(id_ for id_ in ids or theirs if id_ in theirs)
+            return CancelReply(ids=ids)
 
         monkeypatch.setattr(client, "call", call)
         monkeypatch.setattr(send_signal, "call", call)
@@ -176,6 +180,12 @@ def test_a_task_is_named_as_it_was_asked_for(run: Run) -> None:
     assert run(["-v", "-n", "train", "-s", "USR1"], task).err == (
         "fscancel: Signal USR1 to job 7_1\n"
     )
+
+
+def test_of_the_ids_only_those_of_the_user_named_are_said_to_be_cancelled(run: Run) -> None:
+    done = run(["-v", "--me", "5", "6"], row(5, user="bob"), row(6))
+    assert done.asked == [CancelCall(ids=("5", "6"), users=(my_name(),))]
+    assert done.err == "fscancel: Terminating job 6\n"
 
 
 def test_nothing_named_is_scancels_error(run: Run) -> None:

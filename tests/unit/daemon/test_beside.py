@@ -32,6 +32,15 @@ async def test_a_fault_that_ends_it_is_logged_while_the_daemon_goes_on() -> None
     assert logs == [expected]
 
 
+async def test_a_task_has_the_name_of_its_work_or_of_its_class() -> None:
+    named = Work()
+    named.name = "Work quotas"  # type: ignore[attr-defined]
+    tasks = [run_beside(each) for each in (Work(), named)]
+    assert [task.get_name() for task in tasks] == ["Work", "Work quotas"]
+    for task in tasks:
+        task.cancel()
+
+
 async def test_that_it_is_cancelled_is_no_fault() -> None:
     with capture_logs() as logs:
         task = run_beside(Work())

@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import Engine
 
 from federator.daemon.hourly_look import HourlyLook
-from federator.errors import HistoryError
+from federator.errors import HistoryError, InvalidRequest
 from federator.history.service import JobHistory
 
 
@@ -47,4 +47,23 @@ def test_a_look_that_failed_is_made_again_and_only_a_fault_of_ours_is_logged(
         asyncio.run(look.run())
     assert slept == [5.0, 3600.0, 3600.0, 3600.0]
     assert told == [7]
+    assert [(each["event"], each["about"]) for each in logs] == [("hourly_look_fault", "hours")]
+    assert look.name == "HourlyLook hours"
+
+
+@pytest.mark.parametrize("part", ["question", "tell"])
+def test_a_fault_of_the_question_or_of_who_is_told_ends_no_look(part: str) -> None:
+    def question() -> Callable[[Engine], int]:
+        if part == "question":
+            raise RuntimeError("ours")
+        return lambda _: 0
+
+    def tell(_: int) -> None:
+        raise InvalidRequest("ours, too")
+
+    history = History()
+    history.turns = [7]
+    look = HourlyLook("hours", 5.0, cast(JobHistory, history), question, tell)
+    with structlog.testing.capture_logs() as logs:
+        asyncio.run(look.look())
     assert [(each["event"], each["about"]) for each in logs] == [("hourly_look_fault", "hours")]

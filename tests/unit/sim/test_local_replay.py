@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,16 @@ def replayed(
     assert period is not None
     past = past_records(history, names, period, any_gpu=any_gpu)
     found = replay(past, history.capacities, config, period.begin_s)
+    return found, reported(found, history)
+
+
+def reported(found: LocalReplay, history: LocalHistory) -> LocalReport:
+    names = list(history.capacities)
+    period = watched_period(history, names, 0.0, 1e12)
+    assert period is not None
+    unseen = past_records(history, names, period, any_gpu=False).unseen
     modes = Modes(dict.fromkeys(names, "shadow"), {TenantName("nlp"): "advisory"})
-    return found, local_report(found, period, past.unseen, modes, "mast", 0)
+    return local_report(found, period, unseen, modes, "mast", 0)
 
 
 def test_a_job_that_waited_at_a_full_site_would_have_started_at_an_empty_one(
@@ -156,14 +166,87 @@ def test_who_waited_in_vain_stood_in_the_way_of_those_behind_it(config: Federati
             "CANCELLED",
             submitted_at_s=30.0,
             eligible_at_s=eligible_at_s,
-            ended_at_s=600.0,
+            ended_at_s=900.0,
             held_by=word,
         )
-        look = stay(4, submitted_at_s=900.0, started_at_s=9900.0, ended_at_s=9960.0)
-        records = [("alpine", each) for each in (runs, ahead, behind, look)]
+        records = [("alpine", each) for each in (runs, ahead, behind)]
         found, _ = replayed(local_history(records, only), config)
         starts_s = {fate.past.job_id: fate.alone_start_s for fate in found.fates}
         assert starts_s["3"] == T0_S + expected_s
+
+
+def test_who_waited_when_the_record_begins_does_not_start_before_it(
+    config: FederationConfig,
+) -> None:
+    """They come before what ran by then: that comes when it started, to a site that looks empty."""
+    early = stay(1, submitted_at_s=-9000.0, started_at_s=3600.0, ended_at_s=7200.0, limit_s=3600.0)
+    in_vain = stay(
+        2,
+        "CANCELLED",
+        submitted_at_s=-8000.0,
+        eligible_at_s=-8000.0,
+        ended_at_s=600.0,
+        limit_s=90_000.0,
+        held_by="Resources",
+    )
+    runs = stay(3, submitted_at_s=-7000.0, started_at_s=-3600.0, ended_at_s=3600.0, limit_s=7200.0)
+    behind = stay(4, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=7300.0, limit_s=3600.0)
+    only = {"alpine": capacity("alpine", 1)}
+    records = [("alpine", each) for each in (early, in_vain, runs, behind)]
+    found, _ = replayed(local_history(records, only), config)
+    starts = {f.past.job_id: (f.measured, f.alone_start_s) for f in found.fates}
+    assert starts == {
+        "3": (False, T0_S - 3600),
+        "1": (False, T0_S + 3600),
+        "4": (True, T0_S + 7200),
+    }
+
+
+def test_one_that_waited_in_vain_holds_no_gpus_for_ever(config: FederationConfig) -> None:
+    """It has no limit, and waits yet when the record ends."""
+    runs = stay(1, started_at_s=0.0, ended_at_s=600.0)
+    pending = stay(2, "PENDING", submitted_at_s=10.0, eligible_at_s=10.0, held_by="Priority")
+    behind = stay(3, submitted_at_s=60.0, started_at_s=600.0, ended_at_s=1200.0)
+    only = {"alpine": capacity("alpine", 1)}
+    records = [("alpine", each) for each in (runs, pending, behind)]
+    found, _ = replayed(local_history(records, only), config)
+    assert [fate.alone_start_s for fate in found.fates] == [T0_S, T0_S + 86_400]
+
+
+def test_a_site_whose_replay_never_starts_some_does_not_pass_by_the_others(
+    config: FederationConfig,
+) -> None:
+    records = [
+        stay(
+            10 * day,
+            account="nlp",
+            submitted_at_s=86_400.0 * day,
+            started_at_s=86_400.0 * day,
+            ended_at_s=86_400.0 * day + 600.0,
+        )
+        for day in range(4)
+    ]
+    only = {"alpine": capacity("alpine", 1)}
+    history = local_history([("alpine", each) for each in records], only, end_s=4 * 86_400.0)
+    found, _ = replayed(history, config)
+    fates = (*found.fates, replace(found.fates[0], alone_start_s=None))
+    report = reported(replace(found, fates=fates), history)
+    (site,) = report.sites
+    (tenant,) = report.tenants
+    assert site.jobs == 4
+    for rules in (site.rules, tenant.rules):
+        (rule,) = (each for each in rules if each.name == "simulator")
+        assert not rule.holds
+        assert rule.value == "0.00% (+0.00% to +0.00%); 20.00% never start in it"
+
+
+def test_a_limit_of_zero_is_none(config: FederationConfig) -> None:
+    runs = stay(1, started_at_s=0.0, ended_at_s=7200.0, limit_s=0.0)
+    behind = stay(2, submitted_at_s=60.0, started_at_s=7200.0, ended_at_s=9000.0)
+    only = {"alpine": capacity("alpine", 1)}
+    found, _ = replayed(local_history([("alpine", runs), ("alpine", behind)], only), config)
+    assert [fate.past.limit_s for fate in found.fates] == [inf, inf]
+    assert [fate.alone_start_s for fate in found.fates] == [T0_S, T0_S + 7200]
 
 
 def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(
@@ -185,6 +268,21 @@ def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(
     found, report = replayed(history, config)
     assert [f.alone_start_s for f in found.fates] == [T0_S + 1040.0 * k for k in range(22)]
     assert report.sites[0].response_error_frac == 0.0
+    held = [
+        stay(
+            100 + k,
+            submitted_at_s=21_880.0 + k,
+            started_at_s=22_880.0 + 900.0 + 10.0 * k,
+            ended_at_s=22_880.0 + 900.0 + 10.0 * k + 1.0,
+            limit_s=1.0,
+            held_by=word,
+        )
+        for k, word in enumerate(["AssocGrpGRES", "Reservation", "JobHeldUser"] * 8)
+    ]
+    more = local_history([("alpine", each) for each in [*records, *held]], only)
+    assert [f.alone_start_s for f in replayed(more, config)[0].fates[1:22]] == [
+        T0_S + 1040.0 * k for k in range(1, 22)
+    ]
     few, _ = replayed(history._replace(kept=history.kept[:20]), config)  # 19 waited
     assert few.fates[1].alone_start_s == T0_S + 1000.0
 

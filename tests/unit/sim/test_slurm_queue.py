@@ -82,9 +82,18 @@ def test_a_job_that_leaves_the_queue_was_in_the_way_until_then() -> None:
         asks(even(6), limit_s=HOUR_S),
         asks(even(8), came_s=10.0, leaves_s=1000.0),
         asks(even(2), came_s=20.0, limit_s=2 * HOUR_S),
-        asks(even(1), came_s=2000.0),  # the next look
+        asks(even(1), came_s=2000.0),
     ]
-    assert slurm_starts_s(jobs, nodes(1)) == [0, None, 2000, 3600]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, None, 1000, 3600]
+
+
+def test_one_that_starts_though_it_left_the_queue_ends_as_it_left() -> None:
+    jobs = [
+        asks(even(8), limit_s=HOUR_S, duration_s=100.0),
+        asks(even(8), came_s=10.0, leaves_s=1000.0, limit_s=inf),
+        asks(even(8), came_s=20.0),
+    ]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, 100, 1000]
 
 
 def test_types_of_gpu_and_components_that_start_together() -> None:
@@ -115,6 +124,15 @@ def test_nobody_is_planned_beyond_the_window(limit_s: float) -> None:
         asks(even(4), came_s=20.0, limit_s=10 * HOUR_S),
     ]
     assert slurm_starts_s(jobs, nodes(1)) == [0, 36_020, 20]
+
+
+def test_a_limit_of_nothing_ends_no_replay() -> None:
+    jobs = [
+        asks(even(8), limit_s=HOUR_S),
+        asks(even(6), came_s=10.0, limit_s=0.0, duration_s=50.0),
+        asks(even(4), came_s=20.0),
+    ]
+    assert slurm_starts_s(jobs, nodes(1)) == [0, 3600, 3650]
 
 
 def test_a_job_that_no_node_holds_never_starts_and_holds_nobody_up() -> None:

@@ -184,6 +184,21 @@ def test_a_task_that_starts_has_the_word_for_which_its_array_waited_at_the_look_
     assert waited == {}
 
 
+def test_a_task_that_was_put_back_has_the_word_of_its_array_by_its_id_alone() -> None:
+    """Its time of submission was renewed."""
+    waited: dict[ArrayStay, str] = {}
+    array = watched(
+        JobID="11", ArrayJobID="11", ArrayTaskID="2-7", State="PENDING", Reason="Resources",
+        NodeList="", StartTime="N/A", SubmitTime="1795200000",
+    )  # fmt: skip
+    runs = watched(
+        JobID="12", ArrayJobID="11", ArrayTaskID="1", RestartCnt="1", SubmitTime="1795210722"
+    )
+    for look in (array + runs, runs):
+        (found,) = local_records(jobs(look), [], KnownJobs(), waited)
+        assert (found.shown, found.restarts, found.held_by) == ("11_1", 1, "Resources")
+
+
 def test_where_job_ids_begin_anew_an_older_arrays_word_is_not_taken() -> None:
     waited: dict[ArrayStay, str] = {}
     old = watched(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -51,12 +53,12 @@ class Reports(Spool):
         self.left: dict[int, MeasuredUse] = {}
         self.removed: list[set[int]] = []
 
-    async def usage_of(self, jobs: Collection[EndedJob]) -> dict[int, MeasuredUse]:
-        ids = {each.site_job_id for each in jobs}
-        return {id_: use for id_, use in self.left.items() if id_ in ids}
+    async def usage_of(self, jobs: Collection[EndedJob]) -> dict[AttemptId, MeasuredUse]:
+        known = {each.attempt: self.left.get(each.site_job_id) for each in jobs}
+        return {attempt: use for attempt, use in known.items() if use is not None}
 
-    async def remove_usage(self, job_ids: Collection[int]) -> None:
-        self.removed.append(set(job_ids))
+    async def remove_usage(self, jobs: Collection[EndedJob]) -> None:
+        self.removed.append({each.site_job_id for each in jobs})
 
 
 class Folders:
@@ -208,6 +210,31 @@ async def test_reports_stay_until_accounts_have_told_the_rest() -> None:
     accounts.known = {1: CPU}
     await told(accounts, reports, (1, 2), (3,), (4,))
     assert reports.removed == [set(), {1}, set()]
+
+
+async def test_two_jobs_of_one_id_are_told_apart(tmp_path: Path) -> None:
+    """A site that was restored gave the id again, to the same user, before the daemon asked."""
+    (tmp_path / "usage").mkdir()
+    spool = Spool(tmp_path, "alpine", lambda: 7000.0)
+    accounts, sent = Accounts(), list[Message]()
+    await spool.look()
+    accounts.known = {7: MeasuredUse(cpu_s=9.0)}
+    first, later = (
+        msgspec.structs.replace(job(k), site_job_id=7, started_at_s=start_s, ended_at_s=end_s)
+        for k, start_s, end_s in ((1, 1000.0, 2000.0), (2, 5000.0, 6000.0))
+    )
+    for node, at_s, frac in (("g1", 2001.0, 0.25), ("g2", 6001.0, 0.75)):
+        usage = {"gpu_busy_mean_frac": frac}
+        report = {"user": "ada", "gpus": 8, "at_s": at_s, "usage": usage}
+        (tmp_path / "usage" / f"7.{node}").write_text(json.dumps(report))
+    measurements = Measurements(accounts, Folders(), spool, sent.append)
+    used, _ = await answered(measurements, sent, first, later)
+    assert [use and use.gpu_util_frac for use in used] == [0.25, 0.75]
+    await answered(measurements, sent, first)
+    assert {path.name for path in (tmp_path / "usage").iterdir()} == {"7.g1"}
+    (tmp_path / "usage" / "7.g2").write_text(json.dumps(report))
+    await answered(measurements, sent, later)
+    assert {path.name for path in (tmp_path / "usage").iterdir()} == {"7.g2"}, "not told yet"
 
 
 async def test_folders_that_hang_keep_nothing_else_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,16 @@ def test_where_none_is_slow_jobs_are_asked_for_as_they_are() -> None:
     assert kept_off.jobs(jobs) is jobs
 
 
+def test_equal_jobs_of_others_are_asked_for_by_their_own_names() -> None:
+    kept_off = KeptOff(SLOW)
+    for nodes, avoided in ((1, ()), (2, SLOW)):
+        for name in ("first", "second"):
+            jobs = (replace(gang(nodes, 8), name=name),)
+            asked = kept_off.jobs(jobs)
+            assert (asked is jobs) is (not avoided)
+            assert [(job.name, job.avoid) for job in asked] == [(name, avoided)]
+
+
 def test_one_without_a_number_of_nodes_starts_on_sound_ones() -> None:
     f = fleet(alpine=6)
     quarantined(f, *SLOW)

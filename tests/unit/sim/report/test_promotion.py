@@ -10,7 +10,9 @@ from federator.sim.report.divergence_counts import count_divergences
 from federator.sim.report.promotion import Rule, RuleFigures, broken_rules, promotion_rules
 
 
-def rules_with(error_frac: float | None, within: Interval | None) -> list[Rule]:
+def rules_with(
+    error_frac: float | None, within: Interval | None, never_frac: float = 0.0
+) -> list[Rule]:
     return promotion_rules(
         RuleFigures(
             watched_s=15 * 86_400.0,
@@ -21,6 +23,7 @@ def rules_with(error_frac: float | None, within: Interval | None) -> list[Rule]:
             response_error=within,
             divergences=count_divergences("ALL", []),
             worse=(),
+            never_frac=never_frac,
         )
     )
 
@@ -45,3 +48,16 @@ def test_the_simulator_holds_or_fails_only_where_its_interval_says_so(
     for mode, keeps in ((SiteMode.ADVISORY, False), (SiteMode.OPT_IN, not holds)):
         broken = [each.name for each in broken_rules(rules_with(error_frac, within), mode)]
         assert broken == (["simulator"] if keeps else [])
+
+
+@pytest.mark.parametrize("within", [Interval(-0.009, 0.0165), Interval(-0.02, 0.01), None])
+def test_the_simulator_fails_where_jobs_never_start_whatever_the_others_say(
+    within: Interval | None,
+) -> None:
+    few, many = (
+        next(rule for rule in rules_with(0.004, within, frac) if rule.name == "simulator")
+        for frac in (0.01, 0.0101)
+    )
+    assert "never" not in few.value
+    assert many.value == f"{few.value}; 1.01% never start in it"
+    assert (many.holds, many.unsure) == (False, False)
