@@ -52,7 +52,7 @@ MOST_TRIES: Final = 3  # of a copy, before another place is thought of
 MOST: Final = 100  # workloads that are thought of at a time
 AHEAD_EVERY_S: Final = 600.0  # a newer checkpoint of one that runs is copied
 RISKS_EVERY_S: Final = 10.0  # it is looked who is at risk
-GIVES_WAY_S: Final = 30.0  # after which one that has nothing to copy leaves its place to others
+GIVES_WAY_S: Final = 30.0  # after which one with nothing to copy leaves its place to others
 _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
 
 
@@ -82,6 +82,13 @@ class CheckpointMove:
         if self.state is WorkloadState.PENDING:
             return True
         return self.ahead and self.found.digest != self.copied
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether there is nothing to copy now: there is none, no place for it, or no answer."""
+        if self.found is None:
+            return True
+        return self.state is WorkloadState.RUNNING and not self.target
 
 
 class CheckpointMoves:
@@ -118,8 +125,8 @@ class CheckpointMoves:
         return [move for move in self._moves.values() if move.look_s <= now_s]
 
     def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
-        """The copies that are to be made, those of whoever waits longest first."""
-        for move in self._moves.values():
+        """The copies that are to be made, those of whoever waits longest first, then those ahead."""
+        for move in sorted(self._moves.values(), key=lambda move: move.ahead):
             replica = _copy_of(move, self.rules)
             if move.found is not None and replica is not None:
                 yield move.found, replica
@@ -154,7 +161,7 @@ class CheckpointMoves:
         move.found = replace(of, replicas=with_replica(of.replicas, after))
         if after.state is ReplicaState.READY:
             self._is_whole(turn, move, of, after)
-        elif after.copy is not None and after.copy.tries >= (1 if move.ahead else MOST_TRIES):
+        elif after.copy is not None and after.copy.tries >= MOST_TRIES:
             _begin_anew(turn, move, after.copy.detail)
 
     def _is_whole(
@@ -252,7 +259,10 @@ class CheckpointMoves:
                 known.ahead = True
 
     def _take_in(self, now_s: float) -> None:
-        """Give places to those who wait with a checkpoint, or may be moved: first come first."""
+        """Give places to those who wait with a checkpoint, or may be moved: first come first.
+
+        Those that run and are at risk get what is left.
+        """
         for id_ in [id_ for id_, move in self._later.items() if not self._holds(move)]:
             del self._later[id_]
         for id_ in self._ledger.saved:
@@ -260,17 +270,18 @@ class CheckpointMoves:
                 entry = self._ledger.entries[id_]
                 if not _is_copied(entry, self.rules) and entry.saved_at in self.rules.regions:
                     self._later[id_] = _move(entry, entry.saved_at, now_s)
-        for id_, move in sorted(self._later.items(), key=lambda item: item[1].look_s):
-            if move.look_s > now_s or not self._has_room(now_s):
+        due = [(id_, move) for id_, move in self._later.items() if move.look_s <= now_s]
+        for id_, move in sorted(due, key=lambda item: (item[1].ahead, item[1].look_s)):
+            if not self._has_room(now_s):
                 break
             move.placed_s = now_s
             self._moves[id_] = self._later.pop(id_)
 
     def _has_room(self, now_s: float) -> bool:
-        """Whether a place is left; those with nothing to copy, or no answer, give up theirs."""
+        """Whether a place is left; those with nothing to copy now give up theirs."""
         if len(self._moves) >= MOST:
             for id_, move in list(self._moves.items()):
-                if move.found is None and now_s >= move.placed_s + GIVES_WAY_S:
+                if move.gives_way and now_s >= move.placed_s + GIVES_WAY_S:
                     move.look_s = max(move.look_s, now_s + GIVES_WAY_S)
                     self._later[id_] = self._moves.pop(id_)
         return len(self._moves) < MOST

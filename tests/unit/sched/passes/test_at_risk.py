@@ -8,11 +8,18 @@ import pytest
 
 from federator.model.dataset import CopyPhase
 from federator.model.event import CheckpointCopied
-from federator.model.message import AnswerDrained, WriteOffAsked
+from federator.model.message import AnswerDrained, ControlVerb, WriteOffAsked
 from federator.model.prices import SPOT, PriceRule
 from federator.model.workload import WorkloadId
+from federator.sched.passes import checkpoint_moves
 from federator.sched.passes.at_risk import at_risk
-from federator.sched.passes.checkpoint_moves import AHEAD_EVERY_S, LOOK_EVERY_S
+from federator.sched.passes.checkpoint_moves import (
+    AHEAD_EVERY_S,
+    GIVES_WAY_S,
+    LOOK_EVERY_S,
+    MOST_TRIES,
+    PLAN_EVERY_S,
+)
 from federator.sched.passes.write_off import AWAY_S
 from federator.sched.state.rules import Rules, Staging
 from tests.fakes.loopback import Loopback
@@ -32,6 +39,7 @@ from tests.unit.sched.passes.test_checkpoint_moves import (
     resume,
     seen,
     start,
+    start_three,
 )
 from tests.unit.sched.passes.test_drains import drain
 from tests.unit.sched.passes.test_write_off import burns
@@ -117,11 +125,9 @@ def test_a_drain_that_is_over_ends_what_is_being_copied() -> None:
     assert (copies(f), looks(f)) == ([], [])
 
 
-def test_one_that_waits_comes_first_and_one_place_is_left_for_those() -> None:
+def test_one_place_is_left_for_those_that_wait() -> None:
     f = fleet(AHEAD)
-    cordon(f, CEDAR)
-    ids = [start(f, gpus=4) for _ in range(3)]
-    resume(f, CEDAR)
+    ids = start_three(f)
     drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
     f.run_for(15.0)
     for id_ in ids:
@@ -129,11 +135,68 @@ def test_one_that_waits_comes_first_and_one_place_is_left_for_those() -> None:
     assert len(copies(f)) == AHEAD.staging.at_once - 1
 
 
-def test_a_copy_that_fails_once_begins_with_another_look() -> None:
-    """Its original may have been removed by the job, which has newer ones."""
+def three_of_which_one_waits(f: Loopback) -> list[WorkloadId]:
+    """Three that ran at a site from which all must leave: two are at risk, the last has left."""
+    ids = start_three(f)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    leaves(f, ids[-1])
+    return ids
+
+
+def leaves(f: Loopback, id_: WorkloadId) -> None:
+    f.control(ControlVerb.REQUEUE, id_)
+    f.run_until(lambda: f.state(id_) is WAITS)
+    assert f.entry(id_).saved_at == ALPINE
+
+
+def test_one_that_waits_comes_first_though_it_was_found_last() -> None:
+    f = fleet(replace(AHEAD, staging=replace(AHEAD.staging, at_once=3)))
+    ids = three_of_which_one_waits(f)
+    f.run_for(5.0)
+    for id_ in ids:
+        found(f, id_)
+    assert [id_ for id_, _, _ in copies(f)] == [str(id_) for id_ in (ids[2], *ids[:2])]
+
+
+def test_with_one_copy_at_a_time_it_is_of_the_one_that_waits() -> None:
+    f = fleet(replace(AHEAD, staging=replace(AHEAD.staging, at_once=1)))
+    ids = three_of_which_one_waits(f)
+    cordon(f, CEDAR)
+    f.run_for(5.0)
+    for id_ in ids:
+        found(f, id_)
+    assert copies(f) == []
+    resume(f, CEDAR)
+    f.run_for(2 * PLAN_EVERY_S)
+    assert [id_ for id_, _, _ in copies(f)] == [str(ids[2])]
+
+
+def test_one_at_risk_without_a_place_to_go_on_leaves_its_turn_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though its checkpoint was found; and whoever waits gets a turn before the next at risk."""
+    monkeypatch.setattr(checkpoint_moves, "MOST", 1)
+    f = fleet(AHEAD)
+    ids = start_three(f)
+    cordon(f, CEDAR)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    assert looks(f) == ids[:1]
+    found(f, ids[0])
+    assert copies(f) == []
+    leaves(f, ids[2])
+    f.run_until(lambda: bool(looks(f)), limit_s=GIVES_WAY_S + 2 * PLAN_EVERY_S)
+    assert looks(f) == ids[2:]
+
+
+def test_a_copy_that_fails_once_is_tried_again_and_begins_anew_when_it_fails_again() -> None:
+    """What has come of it stays. Its original may be gone by then: the job has newer ones."""
     f, id_ = under_drain()
     found(f, id_)
-    seen(f, id_, CopyPhase.FAILED, "east", detail="vanished")
+    for _ in range(MOST_TRIES):
+        assert copies(f) != []
+        seen(f, id_, CopyPhase.FAILED, "east", detail="vanished")
     assert copies(f) == []
     f.run_for(LOOK_EVERY_S)
     assert looks(f) == [id_]
@@ -176,6 +239,9 @@ def test_after_a_restart_it_is_looked_again_and_the_copy_is_known() -> None:
     f.run_for(15.0)
     assert f.entry(id_).copied_to == CEDAR
     found(f, id_)
+    assert copies(f) == [(str(id_), "east", f"ada/checkpoints/{id_}/{NAME}")]  # it is there: asked
+    seen(f, id_, CopyPhase.DONE, "east")
+    assert (copies(f), looks(f)) == ([], [])
 
 
 # ---- spot ----
