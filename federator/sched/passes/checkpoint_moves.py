@@ -125,7 +125,7 @@ class CheckpointMoves:
         return [move for move in self._moves.values() if move.look_s <= now_s]
 
     def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
-        """The copies that are to be made, those of whoever waits longest first, then those ahead."""
+        """The copies that are to be made: of whoever waits longest first, then those ahead."""
         for move in sorted(self._moves.values(), key=lambda move: move.ahead):
             replica = _copy_of(move, self.rules)
             if move.found is not None and replica is not None:
@@ -363,7 +363,8 @@ class CheckpointMoves:
         if move is None or refusal.reasons[0].code is not ReasonCode.CHECKPOINT:
             return refusal
         said = _progress(move, self.rules)
-        reason = replace(refusal.reasons[0], detail=refusal.reasons[0].detail + said)
+        detail = refusal.reasons[0].detail + (f" ({said})" if said else "")
+        reason = replace(refusal.reasons[0], detail=detail)
         return replace(refusal, reasons=(reason, *refusal.reasons[1:]))
 
     def ahead_words(self, entry: WorkloadRecord) -> str:
@@ -373,8 +374,7 @@ class CheckpointMoves:
         copied = f"a copy is at {entry.copied_to}" if _is_copied(entry, self.rules) else ""
         move = self._moves.get(entry.workload.id)
         doing = "" if move is None or not move.ahead else _progress(move, self.rules)
-        said = [copied, doing.strip(" ()").replace("(", "")]
-        return "; ".join(each for each in said if each)
+        return "; ".join(each for each in (copied, doing) if each)
 
 
 def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> CheckpointMove:
@@ -411,11 +411,11 @@ def _copy_of(move: CheckpointMove, rules: Rules) -> DataReplica | None:
 def _progress(move: CheckpointMove, rules: Rules) -> str:
     replica = _copy_of(move, rules)
     if move.found is None or replica is None or replica.copy is None:
-        return f" (not copied: {move.why_not})" if move.why_not else ""
+        return f"not copied: {move.why_not}" if move.why_not else ""
     copy, size = replica.copy, move.found.size_bytes
     if copy.phase is CopyPhase.FAILED:
-        return f" (its copy to {replica.domain} has failed, and is tried again: {copy.detail})"
+        return f"its copy to {replica.domain} has failed, and is tried again: {copy.detail}"
     eta_s = copy.eta_s(size)
     left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
     done = 100 * min(1.0, copy.copied_bytes / size) if size else 0.0
-    return f" (being copied to {replica.domain}, {done:.0f} %{left})"
+    return f"being copied to {replica.domain}, {done:.0f} %{left}"

@@ -81,6 +81,13 @@ def test_the_newest_checkpoint_of_one_under_a_drain_is_copied_while_it_runs() ->
     assert f.replayed().entries[id_].copied_to == CEDAR
 
 
+def test_what_a_site_says_of_a_copy_is_told_as_it_is() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.FAILED, "east", detail="rsync (code 23)")
+    assert words(f, id_) == "its copy to east has failed, and is tried again: rsync (code 23)"
+
+
 @pytest.mark.parametrize("rules", [AUTO, replace(AUTO, staging=Staging(ahead=True))])
 def test_nothing_is_copied_ahead_unless_an_admin_has_said_so(rules: Rules) -> None:
     f, _ = under_drain(rules)
