@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import event as met
+from hypothesis import example, given, settings, target
 from hypothesis import strategies as st
 
 from federator.model.dataset import CopyPhase

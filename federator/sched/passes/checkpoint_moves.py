@@ -73,6 +73,8 @@ class CheckpointMove:
     target: SiteName = SiteName("")  # to whose region it is copied; "": it is not
     ahead: bool = False  # it is copied while the workload runs
     copied: str = ""  # the digest of the one that was last copied so
+    near: SiteName = SiteName("")  # of the region that was the last target
+    in_doubt: bool = False  # it is asked whether what is being copied still is the newest
 
     @property
     def is_due(self) -> bool:
@@ -86,7 +88,7 @@ class CheckpointMove:
     @property
     def gives_way(self) -> bool:
         """Whether there is nothing to copy now: there is none, no place for it, or no answer."""
-        if self.found is None:
+        if self.found is None or self.in_doubt:
             return True
         return self.state is WorkloadState.RUNNING and not self.target
 
@@ -149,9 +151,11 @@ class CheckpointMoves:
         if move is None or not self._holds(move):
             return
         if not seen.domain:
-            if move.found is None or not move.target:
+            if move.found is None or not move.target or move.in_doubt:
                 self._looked(turn, move, seen)
             return
+        if move.in_doubt and seen.phase is CopyPhase.DONE:
+            return  # it will be told again; a newer one may be where it was saved
         of, replica = move.found, _copy_of(move, self.rules)
         if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
             return
@@ -190,7 +194,11 @@ class CheckpointMoves:
     def _looked(self, turn: Transaction, move: CheckpointMove, seen: CopySeen) -> None:
         """Take in what is in a workload's folder."""
         match = _FOUND.fullmatch(seen.detail)
-        move.found = None
+        doubted = move.found if move.in_doubt else None
+        if doubted is not None and match is not None and match[2] == doubted.digest:
+            move.in_doubt, move.look_s = False, inf
+            return
+        move.found, move.target, move.in_doubt = None, SiteName(""), False
         if seen.phase is not CopyPhase.FOUND or match is None or seen.copied_bytes <= 0:
             _begin_anew(turn, move, seen.detail.removeprefix("- "))
         elif seen.copied_bytes > self.rules.staging.most_bytes:
@@ -226,8 +234,7 @@ class CheckpointMoves:
             self._moves.clear()
             self._later.clear()
             return
-        for id_ in [id_ for id_, move in self._moves.items() if not self._holds(move)]:
-            del self._moves[id_]
+        self._follow(self._moves, turn.now_s)
         if turn.now_s >= self._risks_s:
             self._look_ahead(turn.now_s)
             self._risks_s = turn.now_s + RISKS_EVERY_S
@@ -243,28 +250,56 @@ class CheckpointMoves:
             next_s = 0.0 if self._moves else min(at_rest_s, default=0.0)
             turn.commands.append(Wake(at_s=max(self._plan_s, next_s)))
 
+    def _follow(self, moves: dict[WorkloadId, CheckpointMove], now_s: float) -> None:
+        """Forget those that are not as they were; of one that leaves what was copied is kept."""
+        for id_, move in list(moves.items()):
+            if not self._holds(move):
+                del moves[id_]
+                after = self._after_it_left(move, now_s)
+                if after is not None:
+                    moves[id_] = after
+            elif self._leaves(move):
+                move.look_s = inf  # it may be saving: what is there now is of no account
+
+    def _leaves(self, move: CheckpointMove) -> bool:
+        """Whether one whose checkpoint is copied ahead was told to leave, and has not yet."""
+        state = self._ledger.entries[move.workload].state
+        return move.ahead and state is WorkloadState.PREEMPTING
+
+    def _after_it_left(self, move: CheckpointMove, now_s: float) -> CheckpointMove | None:
+        """The move of one that waits now; what is being copied may still be the newest."""
+        entry = self._ledger.entries.get(move.workload)
+        if entry is None or not move.ahead or entry.state is not WorkloadState.PENDING:
+            return None
+        after = _move(entry, move.saved_at, now_s)
+        after.near, after.placed_s = move.near, now_s
+        if move.target:
+            after.found, after.target, after.in_doubt = move.found, move.target, True
+        return after if entry.attempt == move.attempt and self._holds(after) else None
+
     def _look_ahead(self, now_s: float) -> None:
         """Think of those at risk, if that is wanted, and of those that are not any more no more."""
         wanted = at_risk(self._ledger, self.rules, now_s) if self.rules.staging.ahead else ()
         entries = {entry.workload.id: entry for entry in wanted}
         for moves in (self._moves, self._later):
             for id_, move in list(moves.items()):
-                if move.ahead and id_ not in entries:
+                known = self._ledger.entries.get(id_)
+                runs = known is not None and known.state is WorkloadState.RUNNING
+                if move.ahead and runs and id_ not in entries:
                     del moves[id_]
         for id_, entry in entries.items():
-            known = self._moves.get(id_) or self._later.get(id_)
-            if known is None and entry.site in self.rules.regions:
-                known = self._later[id_] = _move(entry, entry.site, now_s)
-            if known is not None and known.state is WorkloadState.RUNNING:
-                known.ahead = True
+            of = self._moves.get(id_) or self._later.get(id_)
+            if of is None and entry.site in self.rules.regions:
+                of = self._later[id_] = _move(entry, entry.site, now_s)
+            if of is not None and of.state is WorkloadState.RUNNING:
+                of.ahead = True
 
     def _take_in(self, now_s: float) -> None:
         """Give places to those who wait with a checkpoint, or may be moved: first come first.
 
         Those that run and are at risk get what is left.
         """
-        for id_ in [id_ for id_, move in self._later.items() if not self._holds(move)]:
-            del self._later[id_]
+        self._follow(self._later, now_s)
         for id_ in self._ledger.saved:
             if id_ not in self._moves and id_ not in self._later:
                 entry = self._ledger.entries[id_]
@@ -289,7 +324,9 @@ class CheckpointMoves:
     def _holds(self, move: CheckpointMove) -> bool:
         """Whether a workload is as it was when its move began."""
         entry = self._ledger.entries.get(move.workload)
-        if entry is None or entry.state is not move.state or entry.attempt != move.attempt:
+        if entry is None or entry.attempt != move.attempt:
+            return False
+        if entry.state is not move.state and not self._leaves(move):
             return False
         if move.saved_at not in self.rules.regions:
             return False
@@ -305,15 +342,18 @@ class CheckpointMoves:
                 _begin_anew(turn, move, f"{move.target} takes no work")
         under_way = sum(bool(move.target) for move in self._moves.values())
         most = self.rules.staging.at_once
-        due = [(move, move.found) for move in self._moves.values() if move.is_due]
+        moves = [move for move in self._moves.values() if not self._leaves(move)]
+        due = [(move, move.found) for move in moves if move.is_due]
         for move, of in sorted(due, key=lambda item: item[0].ahead):  # those that wait come first
             if under_way >= (max(1, most - 1) if move.ahead else most):
                 return
             entry = self._ledger.entries[move.workload]
             if move.ahead:
-                site = targets.ahead(entry)
+                site = targets.ahead(entry, move.near)
             else:
-                site = targets.choose(entry, of, move.since_s) if of is not None else None
+                site = (
+                    targets.choose(entry, of, move.since_s, move.near) if of is not None else None
+                )
             if of is not None and site is not None:
                 source = of.replicas[0]
                 copy = DataReplica(
@@ -323,7 +363,7 @@ class CheckpointMoves:
                     copy=DataCopy(by="", asked_at_s=turn.now_s),
                 )
                 move.found = replace(of, replicas=(source, copy))
-                move.target, move.look_s = site, inf
+                move.target, move.near, move.look_s = site, site, inf
                 under_way += 1
 
     def _targets(self, now_s: float) -> CopyTargets:
@@ -386,6 +426,7 @@ def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> Checkpoint
         saved_at=saved_at,
         since_s=now_s,
         look_s=now_s,
+        near=entry.copied_to,
     )
 
 
@@ -393,7 +434,9 @@ def _begin_anew(turn: Transaction, move: CheckpointMove, why: str) -> None:
     if why != move.why_not:
         fields = {"workload": move.workload, "site": move.saved_at, "detail": why}
         turn.commands.append(Note(event="checkpoint_not_copied", fields=fields))
-    move.found, move.target, move.why_not = None, SiteName(""), why
+    if move.target:
+        move.near = SiteName("")  # another place is thought of
+    move.found, move.target, move.why_not, move.in_doubt = None, SiteName(""), why, False
     move.look_s = turn.now_s + LOOK_EVERY_S
 
 

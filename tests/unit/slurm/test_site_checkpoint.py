@@ -89,7 +89,7 @@ class Regions:
         return self.ask("tidy", root=root, ended=[7], live=[], below=0, before_s=0.0)
 
     def names(self) -> list[str]:
-        """What is in its folder there; the hidden one of a copy goes a moment after that is done."""
+        """What is in its folder there; a copy's hidden one goes a moment after that is done."""
         return sorted(n for n in os.listdir(self.there) if not n.startswith(".fed-copy-"))
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from federator.model.dataset import CopyPhase
 from federator.model.event import CheckpointCopied
+from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerDrained, ControlVerb, WriteOffAsked
 from federator.model.prices import SPOT, PriceRule
+from federator.model.site import SiteJobState
 from federator.model.workload import WorkloadId
+from federator.policies.mast import Mast
 from federator.sched.passes import checkpoint_moves
 from federator.sched.passes.at_risk import at_risk
 from federator.sched.passes.checkpoint_moves import (
@@ -22,14 +25,17 @@ from federator.sched.passes.checkpoint_moves import (
 )
 from federator.sched.passes.write_off import AWAY_S
 from federator.sched.state.rules import Rules, Staging
+from tests.fakes.build import rack
 from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_checkpoint_moves import (
     ALPINE,
     AUTO,
     CEDAR,
+    DELTA,
     NAME,
     RUNS,
     SIZE,
+    TENANT,
     WAITS,
     copies,
     cordon,
@@ -220,6 +226,122 @@ def test_once_it_has_saved_as_it_leaves_that_one_is_copied_and_not_the_older_one
     seen(f, id_, CopyPhase.DONE, "east", digest=OTHER)
     f.run_until(lambda: f.state(id_) is RUNS)
     assert f.entry(id_).site == CEDAR
+
+
+# ---- where to, and what is left of it when the job leaves ----
+
+
+def of_three_regions() -> tuple[Loopback, WorkloadId]:
+    """One at risk has a copy in the east; the north, which is larger, takes work since then."""
+    rules = replace(AHEAD, regions={ALPINE: "west", CEDAR: "east", DELTA: "north"})
+    sites = {"alpine": rack("a", 2), "cedar": rack("c", 2), "delta": rack("d", 4)}
+    f = Loopback(sites, rules, None, Mast(), (TENANT,))
+    cordon(f, DELTA)
+    id_ = start_in_the_west(f)
+    drain(f, ALPINE, deadline_s=f.clock.now_s + HOUR_S)
+    f.run_for(15.0)
+    found(f, id_)
+    seen(f, id_, CopyPhase.DONE, "east")
+    assert f.entry(id_).copied_to == CEDAR
+    resume(f, DELTA)
+    return f, id_
+
+
+def start_in_the_west(f: Loopback) -> WorkloadId:
+    cordon(f, CEDAR)
+    id_ = start(f)
+    resume(f, CEDAR)
+    return id_
+
+
+def regions_of_copies(f: Loopback) -> list[str]:
+    return [region for _, region, _ in copies(f)]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_newer_one_goes_where_the_one_before_is(restarts: bool) -> None:
+    f, id_ = of_three_regions()
+    if restarts:
+        f.compact()
+        f.restart()
+        f.run_for(15.0)
+    else:
+        f.run_for(AHEAD_EVERY_S)
+    found(f, id_, f"{NEWER} {OTHER}", digest=OTHER)
+    assert regions_of_copies(f) == ["east"]
+
+
+def test_if_it_leaves_and_saved_nothing_newer_its_copy_is_asked_for_again() -> None:
+    f, id_ = of_three_regions()
+    leaves(f, id_)
+    f.run_for(5.0)
+    found(f, id_)
+    assert regions_of_copies(f) == ["east"]
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == CEDAR
+
+
+def test_another_region_is_chosen_if_that_of_the_copy_has_no_room() -> None:
+    f, id_ = of_three_regions()
+    cordon(f, CEDAR)
+    leaves(f, id_)
+    f.run_for(5.0)
+    found(f, id_)
+    assert regions_of_copies(f) == ["north"]
+
+
+def left_while_it_was_copied() -> tuple[Loopback, WorkloadId]:
+    f, id_ = under_drain()
+    found(f, id_)
+    seen(f, id_, CopyPhase.COPYING, "east", copied_bytes=SIZE // 2)
+    f.control(ControlVerb.REQUEUE, id_)
+    f.run_until(lambda: f.state(id_) is WorkloadState.PREEMPTING)
+    assert (regions_of_copies(f), looks(f)) == (["east"], [])
+    f.run_until(lambda: f.state(id_) is WAITS)
+    f.run_for(5.0)
+    assert regions_of_copies(f) == ["east"]
+    return f, id_
+
+
+def test_what_is_half_copied_goes_on_if_nothing_newer_was_saved_as_it_left() -> None:
+    f, id_ = left_while_it_was_copied()
+    seen(f, id_, CopyPhase.DONE, "east")
+    assert f.entry(id_).copied_to == ""  # it may not be the newest
+    found(f, id_)
+    assert (regions_of_copies(f), looks(f)) == (["east"], [])
+    seen(f, id_, CopyPhase.DONE, "east")
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == CEDAR
+
+
+def test_what_is_half_copied_is_dropped_for_what_was_saved_as_it_left() -> None:
+    f, id_ = left_while_it_was_copied()
+    found(f, id_, f"{NEWER} {OTHER}", digest=OTHER)
+    assert copies(f) == [(str(id_), "east", f"ada/checkpoints/{id_}/{NEWER}")]
+    seen(f, id_, CopyPhase.DONE, "east")  # of the one before
+    assert f.entry(id_).copied_to == ""
+
+
+def test_what_is_half_copied_is_begun_anew_if_nothing_can_be_found_any_more() -> None:
+    f, id_ = left_while_it_was_copied()
+    found(f, id_, "- its folder holds no sealed checkpoint")
+    assert copies(f) == []
+    f.run_for(LOOK_EVERY_S)
+    found(f, id_)
+    assert regions_of_copies(f) == ["east"]
+
+
+def test_one_that_has_ended_as_it_was_to_leave_is_thought_of_no_more() -> None:
+    f, id_ = under_drain()
+    found(f, id_)
+    f.control(ControlVerb.REQUEUE, id_)
+    f.run_until(lambda: f.state(id_) is WorkloadState.PREEMPTING)
+    (job,) = [job for _, job in f.live_jobs(id_)]
+    f.slurm("alpine").end(job.attempt, SiteJobState.COMPLETED)
+    f.run_until(lambda: f.state(id_) is WorkloadState.COMPLETED)
+    f.run_for(15.0)
+    assert (copies(f), looks(f)) == ([], [])
 
 
 def test_one_whose_region_is_lost_goes_on_from_the_copy() -> None:
