@@ -148,7 +148,7 @@ class CheckpointMoves:
     def take(self, turn: Transaction, seen: CopySeen) -> None:
         """Learn what there is to copy, or how far a copy is; a pass is due once it is whole."""
         move = self._move_of(seen.name, seen.version)
-        if move is None or not self._holds(move):
+        if move is None or not _holds(move, self._ledger, self.rules):
             return
         if not seen.domain:
             if move.found is None or not move.target or move.in_doubt:
@@ -253,29 +253,13 @@ class CheckpointMoves:
     def _follow(self, moves: dict[WorkloadId, CheckpointMove], now_s: float) -> None:
         """Forget those that are not as they were; of one that leaves what was copied is kept."""
         for id_, move in list(moves.items()):
-            if not self._holds(move):
+            if not _holds(move, self._ledger, self.rules):
                 del moves[id_]
-                after = self._after_it_left(move, now_s)
+                after = _after_it_left(move, self._ledger, self.rules, now_s)
                 if after is not None:
                     moves[id_] = after
-            elif self._leaves(move):
+            elif _leaves(move, self._ledger):
                 move.look_s = inf  # it may be saving: what is there now is of no account
-
-    def _leaves(self, move: CheckpointMove) -> bool:
-        """Whether one whose checkpoint is copied ahead was told to leave, and has not yet."""
-        state = self._ledger.entries[move.workload].state
-        return move.ahead and state is WorkloadState.PREEMPTING
-
-    def _after_it_left(self, move: CheckpointMove, now_s: float) -> CheckpointMove | None:
-        """The move of one that waits now; what is being copied may still be the newest."""
-        entry = self._ledger.entries.get(move.workload)
-        if entry is None or not move.ahead or entry.state is not WorkloadState.PENDING:
-            return None
-        after = _move(entry, move.saved_at, now_s)
-        after.near, after.placed_s = move.near, now_s
-        if move.target:
-            after.found, after.target, after.in_doubt = move.found, move.target, True
-        return after if entry.attempt == move.attempt and self._holds(after) else None
 
     def _look_ahead(self, now_s: float) -> None:
         """Think of those at risk, if that is wanted, and of those that are not any more no more."""
@@ -321,19 +305,6 @@ class CheckpointMoves:
                     self._later[id_] = self._moves.pop(id_)
         return len(self._moves) < MOST
 
-    def _holds(self, move: CheckpointMove) -> bool:
-        """Whether a workload is as it was when its move began."""
-        entry = self._ledger.entries.get(move.workload)
-        if entry is None or entry.attempt != move.attempt:
-            return False
-        if entry.state is not move.state and not self._leaves(move):
-            return False
-        if move.saved_at not in self.rules.regions:
-            return False
-        if move.state is WorkloadState.RUNNING:
-            return entry.site == move.saved_at
-        return entry.saved_at == move.saved_at and not _is_copied(entry, self.rules)
-
     def _plan(self, turn: Transaction) -> None:
         """Choose targets, as many as may be under way; give up those that take no work now."""
         targets = self._targets(turn.now_s)
@@ -342,7 +313,7 @@ class CheckpointMoves:
                 _begin_anew(turn, move, f"{move.target} takes no work")
         under_way = sum(bool(move.target) for move in self._moves.values())
         most = self.rules.staging.at_once
-        moves = [move for move in self._moves.values() if not self._leaves(move)]
+        moves = [move for move in self._moves.values() if not _leaves(move, self._ledger)]
         due = [(move, move.found) for move in moves if move.is_due]
         for move, of in sorted(due, key=lambda item: item[0].ahead):  # those that wait come first
             if under_way >= (max(1, most - 1) if move.ahead else most):
@@ -390,7 +361,7 @@ class CheckpointMoves:
             return False
         id_ = entry.workload.id
         move = self._moves.get(id_) or self._later.get(id_)
-        if move is None or not self._holds(move):
+        if move is None or not _holds(move, self._ledger, self.rules):
             self._later[id_] = _move(entry, entry.site, now_s)
             return False
         return move.found is not None
@@ -428,6 +399,40 @@ def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> Checkpoint
         look_s=now_s,
         near=entry.copied_to,
     )
+
+
+def _holds(move: CheckpointMove, ledger: Ledger, rules: Rules) -> bool:
+    """Whether a workload is as it was when its move began."""
+    entry = ledger.entries.get(move.workload)
+    if entry is None or entry.attempt != move.attempt:
+        return False
+    if entry.state is not move.state and not _leaves(move, ledger):
+        return False
+    if move.saved_at not in rules.regions:
+        return False
+    if move.state is WorkloadState.RUNNING:
+        return entry.site == move.saved_at
+    return entry.saved_at == move.saved_at and not _is_copied(entry, rules)
+
+
+def _leaves(move: CheckpointMove, ledger: Ledger) -> bool:
+    """Whether one whose checkpoint is copied ahead was told to leave, and has not yet."""
+    state = ledger.entries[move.workload].state
+    return move.ahead and state is WorkloadState.PREEMPTING
+
+
+def _after_it_left(
+    move: CheckpointMove, ledger: Ledger, rules: Rules, now_s: float
+) -> CheckpointMove | None:
+    """The move of one that waits now; what is being copied may still be the newest."""
+    entry = ledger.entries.get(move.workload)
+    if entry is None or not move.ahead or entry.state is not WorkloadState.PENDING:
+        return None
+    after = _move(entry, move.saved_at, now_s)
+    after.near, after.placed_s = move.near, now_s
+    if move.target:
+        after.found, after.target, after.in_doubt = move.found, move.target, True
+    return after if entry.attempt == move.attempt and _holds(after, ledger, rules) else None
 
 
 def _begin_anew(turn: Transaction, move: CheckpointMove, why: str) -> None:
