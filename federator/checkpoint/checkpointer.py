@@ -177,7 +177,11 @@ class Checkpointer:
         return self._job.deadline_s()
 
     def loaded(self) -> None:
-        """Tell that the batch of the next step is there. Optional; on all ranks or on none."""
+        """Tell that the batch of the next step is there. Optional; on all ranks or on none.
+
+        GPUs work behind the script's back: synchronise before the batch is fetched. Of several
+        calls in a step the first counts.
+        """
         self._phases.loaded(time.monotonic(), self._save_s)
 
     def computed(self) -> None:

@@ -33,8 +33,12 @@ class StepPhases:
         self._loaded_s = self._computed_s = 0.0
 
     def loaded(self, now_s: float, saved_s: float) -> None:
-        """Take in that the batch of the next step is there; as ``finished`` has it."""
-        self._loaded_s = now_s - saved_s
+        """Take in that the batch of the next step is there; as ``finished`` has it.
+
+        Of several in a step, as gradients are accumulated, the first counts: the time until the
+        last holds computing.
+        """
+        self._loaded_s = self._loaded_s or now_s - saved_s
 
     def computed(self, now_s: float, saved_s: float) -> None:
         """Take in that this rank's part of the step is done; as ``finished`` has it."""

@@ -32,7 +32,8 @@ class LeaveSignals:
         """Listen again, where Python still takes the handlers for ours.
 
         A library in C that came later (an MPI, faulthandler) may have taken the signals without
-        Python's knowing.
+        Python's knowing. What a script has registered with faulthandler meanwhile goes as well:
+        nothing tells one from the other.
         """
         if threading.current_thread() is threading.main_thread():
             for number in self._before:

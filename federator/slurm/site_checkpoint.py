@@ -178,14 +178,14 @@ def settle_sealed(fresh: bytes) -> None:
 
 
 def remove_older_copies(fresh: str) -> None:
-    """Remove what was copied before to a folder where nobody has saved, but for the newest.
+    """Remove what was copied before, but for the newest; what attempts have saved stays.
 
     The newest of those that are in their places stays until the fresh one is in its own: so there
-    is one at any time.
+    is one at any time. ``settle_sealed`` has seen that none is newer than the fresh one.
     """
     found = [match for match in map(CHECKPOINT.match, os.listdir("..")) if match]
     names = [match.group(0) for match in sorted(found, key=lambda each: int(each.group(1)))]
     copied = [name for name in names if os.path.lexists("../.fed/copied." + name)]
-    for name in copied[:-1] if copied == names and fresh not in names else ():
+    for name in copied[:-1] if fresh not in names else ():
         shutil.rmtree("../" + name)
         os.unlink("../.fed/copied." + name)

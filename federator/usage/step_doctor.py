@@ -118,7 +118,7 @@ def _mostly(
 
 def _input_wait(each: JudgedAttempt, bounds: Thresholds) -> float | None:
     part = min(1.0, each.load_s / each.step_s) if each.load_s and each.step_s else 0.0
-    if part >= bounds.load_frac:
+    if part >= bounds.load_frac and not _works_on(each, bounds):
         return part
     looks, spread, falls = each.gpu_looks, each.gpu_spread_frac, each.gpu_falls
     if looks is None or spread is None or falls is None or looks < bounds.least_looks:
@@ -129,6 +129,15 @@ def _input_wait(each: JudgedAttempt, bounds: Thresholds) -> float | None:
     works = (each.gpu_high_frac or 0.0) >= bounds.high_frac
     is_ill = spread > bounds.spread_frac and low >= bounds.low_frac and is_tooth and works
     return low if is_ill else 0.0
+
+
+def _works_on(each: JudgedAttempt, bounds: Thresholds) -> bool:
+    """Whether its GPUs are seen at work while it waits for input: with a step queued before.
+
+    ``gpu_busy_frac`` alone does not tell: it is of the busiest look of each minute.
+    """
+    busy, low = each.gpu_busy_frac, each.gpu_low_frac or 0.0
+    return busy is not None and busy > 1.0 - bounds.load_frac and low < bounds.load_frac
 
 
 def _exchange_wait(each: JudgedAttempt, bounds: Thresholds) -> float | None:

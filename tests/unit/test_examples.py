@@ -80,8 +80,13 @@ while True:
 """
 
 
-def started_page(folder: Path, first_port: int) -> subprocess.CompletedProcess[str]:
-    """What ``./quickstart --keep`` does for its page, if it begins at a port; ended afterwards."""
+def started_page(
+    folder: Path, first_port: int, *, but: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """What ``./quickstart --keep`` does for its page, if it begins at a port; ended afterwards.
+
+    ``but``: functions of bash that take the place of its own.
+    """
     page = folder / ".venv" / "bin" / "federator"
     page.parent.mkdir(parents=True)
     page.write_text(PAGE.format(python=sys.executable))
@@ -89,7 +94,7 @@ def started_page(folder: Path, first_port: int) -> subprocess.CompletedProcess[s
     text = (EXAMPLES.parent / "quickstart").read_text()
     wanted = re.findall(r"^(?:answers|start_page)\(\) .*?\}$", text, re.MULTILINE | re.DOTALL)
     assert [f.partition("(")[0] for f in wanted] == ["answers", "start_page"]
-    functions = "\n".join(wanted).replace("first=8410", f"first={first_port}")
+    functions = "\n".join([*wanted, but]).replace("first=8410", f"first={first_port}")
     end = 'kill "$(cat "$state/web.pid")" 2>/dev/null || true'
     return subprocess.run(
         ["bash", "-euc", f'state={folder}\n{functions}\npage=$(start_page); {end}; echo "$page"'],
@@ -113,6 +118,14 @@ def test_the_quickstart_takes_the_next_port_where_another_program_has_that_of_th
     address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\n", done.stdout)
     assert address is not None, done.stdout
     assert taken < int(address[1]) < taken + 20
+
+
+def test_the_quickstart_says_so_where_no_port_is_free(tmp_path: Path) -> None:
+    done = started_page(tmp_path, 8410, but="answers() { true; }")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("another program listens at port") == 20
+    assert done.stdout == "none, ports 8410 to 8429 of this machine are taken\n"
+    assert not (tmp_path / "web.log").exists()
 
 
 def test_the_quickstart_gives_no_address_of_a_page_that_does_not_start(tmp_path: Path) -> None:

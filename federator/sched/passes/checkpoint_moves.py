@@ -52,7 +52,7 @@ MOST_TRIES: Final = 3  # of a copy, before another place is thought of
 MOST: Final = 100  # workloads that are thought of at a time
 AHEAD_EVERY_S: Final = 600.0  # a newer checkpoint of one that runs is copied
 RISKS_EVERY_S: Final = 10.0  # it is looked who is at risk
-GIVES_WAY_S: Final = 30.0  # after which one that has nothing to copy leaves its place to others
+GIVES_WAY_S: Final = 30.0  # after which one with nothing to copy leaves its place to others
 _FOUND: Final = re.compile(r"(ckpt-[0-9]{8,18}-step-[0-9]{1,18}) (sealed:[0-9a-f]{64})")
 
 
@@ -73,6 +73,8 @@ class CheckpointMove:
     target: SiteName = SiteName("")  # to whose region it is copied; "": it is not
     ahead: bool = False  # it is copied while the workload runs
     copied: str = ""  # the digest of the one that was last copied so
+    near: SiteName = SiteName("")  # of the region that was the last target
+    in_doubt: bool = False  # it is asked whether what is being copied still is the newest
 
     @property
     def is_due(self) -> bool:
@@ -82,6 +84,13 @@ class CheckpointMove:
         if self.state is WorkloadState.PENDING:
             return True
         return self.ahead and self.found.digest != self.copied
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether there is nothing to copy now: there is none, no place for it, or no answer."""
+        if self.found is None or self.in_doubt:
+            return True
+        return self.state is WorkloadState.RUNNING and not self.target
 
 
 class CheckpointMoves:
@@ -118,8 +127,8 @@ class CheckpointMoves:
         return [move for move in self._moves.values() if move.look_s <= now_s]
 
     def copies(self) -> Iterator[tuple[DataSet, DataReplica]]:
-        """The copies that are to be made, those of whoever waits longest first."""
-        for move in self._moves.values():
+        """The copies that are to be made: of whoever waits longest first, then those ahead."""
+        for move in sorted(self._moves.values(), key=lambda move: move.ahead):
             replica = _copy_of(move, self.rules)
             if move.found is not None and replica is not None:
                 yield move.found, replica
@@ -139,12 +148,14 @@ class CheckpointMoves:
     def take(self, turn: Transaction, seen: CopySeen) -> None:
         """Learn what there is to copy, or how far a copy is; a pass is due once it is whole."""
         move = self._move_of(seen.name, seen.version)
-        if move is None or not self._holds(move):
+        if move is None or not _holds(move, self._ledger, self.rules):
             return
         if not seen.domain:
-            if move.found is None or not move.target:
+            if move.found is None or not move.target or move.in_doubt:
                 self._looked(turn, move, seen)
             return
+        if move.in_doubt and seen.phase is CopyPhase.DONE:
+            return  # it will be told again; a newer one may be where it was saved
         of, replica = move.found, _copy_of(move, self.rules)
         if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
             return
@@ -154,7 +165,7 @@ class CheckpointMoves:
         move.found = replace(of, replicas=with_replica(of.replicas, after))
         if after.state is ReplicaState.READY:
             self._is_whole(turn, move, of, after)
-        elif after.copy is not None and after.copy.tries >= (1 if move.ahead else MOST_TRIES):
+        elif after.copy is not None and after.copy.tries >= MOST_TRIES:
             _begin_anew(turn, move, after.copy.detail)
 
     def _is_whole(
@@ -183,7 +194,11 @@ class CheckpointMoves:
     def _looked(self, turn: Transaction, move: CheckpointMove, seen: CopySeen) -> None:
         """Take in what is in a workload's folder."""
         match = _FOUND.fullmatch(seen.detail)
-        move.found = None
+        doubted = move.found if move.in_doubt else None
+        if doubted is not None and match is not None and match[2] == doubted.digest:
+            move.in_doubt, move.look_s = False, inf
+            return
+        move.found, move.target, move.in_doubt = None, SiteName(""), False
         if seen.phase is not CopyPhase.FOUND or match is None or seen.copied_bytes <= 0:
             _begin_anew(turn, move, seen.detail.removeprefix("- "))
         elif seen.copied_bytes > self.rules.staging.most_bytes:
@@ -219,8 +234,7 @@ class CheckpointMoves:
             self._moves.clear()
             self._later.clear()
             return
-        for id_ in [id_ for id_, move in self._moves.items() if not self._holds(move)]:
-            del self._moves[id_]
+        self._follow(self._moves, turn.now_s)
         if turn.now_s >= self._risks_s:
             self._look_ahead(turn.now_s)
             self._risks_s = turn.now_s + RISKS_EVERY_S
@@ -236,55 +250,60 @@ class CheckpointMoves:
             next_s = 0.0 if self._moves else min(at_rest_s, default=0.0)
             turn.commands.append(Wake(at_s=max(self._plan_s, next_s)))
 
+    def _follow(self, moves: dict[WorkloadId, CheckpointMove], now_s: float) -> None:
+        """Forget those that are not as they were; of one that leaves what was copied is kept."""
+        for id_, move in list(moves.items()):
+            if not _holds(move, self._ledger, self.rules):
+                del moves[id_]
+                after = _after_it_left(move, self._ledger, self.rules, now_s)
+                if after is not None:
+                    moves[id_] = after
+            elif _leaves(move, self._ledger):
+                move.look_s = inf  # it may be saving: what is there now is of no account
+
     def _look_ahead(self, now_s: float) -> None:
         """Think of those at risk, if that is wanted, and of those that are not any more no more."""
         wanted = at_risk(self._ledger, self.rules, now_s) if self.rules.staging.ahead else ()
         entries = {entry.workload.id: entry for entry in wanted}
         for moves in (self._moves, self._later):
             for id_, move in list(moves.items()):
-                if move.ahead and id_ not in entries:
+                known = self._ledger.entries.get(id_)
+                runs = known is not None and known.state is WorkloadState.RUNNING
+                if move.ahead and runs and id_ not in entries:
                     del moves[id_]
         for id_, entry in entries.items():
-            known = self._moves.get(id_) or self._later.get(id_)
-            if known is None and entry.site in self.rules.regions:
-                known = self._later[id_] = _move(entry, entry.site, now_s)
-            if known is not None and known.state is WorkloadState.RUNNING:
-                known.ahead = True
+            of = self._moves.get(id_) or self._later.get(id_)
+            if of is None and entry.site in self.rules.regions:
+                of = self._later[id_] = _move(entry, entry.site, now_s)
+            if of is not None and of.state is WorkloadState.RUNNING:
+                of.ahead = True
 
     def _take_in(self, now_s: float) -> None:
-        """Give places to those who wait with a checkpoint, or may be moved: first come first."""
-        for id_ in [id_ for id_, move in self._later.items() if not self._holds(move)]:
-            del self._later[id_]
+        """Give places to those who wait with a checkpoint, or may be moved: first come first.
+
+        Those that run and are at risk get what is left.
+        """
+        self._follow(self._later, now_s)
         for id_ in self._ledger.saved:
             if id_ not in self._moves and id_ not in self._later:
                 entry = self._ledger.entries[id_]
                 if not _is_copied(entry, self.rules) and entry.saved_at in self.rules.regions:
                     self._later[id_] = _move(entry, entry.saved_at, now_s)
-        for id_, move in sorted(self._later.items(), key=lambda item: item[1].look_s):
-            if move.look_s > now_s or not self._has_room(now_s):
+        due = [(id_, move) for id_, move in self._later.items() if move.look_s <= now_s]
+        for id_, move in sorted(due, key=lambda item: (item[1].ahead, item[1].look_s)):
+            if not self._has_room(now_s):
                 break
             move.placed_s = now_s
             self._moves[id_] = self._later.pop(id_)
 
     def _has_room(self, now_s: float) -> bool:
-        """Whether a place is left; those with nothing to copy, or no answer, give up theirs."""
+        """Whether a place is left; those with nothing to copy now give up theirs."""
         if len(self._moves) >= MOST:
             for id_, move in list(self._moves.items()):
-                if move.found is None and now_s >= move.placed_s + GIVES_WAY_S:
+                if move.gives_way and now_s >= move.placed_s + GIVES_WAY_S:
                     move.look_s = max(move.look_s, now_s + GIVES_WAY_S)
                     self._later[id_] = self._moves.pop(id_)
         return len(self._moves) < MOST
-
-    def _holds(self, move: CheckpointMove) -> bool:
-        """Whether a workload is as it was when its move began."""
-        entry = self._ledger.entries.get(move.workload)
-        if entry is None or entry.state is not move.state or entry.attempt != move.attempt:
-            return False
-        if move.saved_at not in self.rules.regions:
-            return False
-        if move.state is WorkloadState.RUNNING:
-            return entry.site == move.saved_at
-        return entry.saved_at == move.saved_at and not _is_copied(entry, self.rules)
 
     def _plan(self, turn: Transaction) -> None:
         """Choose targets, as many as may be under way; give up those that take no work now."""
@@ -294,15 +313,18 @@ class CheckpointMoves:
                 _begin_anew(turn, move, f"{move.target} takes no work")
         under_way = sum(bool(move.target) for move in self._moves.values())
         most = self.rules.staging.at_once
-        due = [(move, move.found) for move in self._moves.values() if move.is_due]
+        moves = [move for move in self._moves.values() if not _leaves(move, self._ledger)]
+        due = [(move, move.found) for move in moves if move.is_due]
         for move, of in sorted(due, key=lambda item: item[0].ahead):  # those that wait come first
             if under_way >= (max(1, most - 1) if move.ahead else most):
                 return
             entry = self._ledger.entries[move.workload]
             if move.ahead:
-                site = targets.ahead(entry)
+                site = targets.ahead(entry, move.near)
             else:
-                site = targets.choose(entry, of, move.since_s) if of is not None else None
+                site = (
+                    targets.choose(entry, of, move.since_s, move.near) if of is not None else None
+                )
             if of is not None and site is not None:
                 source = of.replicas[0]
                 copy = DataReplica(
@@ -312,7 +334,7 @@ class CheckpointMoves:
                     copy=DataCopy(by="", asked_at_s=turn.now_s),
                 )
                 move.found = replace(of, replicas=(source, copy))
-                move.target, move.look_s = site, inf
+                move.target, move.near, move.look_s = site, site, inf
                 under_way += 1
 
     def _targets(self, now_s: float) -> CopyTargets:
@@ -339,7 +361,7 @@ class CheckpointMoves:
             return False
         id_ = entry.workload.id
         move = self._moves.get(id_) or self._later.get(id_)
-        if move is None or not self._holds(move):
+        if move is None or not _holds(move, self._ledger, self.rules):
             self._later[id_] = _move(entry, entry.site, now_s)
             return False
         return move.found is not None
@@ -352,7 +374,8 @@ class CheckpointMoves:
         if move is None or refusal.reasons[0].code is not ReasonCode.CHECKPOINT:
             return refusal
         said = _progress(move, self.rules)
-        reason = replace(refusal.reasons[0], detail=refusal.reasons[0].detail + said)
+        detail = refusal.reasons[0].detail + (f" ({said})" if said else "")
+        reason = replace(refusal.reasons[0], detail=detail)
         return replace(refusal, reasons=(reason, *refusal.reasons[1:]))
 
     def ahead_words(self, entry: WorkloadRecord) -> str:
@@ -362,8 +385,7 @@ class CheckpointMoves:
         copied = f"a copy is at {entry.copied_to}" if _is_copied(entry, self.rules) else ""
         move = self._moves.get(entry.workload.id)
         doing = "" if move is None or not move.ahead else _progress(move, self.rules)
-        said = [copied, doing.strip(" ()").replace("(", "")]
-        return "; ".join(each for each in said if each)
+        return "; ".join(each for each in (copied, doing) if each)
 
 
 def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> CheckpointMove:
@@ -375,14 +397,51 @@ def _move(entry: WorkloadRecord, saved_at: SiteName, now_s: float) -> Checkpoint
         saved_at=saved_at,
         since_s=now_s,
         look_s=now_s,
+        near=entry.copied_to,
     )
+
+
+def _holds(move: CheckpointMove, ledger: Ledger, rules: Rules) -> bool:
+    """Whether a workload is as it was when its move began."""
+    entry = ledger.entries.get(move.workload)
+    if entry is None or entry.attempt != move.attempt:
+        return False
+    if entry.state is not move.state and not _leaves(move, ledger):
+        return False
+    if move.saved_at not in rules.regions:
+        return False
+    if move.state is WorkloadState.RUNNING:
+        return entry.site == move.saved_at
+    return entry.saved_at == move.saved_at and not _is_copied(entry, rules)
+
+
+def _leaves(move: CheckpointMove, ledger: Ledger) -> bool:
+    """Whether one whose checkpoint is copied ahead was told to leave, and has not yet."""
+    state = ledger.entries[move.workload].state
+    return move.ahead and state is WorkloadState.PREEMPTING
+
+
+def _after_it_left(
+    move: CheckpointMove, ledger: Ledger, rules: Rules, now_s: float
+) -> CheckpointMove | None:
+    """The move of one that waits now; what is being copied may still be the newest."""
+    entry = ledger.entries.get(move.workload)
+    if entry is None or not move.ahead or entry.state is not WorkloadState.PENDING:
+        return None
+    after = _move(entry, move.saved_at, now_s)
+    after.near, after.placed_s = move.near, now_s
+    if move.target:
+        after.found, after.target, after.in_doubt = move.found, move.target, True
+    return after if entry.attempt == move.attempt and _holds(after, ledger, rules) else None
 
 
 def _begin_anew(turn: Transaction, move: CheckpointMove, why: str) -> None:
     if why != move.why_not:
         fields = {"workload": move.workload, "site": move.saved_at, "detail": why}
         turn.commands.append(Note(event="checkpoint_not_copied", fields=fields))
-    move.found, move.target, move.why_not = None, SiteName(""), why
+    if move.target:
+        move.near = SiteName("")  # another place is thought of
+    move.found, move.target, move.why_not, move.in_doubt = None, SiteName(""), why, False
     move.look_s = turn.now_s + LOOK_EVERY_S
 
 
@@ -400,11 +459,11 @@ def _copy_of(move: CheckpointMove, rules: Rules) -> DataReplica | None:
 def _progress(move: CheckpointMove, rules: Rules) -> str:
     replica = _copy_of(move, rules)
     if move.found is None or replica is None or replica.copy is None:
-        return f" (not copied: {move.why_not})" if move.why_not else ""
+        return f"not copied: {move.why_not}" if move.why_not else ""
     copy, size = replica.copy, move.found.size_bytes
     if copy.phase is CopyPhase.FAILED:
-        return f" (its copy to {replica.domain} has failed, and is tried again: {copy.detail})"
+        return f"its copy to {replica.domain} has failed, and is tried again: {copy.detail}"
     eta_s = copy.eta_s(size)
     left = f", about {max(0.0, eta_s - copy.told_at_s):.0f} s left" if eta_s else ""
     done = 100 * min(1.0, copy.copied_bytes / size) if size else 0.0
-    return f" (being copied to {replica.domain}, {done:.0f} %{left})"
+    return f"being copied to {replica.domain}, {done:.0f} %{left}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -46,7 +46,9 @@ class CopyTargets:
             held[entry.site] += 0 if entry.charge is None else entry.charge.amounts[_GPUS]
         return {site: view.gpus - held[site] for site, view in self.sites.items()}
 
-    def choose(self, entry: WorkloadRecord, of: DataSet, since_s: float) -> SiteName | None:
+    def choose(
+        self, entry: WorkloadRecord, of: DataSet, since_s: float, near: SiteName
+    ) -> SiteName | None:
         """The site for which a workload's checkpoint is copied; None: it is not, or not yet.
 
         While a site of its own region could run the workload, ``is_worth_it`` decides. Else it is
@@ -56,6 +58,8 @@ class CopyTargets:
             entry: of a workload that waits.
             of: its checkpoint.
             since_s: Unix time since when it is known to wait with one.
+            near: a site of the region to which one was copied before, which is chosen again if it
+                has room; "": none was.
         """
         lane = self.ledger.backlog.lane_of(entry.workload)
         if lane is None:
@@ -71,12 +75,12 @@ class CopyTargets:
             for site in self.elsewhere(entry, entry.saved_at)
             if free[site] >= asked and entry.avoid_until_s.get(site, 0.0) <= self.now_s
         ]
-        return max(could, key=lambda site: free[site], default=None)
+        return self._best(could, near)
 
-    def ahead(self, entry: WorkloadRecord) -> SiteName | None:
+    def ahead(self, entry: WorkloadRecord, near: SiteName) -> SiteName | None:
         """The site at which one that runs would go on if it had to leave; None: in its own region.
 
-        Also None: nowhere are as many GPUs free as it holds.
+        Also None: nowhere are as many GPUs free as it holds. ``near``: as of ``choose``.
         """
         free, needs = self.free_gpus, entry.held_gpus
         could = [
@@ -87,7 +91,12 @@ class CopyTargets:
         ]
         if any(self.rules.reaches(site, entry.site) for site in could):
             return None
-        return max(could, key=lambda site: free[site], default=None)
+        return self._best(could, near)
+
+    def _best(self, could: Sequence[SiteName], near: SiteName) -> SiteName | None:
+        """That with the most GPUs free, of the region where a copy is, if any is there."""
+        free, reaches = self.free_gpus, self.rules.reaches
+        return max(could, key=lambda site: (reaches(site, near), free[site]), default=None)
 
     def elsewhere(self, entry: WorkloadRecord, saved_at: SiteName) -> list[SiteName]:
         """The sites of other regions that could run a workload, as far as is known."""

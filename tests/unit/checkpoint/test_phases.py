@@ -55,6 +55,16 @@ def test_what_nobody_marks_or_is_too_short_is_not_told() -> None:
     assert measured(10, 0.1, 0.0, 1.0).line(alone) == "1 1.000000 0.100000 0.000000 0.000000 0\n"
 
 
+def test_of_several_batches_in_a_step_the_first_counts() -> None:
+    phases, now_s = StepPhases(), 100.0
+    for step in range(20):
+        for micro in range(4):
+            phases.loaded(now_s + 0.1 + 0.5 * micro, 0.0)
+        now_s += 2.0
+        phases.finished(step, now_s, 0.0)
+    assert phases.means() == pytest.approx((2.0, 0.1, 0.0))
+
+
 def test_neither_saves_nor_evaluations_nor_leaps_count() -> None:
     phases = measured(20, 0.1, 0.5, 1.0)  # until 120 s
     phases.loaded(150.1, 30.0)  # a save of 30 s at first

@@ -90,6 +90,16 @@ def test_a_job_that_tells_of_its_waits_is_believed_however_steady_it_looks() -> 
     assert "0.4 s of a step of 1 s wait for a batch" in "".join(finding_lines(made))
 
 
+def test_a_load_that_overlaps_with_the_gpus_work_is_no_wait_for_input() -> None:
+    steady = SAWTOOTH | {"gpu_spread_frac": 0.02, "gpu_falls": 0.0, "gpu_low_frac": 0.0}
+    marks = {"step_s": 1.0, "load_s": 0.8}
+    assert kinds(attempt(**steady, **marks, gpu_busy_frac=0.99)) == []
+    assert kinds(attempt(**marks, gpu_busy_frac=0.99)) == []  # as sacct tells, without looks
+    assert kinds(attempt(**steady, **marks, gpu_busy_frac=0.4)) == ["starved"]
+    long = steady | {"gpu_low_frac": 0.4}  # each minute has a look at work
+    assert kinds(attempt(**long, **marks, gpu_busy_frac=0.99)) == ["starved"]
+
+
 def test_steps_of_more_than_half_again_the_slowest_ranks_part_are_bound_by_exchange() -> None:
     (made,) = found(attempt(**(RANKS | {"step_s": 1.5})))
     assert made.kind == "communication"
