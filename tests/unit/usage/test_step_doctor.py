@@ -91,8 +91,12 @@ def test_a_job_that_tells_of_its_waits_is_believed_however_steady_it_looks() -> 
 
 
 def test_a_load_that_overlaps_with_the_gpus_work_is_no_wait_for_input() -> None:
-    steady = SAWTOOTH | {"gpu_spread_frac": 0.02, "gpu_falls": 0.0, "gpu_low_frac": 0.0}
-    marks = {"step_s": 1.0, "load_s": 0.8}
+    steady: dict[str, Any] = SAWTOOTH | {
+        "gpu_spread_frac": 0.02,
+        "gpu_falls": 0.0,
+        "gpu_low_frac": 0.0,
+    }
+    marks: dict[str, Any] = {"step_s": 1.0, "load_s": 0.8}
     assert kinds(attempt(**steady, **marks, gpu_busy_frac=0.99)) == []
     assert kinds(attempt(**marks, gpu_busy_frac=0.99)) == []  # as sacct tells, without looks
     assert kinds(attempt(**steady, **marks, gpu_busy_frac=0.4)) == ["starved"]
