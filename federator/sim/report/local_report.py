@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, isinf
 from statistics import median
@@ -166,10 +167,12 @@ def local_report(
     of_accounts = [_compared(name, accounts[name], seed) for name in sorted(accounts)]
     worse = [each.name for each in of_accounts if each.worse]
     sizes = _grouped(measured, lambda fate: size_of(fate.past.gpus))
-    gpus = sum(replayed.gpus.values())
-    real = gpu_time(*_real_uses(replayed.fates), gpus, period.begin_s, period.end_s)
-    after = gpu_time(*_federated_uses(replayed.fates, period), gpus, period.begin_s, period.end_s)
+    real, after = _gpu_times(replayed, period)
     divergences = _divergences(replayed, measured)
+    watched = {
+        site: _Watched(unseen[site], modes.sites[site], period, count, seed)
+        for site, count in zip(replayed.gpus, divergences.sites, strict=True)
+    }
     return LocalReport(
         schema=1,
         begin_s=period.begin_s,
@@ -181,16 +184,7 @@ def local_report(
         accounts=of_accounts,
         allocation=_use_change(real, after, lambda use: use.held_gpu_s, seed),
         stranded=_use_change(real, after, lambda use: use.stranded_gpu_s, seed),
-        sites=[
-            _site(
-                n,
-                measured,
-                replayed,
-                _Watched(unseen[n], modes.sites[n], period, count, seed),
-                worse,
-            )
-            for n, count in zip(replayed.gpus, divergences.sites, strict=True)
-        ],
+        sites=[_site(site, measured, replayed, of, worse) for site, of in watched.items()],
         assumptions=list(ASSUMED),
         divergences=divergences,
         tenants=[
@@ -199,6 +193,14 @@ def local_report(
             if (mode := modes.tenants.get(TenantName(count.name))) is not None
         ],
     )
+
+
+def _gpu_times(replayed: LocalReplay, period: Period) -> tuple[GpuTime, GpuTime]:
+    """As it was, and as it would have been."""
+    gpus = sum(replayed.gpus.values())
+    real = gpu_time(*_real_uses(replayed.fates), gpus, period.begin_s, period.end_s)
+    after = gpu_time(*_federated_uses(replayed.fates, period), gpus, period.begin_s, period.end_s)
+    return real, after
 
 
 def _divergences(replayed: LocalReplay, measured: Sequence[LocalFate]) -> DivergenceReport:
@@ -334,10 +336,7 @@ def _site(
     unseen, lasted_s = watched.unseen, watched.period.end_s - watched.period.begin_s
     there = [fate for fate in measured if fate.past.site == name]
     own = [fate for fate in there if fate.alone_start_s is not None]
-    reasons: dict[str, int] = {}
-    for job in replayed.left_out:
-        if job.pool.partition("/")[0] == name:
-            reasons[job.reason.value] = reasons.get(job.reason.value, 0) + 1
+    left = [job for job in replayed.left_out if job.pool.partition("/")[0] == name]
     error, within = _response_error_frac(own), _response_error(own, watched.seed)
     here = {fate.tenant for fate in there}
     figures = RuleFigures(
@@ -362,7 +361,7 @@ def _site(
         response_error=within,
         start_error_s=_start_error_s(own),
         unseen=unseen,
-        left_out=reasons,
+        left_out=dict(Counter(job.reason.value for job in left)),
         rules=promotion_rules(figures),
     )
 
