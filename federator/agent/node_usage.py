@@ -87,13 +87,13 @@ def remove(folder: Path, jobs: Collection[EndedJob], now_s: float) -> None:
     Raises:
         OSError: the folder cannot be read.
     """
-    told = _by_id(jobs)
+    answered = _by_id(jobs)
     removed = 0
     for entry in os.scandir(folder / FOLDER):
         match = _NAME.fullmatch(entry.name)
         with suppress(OSError):
             is_old = entry.stat(follow_symlinks=False).st_mtime < now_s - KEPT_S
-            its = told.get(int(match[1]), ()) if match is not None else ()
+            its = answered.get(int(match[1]), ()) if match is not None else ()
             report = _report(Path(entry.path), folder) if its and not is_old else None
             if is_old or (report is not None and _whose(report, its) is not None):
                 os.unlink(entry.path)

@@ -68,8 +68,8 @@ class Measurements:
             if self._newest is not ask:
                 return
             asked = {job.attempt for job in ask.jobs}
-            told = [job for attempt, job in self._answered.items() if attempt not in asked]
-            await self._spool.remove_usage(told)
+            over = [job for attempt, job in self._answered.items() if attempt not in asked]
+            await self._spool.remove_usage(over)
             accounts = await self._by_accounts(ask.jobs)
             nodes = await self._spool.usage_of(ask.jobs)
             progress = await self._progress_of(ask.jobs)
