@@ -145,6 +145,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "data.planning": "Whether plans of where data sets should be are shown, or carried out.",
         "data.move_quota_gib_per_day": "What plans may have copied in any 24 hours.",
         "data.stage_at_once": "Copies for jobs that are under way at most.",
+        "data.removal_grace_h": "Hours for which files of a retired replica stay.",
+        "data.unused_days": "Copies for jobs that none was given for so long go; 0: never.",
         "licenses.NAME": "Licences that all sites share, for --licenses=NAME.",
     }
 )

@@ -61,7 +61,9 @@ _Planning = Annotated[DataPlanning, BeforeValidator(partial(one_word_of, DataPla
 
 
 class DataConfig(Strict):
-    """Copies that nobody asked for, of data sets and of checkpoints; and what outputs leave."""
+    """Copies that nobody asked for, of data sets and of checkpoints; what outputs leave, and when
+    replicas go.
+    """
 
     stage: _Auto = "off"  # for jobs that wait
     stage_max_gib: Annotated[float, Field(gt=0, le=1e9)] = 1024.0  # of a data set
@@ -72,6 +74,8 @@ class DataConfig(Strict):
     output_grace_h: Annotated[float, Field(ge=0, le=168)] = 24.0  # of what a job left that failed
     planning: _Planning = DataPlanning.OFF  # of where data sets should be
     move_quota_gib_per_day: Annotated[float, Field(ge=0, le=1e9)] = 1024.0  # that plans copy
+    removal_grace_h: Annotated[float, Field(ge=0, le=8760)] = 24.0  # of a retired replica's files
+    unused_days: Annotated[float, Field(ge=0, le=3650)] = 0.0  # then jobs' copies go; 0: never
 
     @property
     def staging(self) -> Staging:
@@ -91,6 +95,8 @@ class DataConfig(Strict):
         return DataMoving(
             planning=self.planning,
             quota_bytes=round(self.move_quota_gib_per_day * _GIB),
+            removal_grace_s=self.removal_grace_h * 3600,
+            unused_s=self.unused_days * 86400,
         )
 
     def region(self, shared: Mapping[SiteName, str]) -> StorageDomain:

@@ -86,8 +86,7 @@ class Agent:
         self._traces = traces
         self._config, self._driver = config, driver
         self._journal, self._clock = journal, clock
-        self._knows_user = knows_user
-        self._listen = listen
+        self._knows_user, self._listen = knows_user, listen
         self._channel = LoggedChannel(config.site, write)
         spool = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool, config.site, clock, acting, user_there)

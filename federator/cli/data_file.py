@@ -24,6 +24,7 @@ from federator.model.workload import TenantName
 
 MAX_FILE_BYTES: Final = 64 * 2**20
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGTP]?)(iB|B)?", re.ASCII)
+_NOT_THERE: Final = frozenset({ReplicaState.COPYING, ReplicaState.RETIRED})
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -115,7 +116,7 @@ def data_file(sets: Iterable[DataSet]) -> str:
                 "at": {
                     replica.domain: replica.path
                     for replica in of.replicas
-                    if replica.state is not ReplicaState.COPYING  # it would be taken for ready
+                    if replica.state not in _NOT_THERE  # it would be taken for ready
                 },
             }
         ).decode()

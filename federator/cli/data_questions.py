@@ -14,7 +14,14 @@ from federator.cli.data_sets import json_option
 from federator.cli.text import counted, listed, printable, refused, unexpected
 from federator.errors import InvalidRequest
 from federator.model.data_use import variable_of
-from federator.model.dataset import CopyPhase, DataCopy, DataReplica, DataSet, ReplicaState
+from federator.model.dataset import (
+    CopyPhase,
+    DataCopy,
+    DataRemoval,
+    DataReplica,
+    DataSet,
+    ReplicaState,
+)
 from federator.wire.client_protocol import ErrorReply
 from federator.wire.data_rows import DataSetsCall, DataSetsReply, DomainRow
 
@@ -101,7 +108,18 @@ def _marks(replica: DataReplica, size_bytes: int, now_s: float) -> str:
     marks += ["sealed"] if replica.digest else []
     marks += ["pinned"] if replica.pinned else []
     marks += [how_far(replica.copy, size_bytes, now_s)] if replica.copy is not None else []
+    marks += [_how_gone(replica.removal, now_s)] if replica.removal is not None else []
     return ", ".join(marks)
+
+
+def _how_gone(removal: DataRemoval, now_s: float) -> str:
+    if removal.tries:
+        return f"removal failed {counted(removal.tries, 'time')}, is tried again: {removal.detail}"
+    if removal.begun:
+        return "its files are being removed"
+    left_h = max(0.0, removal.due_at_s - now_s) / 3600
+    who = f"by {removal.by}" if removal.by else "unused for long"
+    return f"{who}; its files go in {left_h:.1f} h"
 
 
 def how_far(copy: DataCopy, size_bytes: int, now_s: float) -> str:

@@ -126,17 +126,27 @@ def unpin(name: str, at: tuple[str, ...], as_json: bool) -> None:
 @click.argument("name")
 @_at("Only its replica there; by default all of it.")
 @click.option("--force", is_flag=True, help="Also if jobs that wait name it.")
+@click.option("--files", is_flag=True, help="Have the files removed, too, after a grace.")
 @json_option
-def rm(name: str, at: tuple[str, ...], force: bool, as_json: bool) -> None:
+def rm(name: str, at: tuple[str, ...], force: bool, files: bool, as_json: bool) -> None:
     """Take NAME[@VERSION], or replicas of it, out of the catalogue; its files stay.
 
     Refused for what is pinned, and for the last replica while jobs that have not ended name it.
     With --force jobs that wait go on waiting, with reason FedData; those at sites still stand
     against it.
 
+    With --files and --at no job is given these replicas any more, and their files are removed after
+    data.removal_grace_h; data pin or data copy takes them back until then. A sealed replica must
+    be left elsewhere.
+
     Example: federator data rm imagenet@1
     """
     given = _named(name, at)
+    if files:
+        if force:
+            raise InvalidRequest("--force does not go with --files: jobs may need them")
+        _changed(DataVerb.RETIRE, [given], "is retired there; its files go later", as_json=as_json)
+        return
     done = "is out of the catalogue there"
     _changed(DataVerb.REMOVE, [given], done, as_json=as_json, force=force)
 

@@ -62,8 +62,15 @@ def _behind_name(row: QueueRow, now_s: float, alike: dict[tuple[object, ...], st
     if reason is None or row.started_at_s or row.state not in WAITS or row.unknown_since_s:
         return _fit(_rest(Shown(row, now_s)))
     key = (
-        *(row.user, row.tenant, row.state, row.site_state, row.nodes, row.gpus),
-        *(row.site, row.site_job_id, reason.code),
+        row.user,
+        row.tenant,
+        row.state,
+        row.site_state,
+        row.nodes,
+        row.gpus,
+        row.site,
+        row.site_job_id,
+        id(reason.code),  # there is one object of each: its own hash is no fast one
     )
     found = alike.get(key)
     if found is None:

@@ -77,6 +77,8 @@ def data_asked(
                 raise InvalidRequest(f"{given.label}: say which replica, and what was read")
     if verb is DataVerb.COPY and not all(given.at for given in sets):
         raise InvalidRequest("say to which storage domain")
+    if verb is DataVerb.RETIRE and not all(given.at for given in sets):
+        raise InvalidRequest("say in which storage domain files are to be removed: --at DOMAIN")
     if verb is not DataVerb.ADD:
         _refuse_ambiguous(sets, catalogue, sees(caller, config))
     else:
@@ -239,6 +241,8 @@ _WORDS: Final = {
         "another data set is at {detail}, above it or below; name another path: --to DOMAIN:PATH"
     ),
     DataRefusalCode.NO_ROOM: "it is more than the capacity of {detail} that is left",
+    DataRefusalCode.LAST_COPY: "no other sealed replica would be left of that in {detail}",
+    DataRefusalCode.REMOVING: "its files in {detail} are being removed",
     DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
 }
 

@@ -174,12 +174,13 @@ class InteractiveJobs:
     def _take_in_a_leap(self, now_s: float, most_s: float) -> None:
         """Give every session the whole time again if nobody could be heard, or the clock was set.
 
-        While there are sessions, this comes by a few times within the time of silence.
+        While there are sessions, this comes by a few times within the time of silence. ``now_s`` is
+        when the turn began: while the log was slow, some may have been heard since.
         """
         since_s, self._came_by_at_s = now_s - self._came_by_at_s, now_s
         if not 0 <= since_s <= most_s and self._heard:
             for heard in self._heard.values():
-                heard.at_s = now_s
+                heard.at_s = now_s if since_s < 0 else max(heard.at_s, now_s)
             self._next_look_s = 0.0
 
     def _may_be_unheard(self, heard: _Heard) -> bool:

@@ -20,6 +20,7 @@ from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.clock import DaemonClock
 from federator.daemon.compaction import Compaction
 from federator.daemon.data_mover import DataMover
+from federator.daemon.data_remover import DataRemover
 from federator.daemon.edges import DaemonEdges
 from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
@@ -111,7 +112,8 @@ class Term:
         self._moves = CheckpointMover(own.now, federation.checkpoints, self._links.copies)
         self._outputs = OutputMover(own.now, ledger, self._links.seals, self.inbox.put)
         admission, sessions = AdmissionUpdates(ledger), self._api.sessions
-        moved = self._mover, self._moves, self._outputs
+        self._remover = DataRemover(ledger.catalogue, partial(self._links.copies, what="remove"))
+        moved = self._mover, self._moves, self._outputs, self._remover
         due = ChoreSources(admission, sessions, self._tidying, *moved)
         self._chores = TurnChores(due, self._links, self.inbox)
         self._transitions = TransitionLog(ledger)
@@ -288,7 +290,11 @@ class Term:
         if isinstance(answer, Tidied):
             self._tidying.taken(name, answer, self.clock())
         elif isinstance(answer, CopyStatus):
-            mover = self._moves if answer.name == CHECKPOINT else self._mover
+            mover: DataMover | DataRemover | CheckpointMover = self._mover
+            if answer.name == CHECKPOINT:
+                mover = self._moves
+            elif self._remover.has_ordered(answer):
+                mover = self._remover
             if (seen := mover.taken(name, answer, self.clock())) is not None:
                 self.inbox.put(seen)
         elif isinstance(answer, OutputStatus):

@@ -10,10 +10,12 @@ from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.data_mover import DataMover
+from federator.daemon.data_remover import DataRemover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.output_mover import OutputMover
 from federator.daemon.site_links import SiteLinks
+from federator.model.message import DataTidied
 
 log = structlog.get_logger()
 
@@ -27,6 +29,7 @@ class ChoreSources(NamedTuple):
     mover: DataMover
     checkpoints: CheckpointMover
     outputs: OutputMover
+    remover: DataRemover
 
 
 class TurnChores:
@@ -70,11 +73,14 @@ class TurnChores:
             self._inbox.wake(found.look_at_s)
 
     def _move_data(self, now_s: float) -> None:
-        mover, checkpoints = self._sources.mover, self._sources.checkpoints
-        for site, order in (*mover.due(now_s), *checkpoints.due(now_s)):
-            self._links.by_site[site].send(order)
-        later = [at_s for at_s in (mover.next_s(), checkpoints.next_s()) if at_s > now_s]
-        if self._mover_wake_s <= now_s and later:
+        movers = self._sources.mover, self._sources.checkpoints, self._sources.remover
+        for mover in movers:
+            for site, order in mover.due(now_s):
+                self._links.by_site[site].send(order)
+        if self._sources.remover.is_look_due(now_s):
+            self._inbox.put(DataTidied())
+        later = [at_s for mover in movers if (at_s := mover.next_s()) > now_s]
+        if later and not now_s < self._mover_wake_s <= min(later):
             self._mover_wake_s = min(later)
             self._inbox.wake(self._mover_wake_s)
 

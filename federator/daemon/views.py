@@ -236,12 +236,13 @@ def _row_of(
     spoken: Spoken | None,
 ) -> QueueRow:
     row = _row(group[0], federation, ranks, spoken)
-    waits = group[0].state not in AT_SITE and group[0].state not in TERMINAL
     if call.files:
         row = msgspec.structs.replace(row, **_files(group[0]))
     if call.details:
         row = msgspec.structs.replace(row, details=job_details(group[0]))
-    if not call.collapsed or not waits or group[0].workload.array is None:
+    if not call.collapsed or group[0].workload.array is None:
+        return row
+    if group[0].state in AT_SITE or group[0].state in TERMINAL:
         return row
     return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
 

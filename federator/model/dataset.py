@@ -48,6 +48,7 @@ class ReplicaState(Enum):
     READY = "ready"  # jobs may read it
     COPYING = "copying"  # not whole yet
     LOST = "lost"  # known to be gone, or damaged
+    RETIRED = "retired"  # no job is given it any more; its files go after a grace
 
 
 @unique
@@ -87,6 +88,17 @@ class DataCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.told_at_s + left * took_s / came
 
 
+class DataRemoval(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of a replica that is retired: its files are removed, too."""
+
+    by: str  # the user who asked; "": nobody had used it for long
+    due_at_s: float  # Unix time from which its files may go; until then it can be taken back
+    begun: bool = False  # they go: nothing takes it back any more
+    tries: int = 0  # that have failed
+    told_at_s: float = 0.0  # Unix time of the last that did
+    detail: str = ""  # of it
+
+
 class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One copy of a data set; ``path`` is below the root of its storage domain."""
 
@@ -101,6 +113,8 @@ class DataReplica(Struct, frozen=True, kw_only=True, omit_defaults=True):
     copied_kib_per_s: int = 0  # that speed, its check included; 0: not measured
     pinned: bool = False  # stays where it is
     copy: DataCopy | None = None  # it is being made, or made anew where it is lost
+    for_jobs: bool = False  # that copy was made for jobs that waited
+    removal: DataRemoval | None = None  # it is retired
 
 
 class DataSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,6 +209,7 @@ class DataVerb(Enum):
     SEAL = "seal"  # replicas hold what they should: what was read is given
     LOSE = "lose"  # they do not
     COPY = "copy"  # to one domain
+    RETIRE = "retire"  # replicas, and have their files removed after a grace
 
 
 class DataPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -245,6 +260,8 @@ class DataRefusalCode(Enum):
     NO_SOURCE = "no source"  # no ready replica in another domain
     OCCUPIED = "occupied"  # another data set is at ``detail``, above it or below
     NO_ROOM = "no room"  # by the capacity of ``detail``
+    LAST_COPY = "last copy"  # no other sealed replica would be left of that in ``detail``
+    REMOVING = "removing"  # the files in ``detail`` are being removed
 
 
 class DataRefusal(Struct, frozen=True, kw_only=True):

@@ -106,7 +106,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
 
 
 class Claimed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="claimed"):
-    """Nodes of a site are to come free for a workload that waits; in place of its claim before.
+    """Nodes of a site are to come free for a workload; in place of its claim before.
 
     It ends when the workload waits no more, or by ``ClaimEnded``. Its victims are told to leave
     one after another, as the budget allows.
@@ -352,7 +352,7 @@ class TenantUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SnapshotUsage(Event, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot_usage"):
-    """Average use, of some of the tenants; over a window or with decay, the other is 0."""
+    """Average use of some tenants; over a window or with decay, the other is 0."""
 
     since_s: float  # the present use has lasted so long; averages are as of then
     window_s: float = 0.0

@@ -138,6 +138,11 @@ class DataAsked:
     force: bool = False  # takes out also what jobs that wait name
 
 
+@dataclass(frozen=True, slots=True)
+class DataTidied:
+    """Data may be due to go."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySeen:
     """How far a site is with the copy of a data set.
@@ -314,6 +319,7 @@ Observation = (
     | DataAsked
     | CopySeen
     | OutputSeen
+    | DataTidied
     | SiteUp
     | SiteDown
     | SiteSent

@@ -38,6 +38,7 @@ from federator.sched.state.catalogue import Catalogue
 GIB: Final = 2**30
 HOURS: Final = 24.0
 _LEAST_GIB: Final = 1e-3
+_GONE: Final = frozenset({ReplicaState.LOST, ReplicaState.RETIRED})
 
 Gpus = Mapping[str, Mapping[str, int]]
 """GPUs by site and type."""
@@ -154,7 +155,7 @@ def _there(sets: Sequence[DataSet], region_of: Mapping[str, int], regions: int) 
     there = np.zeros((len(sets), regions), dtype=np.bool_)
     for row, of in enumerate(sets):
         for replica in of.replicas:
-            if replica.state is not ReplicaState.LOST and replica.domain in region_of:
+            if replica.state not in _GONE and replica.domain in region_of:
                 there[row, region_of[replica.domain]] = True
     return there
 

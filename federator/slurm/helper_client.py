@@ -252,7 +252,12 @@ class HelperClient:
         if not colon or order.host.endswith("]"):
             host, port = order.host, ""
         words = {each: getattr(order, each) for each in _COPY_WORDS}
-        answer = await self._help(order.user, op="copy", order={"host": host, "port": port} | words)
+        if order.remove:
+            words = {each: words[each] for each in ("root", "path", "digest")}
+            answer = await self._help(order.user, op="remove", order=words)
+        else:
+            words |= {"host": host, "port": port}
+            answer = await self._help(order.user, op="copy", order=words)
         try:
             said = msgspec.convert(answer, _CopySaid)
         except msgspec.ValidationError as error:

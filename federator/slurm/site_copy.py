@@ -93,19 +93,14 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
     if here is None:
         return {"phase": "dropped", "bytes": 0, "detail": ""}
     os.fchdir(here)
-    with open("asked", "wb"):
-        pass
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    lock = ask_and_lock()
+    news = read_news()
+    if lock is None:
         if order["drop"]:
             os.unlink("asked")  # the worker ends, and a later step finds the lock free
-        news = read_news()
         if news["phase"] in ("done", "failed"):  # it is about to end: the next step has the lock
             news["phase"] = "checking"
         return news
-    news = read_news()
     if news["phase"] == "done" and not is_there(order):
         news = {"phase": "failed", "bytes": 0, "detail": "nothing is at its place"}
     if order["drop"] or news["phase"] == "done":
@@ -116,10 +111,27 @@ def copy_step(order: "dict[str, Any]") -> "dict[str, Any]":
     if news["phase"] == "failed":  # said once; the next step begins again
         return news
     note_news("copying")
+    begin_worker(lambda: note_news("done", make_copy(order, lock)), lock)
+    return read_news()
+
+
+def ask_and_lock() -> "int | None":
+    """Note in the hidden folder that somebody asks, and take its lock; None: a worker has it."""
+    with open("asked", "wb"):
+        pass
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return lock
+
+
+def begin_worker(act: "Callable[[], None]", lock: int) -> None:
+    """Start a worker that has the lock."""
     os.set_inheritable(lock, True)
     if os.fork() == 0:
-        work_apart(lambda: note_news("done", make_copy(order, lock)), lock)
-    return read_news()
+        work_apart(act, lock)
 
 
 def is_there(order: "dict[str, Any]") -> bool:
@@ -141,25 +153,40 @@ def copy_folder(order: "dict[str, Any]") -> "int | None":
 
     Below the root no link is followed: whoever may write there could else lead the copy anywhere.
     """
-    parts = order["path"].encode("utf-8", "surrogateescape").split(b"/")
+    parts = parts_of(order)
+    at = step_into(open_root(order), [*parts[:-1], copy_name(order).encode()], not order["drop"])
+    if at is not None and os.fstat(at).st_uid != os.getuid():
+        raise CopyFailed("the folder of its copy is another user's")
+    return at
+
+
+def parts_of(order: "dict[str, Any]") -> "list[bytes]":
+    parts: list[bytes] = order["path"].encode("utf-8", "surrogateescape").split(b"/")
     if any(part in (b"", b".", b"..") for part in parts):
         raise CopyFailed("its path has an empty part, . or ..")
+    return parts
+
+
+def open_root(order: "dict[str, Any]") -> int:
     try:
-        at = os.open(order["root"], os.O_RDONLY | os.O_DIRECTORY)
+        return os.open(order["root"], os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise CopyFailed("its storage domain is not mounted on this host") from error
-    for part in [*parts[:-1], copy_name(order).encode()]:
+
+
+def step_into(at: int, parts: "list[bytes]", make: bool) -> "int | None":
+    """Open a folder below another, which is closed; None: it is not there, nor to be made."""
+    for part in parts:
         try:
             below = os.open(part, STEP_INTO, dir_fd=at)
         except FileNotFoundError:
-            if order["drop"]:
+            if not make:
+                os.close(at)
                 return None
             os.mkdir(part, 0o700, dir_fd=at)  # the source's parents may hide it, too
             below = os.open(part, STEP_INTO, dir_fd=at)
         os.close(at)
         at = below
-    if os.fstat(at).st_uid != os.getuid():
-        raise CopyFailed("the folder of its copy is another user's")
     return at
 
 

@@ -27,6 +27,8 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
      "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
     {"op": "copy", "order": {...}}            -> {"phase": "...", "bytes": 0, "detail": "..."}
+    {"op": "remove", "order": {"root": "/root", "path": "...", "digest": "..."}}
+                                              -> the same
     {"op": "output", "order": {... as "output"}}
                    -> {"phase": "...", "bytes": 0, "files": 0, "digest": "...", "detail": "..."}
                                       refused or failed -> {"error": "...", "exit_status": 1}
@@ -35,8 +37,8 @@ The exit status is 66 where files of the job cannot be opened and sbatch was not
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_files``, ``site_tidy``, ``site_copy`` and ``site_output`` are written into it
-(``site_installer.helper``): a site has one file to look through.
+``site_files``, ``site_tidy``, ``site_copy``, ``site_remove`` and ``site_output`` are written into
+it (``site_installer.helper``): a site has one file to look through.
 """
 
 import contextlib
@@ -57,6 +59,7 @@ from federator.slurm.site_checkpoint import folder_in_words, prove_sealed, settl
 from federator.slurm.site_copy import NO_STEP, PROOFS, READY, step_in_words
 from federator.slurm.site_files import data_mistake, put_aside, why_not
 from federator.slurm.site_output import make_output, output_in_words, output_mistake, said_of_output
+from federator.slurm.site_remove import removal_in_words
 from federator.slurm.site_tidy import notes_seen, put_deadline, remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
@@ -539,6 +542,12 @@ def copy(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object
     return dict(json.loads(in_time(step, NO_STEP, LOOK_TIMEOUT_S)))
 
 
+def remove(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
+    """Have a data set's files go from this site, by one step; see ``site_remove``."""
+    (order,) = take(request, order=dict)
+    return dict(json.loads(in_time(lambda: removal_in_words(order), NO_STEP, LOOK_TIMEOUT_S)))
+
+
 def output(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
     """Have a job's output be sealed, or its folder removed, by one step; see ``site_output``."""
     (order,) = take(request, order=dict)
@@ -568,7 +577,7 @@ def alter(
     return {"job_id": job_id}
 
 
-ACTS = (sbatch, scancel, limit, tell, look, inspect, tidy, copy, output)
+ACTS = (sbatch, scancel, limit, tell, look, inspect, tidy, copy, remove, output)
 OPERATIONS = {act.__name__: act for act in ACTS}
 OPERATIONS["signal"] = send_signal
 

@@ -248,6 +248,9 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     [USER@]HOST[:PORT]; "": at this site, too. ``replace``: what is at the place is known to be
     damaged. ``drop``: what is half copied goes. The answer is ``CopyStatus``.
 
+    ``remove``: the files at the place go, if their digest is this; "dropped" once they have. Only
+    for agents that say "remove"; host, source and the rest do not count then.
+
     Agents that say "checkpoint" copy sealed checkpoints, too, whose digests begin with ``sealed:``.
     That alone asks for the newest in the folder ``path`` of a workload; the answer is "found", with
     its bytes and, in ``detail``, its name and digest, or - and the reason why there is none.
@@ -267,6 +270,7 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     kib_per_s: int = 0  # 0: as fast as it goes
     replace: bool = False
     drop: bool = False
+    remove: bool = False
 
 
 class OutputOrder(Message, frozen=True, kw_only=True, tag="output"):

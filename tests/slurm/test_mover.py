@@ -26,7 +26,7 @@ def data(running: Running, *words: str) -> str:
 def configure(running: Running, stage: str, mib_per_s: int) -> None:
     """Bound copies, and say whether jobs may have them."""
     settings = yaml.safe_load(running.config.read_text())
-    settings["data"] = {"stage": stage}
+    settings["data"] = {"stage": stage, "removal_grace_h": 0}
     settings["storage"]["east"] |= {"copy_mib_per_s": mib_per_s, "keep_free_gib": 1}
     running.config.write_text(yaml.safe_dump(settings))
 
@@ -82,6 +82,12 @@ def test_a_data_set_comes_to_the_job_though_mover_agents_and_daemon_are_killed(
     data(alone, "copy", "text/books", "--to", "east")
     within(60, lambda: "east" in data(alone, "where", "text/books") and is_whole(alone))
     assert digest_at("cedar", f"{there}/books") == digest_at("alpine", f"{here}/books")
+    data(alone, "rm", "text/books", "--at", "east", "--files")
+    within(60, lambda: "east" not in data(alone, "show", "text/books"))
+    assert at("cedar", "ls", "-A", there).split() == []
+    last = alone.run("federator", "data", "rm", "text/books", "--at", "west", "--files")
+    assert "no other sealed replica would be left" in last.stderr, last
+    assert at("alpine", "ls", "-A", here).split() == ["books"]
 
 
 def is_whole(running: Running) -> bool:

@@ -226,7 +226,7 @@ CATALOGUE: Final = (
     # ---- data sets ----
     _gauge(
         "data_replicas",
-        "Replicas in a storage domain, by state: ready, copying or lost",
+        "Replicas in a storage domain, by state: ready, copying, lost or retired",
         "domain",
         "state",
     ),

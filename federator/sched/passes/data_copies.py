@@ -23,6 +23,7 @@ from federator.model.dataset import (
 )
 from federator.model.event import DataSetKept
 from federator.model.message import CopySeen
+from federator.sched.passes.data_removals import take_removal, taken_back
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.catalogue import Catalogue, with_replica
 from federator.sched.state.ledger import Ledger
@@ -56,8 +57,10 @@ def copy_refusal(
         return DataRefusalCode.UNSEALED, ""
     if source_of(of, domain, domains) is None:
         return DataRefusalCode.NO_SOURCE, domain
-    capacity = domains[domain].capacity_bytes
-    is_new = of.replica_in(domain) is None
+    capacity, before = domains[domain].capacity_bytes, of.replica_in(domain)
+    if before is not None and before.removal is not None and before.removal.begun:
+        return DataRefusalCode.REMOVING, domain
+    is_new = before is None
     if capacity and is_new and used_bytes + of.size_bytes > capacity:
         return DataRefusalCode.NO_ROOM, domain
     return None
@@ -76,10 +79,14 @@ def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) ->
 def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:
     """The data set with a copy under way; as it is, where one is, or where it is ready.
 
-    One that has failed begins anew, for whoever asks. One under way that a plan or a job had
-    made is from now on also the copy of a user who asks for it; a plan's home stays planned.
+    What is retired there is taken back, if it is still whole. A copy that has failed begins anew,
+    for whoever asks. One under way that a plan or a job had made is from now on also the copy of a
+    user who asks for it; a plan's home stays planned.
     """
     before = of.replica_in(domain)
+    if before is not None and before.state is ReplicaState.RETIRED:
+        back = taken_back(before)
+        return replace(of, replicas=with_replica(of.replicas, back))
     if before is not None and before.state is ReplicaState.READY:
         return of
     copied = None if before is None else before.copy
@@ -110,7 +117,12 @@ def take_copy(turn: Transaction, seen: CopySeen) -> None:
     """Record what a site tells of a copy, unless it is no news; a pass is due once it is whole."""
     of = turn.ledger.catalogue.find(seen.name, seen.version)
     replica = None if of is None else of.replica_in(seen.domain)
-    if of is None or replica is None or replica.copy is None or of.digest != seen.digest:
+    if of is None or replica is None or of.digest != seen.digest:
+        return
+    if replica.state is ReplicaState.RETIRED:
+        take_removal(turn, of, replica, seen)
+        return
+    if replica.copy is None:
         return
     after = replica_after(of, replica, replica.copy, seen, turn.now_s)
     if after == replica:
@@ -133,7 +145,8 @@ def replica_after(
     match seen.phase:
         case CopyPhase.DONE:
             ready = replace(replica, state=ReplicaState.READY, digest=of.digest, copy=None)
-            return replace(ready, sealed_at_s=now_s, copied_at_s=now_s)
+            for_jobs = not (copy.by or copy.planned)
+            return replace(ready, sealed_at_s=now_s, copied_at_s=now_s, for_jobs=for_jobs)
         case CopyPhase.FAILED:
             failed = replace(
                 copy,
@@ -207,6 +220,8 @@ def copy_s(catalogue: Catalogue, of: DataSet, domain: str) -> float:
 def bytes_to_copy(of: DataSet, domain: str) -> int:
     """What a copy of a data set to a domain has still to bring."""
     replica = of.replica_in(domain)
+    if replica is not None and replica.state is ReplicaState.RETIRED:
+        return 0  # it is taken back
     copy = None if replica is None else replica.copy
     return of.size_bytes if copy is None else max(0, of.size_bytes - copy.copied_bytes)
 

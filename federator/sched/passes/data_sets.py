@@ -16,6 +16,7 @@ from federator.model.dataset import (
     DataGiven,
     DataRefusal,
     DataRefusalCode,
+    DataRemoval,
     DataReplica,
     DataSet,
     DataSharing,
@@ -26,6 +27,12 @@ from federator.model.event import DataRecord, DataSetDropped, DataSetKept
 from federator.model.message import AnswerData, AnswerDataRefused, DataAsked
 from federator.model.workload import TenantName
 from federator.sched.passes.data_copies import copy_refusal, source_of, used_bytes, with_copy
+from federator.sched.passes.data_removals import (
+    retire_refusal,
+    retired,
+    taken_back,
+    with_one_left,
+)
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger
 
@@ -40,7 +47,7 @@ class _Refused(Exception):
 
 def change_catalogue(turn: Transaction, asked: DataAsked) -> None:
     """Carry out what was asked, and answer; a pass is due, for a job may find its data now."""
-    changes = _Changes(turn.ledger, asked, turn.now_s)
+    changes = _Changes(turn.ledger, asked, turn.now_s, turn.rules.moving.removal_grace_s)
     try:
         for given in asked.sets:
             changes.add(given)
@@ -60,7 +67,8 @@ def change_catalogue(turn: Transaction, asked: DataAsked) -> None:
 class _Changes:
     """The changes of one request, on top of the catalogue as it is."""
 
-    def __init__(self, ledger: Ledger, asked: DataAsked, now_s: float) -> None:
+    def __init__(self, ledger: Ledger, asked: DataAsked, now_s: float, grace_s: float) -> None:
+        self._grace_s = grace_s
         self._ledger = ledger
         self._asked = asked
         self._now_s = now_s
@@ -93,12 +101,10 @@ class _Changes:
             return
         if self._asked.verb in (DataVerb.SEAL, DataVerb.LOSE):
             self._read(given, known, domains)
-            return
-        pinned = self._asked.verb is DataVerb.PIN
-        replicas = tuple(
-            replace(r, pinned=pinned) if r.domain in domains else r for r in known.replicas
-        )
-        self._put(replace(known, replicas=replicas))
+        elif self._asked.verb is DataVerb.RETIRE:
+            self._retire(given, known, domains)
+        else:
+            self._pin(given, known, domains)
 
     def refuse_in_use(self) -> None:
         """Raises: _Refused: jobs name what none of them would find any more.
@@ -150,13 +156,46 @@ class _Changes:
         asked = self._asked
         return self._may_change(of.owner, of.tenant) or is_shared(of, asked.tenants)
 
+    def _pin(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
+        """Pin replicas, or let them go; one that is retired is taken back by it."""
+        pinned = self._asked.verb is DataVerb.PIN
+        for domain in sorted(domains) if pinned else ():
+            before = known.replica_in(domain)
+            if before is not None and before.removal is not None and before.removal.begun:
+                raise _Refused(DataRefusalCode.REMOVING, given, domain)
+        self._put(
+            replace(
+                known,
+                replicas=tuple(
+                    replace(taken_back(r) if pinned else r, pinned=pinned)
+                    if r.domain in domains
+                    else r
+                    for r in known.replicas
+                ),
+            )
+        )
+
+    def _retire(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
+        due_at_s = self._now_s + self._grace_s
+        for domain in sorted(domains):
+            refused = retire_refusal(self._ledger, known, domain)
+            if refused is not None:
+                raised = _Refused(refused[0], given, refused[1])
+                jobs = self._ledger.counts.using_at_sites[known.name, known.version]
+                raised.refusal = replace(raised.refusal, jobs=jobs)
+                raise raised
+            removal = DataRemoval(by=self._asked.by, due_at_s=due_at_s)
+            known = retired(known, domain, removal)
+        self._put(known)
+
     def _remove(self, given: DataGiven, known: DataSet, domains: set[str]) -> None:
         for replica in known.replicas:
             if replica.pinned and replica.domain in domains:
                 raise _Refused(DataRefusalCode.PINNED, given, replica.domain)
         left = tuple(r for r in known.replicas if r.domain not in domains)
         key = known.name, known.version
-        self._after[key] = replace(known, replicas=left) if left and given.at else None
+        kept = with_one_left(replace(known, replicas=left))
+        self._after[key] = kept if left and given.at else None
         self._shrunk[key] = given
 
     def _copy(self, given: DataGiven, known: DataSet) -> None:
@@ -175,7 +214,7 @@ class _Changes:
                     raise _Refused(refused[0], given, refused[1])
             source = source_of(known, place.domain, catalogue.domains)
             path = place.path or (source.path if source is not None else "")
-            if before is None or before.state is not ReplicaState.READY:
+            if before is None or before.state in (ReplicaState.COPYING, ReplicaState.LOST):
                 self._refuse_to_overwrite(given, known, place.domain, path)
             copy = DataCopy(by=self._asked.by, asked_at_s=self._now_s)
             known = with_copy(known, place.domain, path, copy)
@@ -209,8 +248,9 @@ class _Changes:
                 digest=given.digest or "" if sound else "",
                 sealed_at_s=self._now_s if sound else 0.0,
                 copy=None if sound else r.copy,
+                removal=None,
             )
-            if r.domain in domains
+            if r.domain in domains and not _goes(r, sound=sound)
             else r
             for r in known.replicas
         )
@@ -221,7 +261,7 @@ class _Changes:
                 size_bytes=given.size_bytes or known.size_bytes,
                 files=given.files or known.files,
             )
-        self._put(replace(known, replicas=replicas))
+        self._put(with_one_left(replace(known, replicas=replicas)))
 
     # ---- adding ----
 
@@ -281,6 +321,11 @@ class _Changes:
         ):
             if is_ and said and is_ != said and known.kind is not DataClass.SCRATCH:
                 raise _Refused(DataRefusalCode.OTHER_CONTENT, given, f"{what} {is_}")
+
+
+def _goes(replica: DataReplica, *, sound: bool) -> bool:
+    """Whether what was read of a replica changes nothing: it is retired, and whole so far."""
+    return replica.removal is not None and (sound or replica.removal.begun)
 
 
 def is_shared(of: DataSet, tenants: frozenset[TenantName]) -> bool:

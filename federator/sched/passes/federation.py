@@ -26,6 +26,7 @@ from federator.model.message import (
     CopySeen,
     DataAsked,
     DataPlacementAsked,
+    DataTidied,
     DrainAsked,
     Observation,
     OutputSeen,
@@ -54,6 +55,7 @@ from federator.sched.passes.checkpoint_moves import CHECKPOINT, CheckpointMoves
 from federator.sched.passes.control import cancel
 from federator.sched.passes.data_copies import take_copy
 from federator.sched.passes.data_moves import move_data, take_data_plan
+from federator.sched.passes.data_removals import tidy_data
 from federator.sched.passes.data_sets import change_catalogue
 from federator.sched.passes.deadlines import Deadlines
 from federator.sched.passes.drains import Drains
@@ -280,7 +282,7 @@ class Federation:
             case DataAsked():
                 change_catalogue(turn, observation)
                 self.rounds.data_changed(turn)
-            case CopySeen() | OutputSeen():
+            case CopySeen() | OutputSeen() | DataTidied():
                 self._take_news_of_data(turn, observation)
             case SiteUp() | SiteDown() | SiteSent() | AttemptsShown():
                 if observation.site in self.sites:  # else it was taken out meanwhile
@@ -288,8 +290,12 @@ class Federation:
             case Tick():
                 self._tick(turn)
 
-    def _take_news_of_data(self, turn: Transaction, seen: CopySeen | OutputSeen) -> None:
-        if isinstance(seen, OutputSeen):
+    def _take_news_of_data(
+        self, turn: Transaction, seen: CopySeen | OutputSeen | DataTidied
+    ) -> None:
+        if isinstance(seen, DataTidied):
+            tidy_data(turn)
+        elif isinstance(seen, OutputSeen):
             take_output(turn, seen)
         elif seen.name == CHECKPOINT:
             self.checkpoints.take(turn, seen)

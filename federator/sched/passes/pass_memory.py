@@ -177,7 +177,7 @@ class PassMemory:
     ) -> Mapping[SiteName, Refusal]:
         jobs, uses = entry.workload.jobs, entry.workload.needed_data
         said, is_all = spoken.of(number, jobs, lambda: self._of_shape(number, jobs, now_s))
-        own = _own_reasons(entry)
+        own = _own_reasons(entry) if entry.refusals else NOTHING
         if is_all and not own and not uses:
             return said
         before = {} if is_all else entry.refusals
@@ -212,7 +212,7 @@ class PassMemory:
         return [(c, self.claims.victims.needed_gpus(c)) for c in in_order(self._ledger)]
 
 
-def _own_reasons(entry: WorkloadRecord) -> dict[SiteName, Refusal]:
+def _own_reasons(entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
     """The refusals of this workload alone: a site failed it, or its checkpoint is elsewhere."""
     return {
         site: refusal

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from federator.model.data_use import DataUse
-from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.reason import Reason, Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.bid.negative_cache import reason_renamed
 
@@ -38,7 +38,7 @@ class Spoken:
 
     def __init__(self, *, codes: bool = False) -> None:
         self.codes = codes
-        self._bare: dict[ReasonCode, Reason] = {}
+        self._bare: dict[int, Reason] = {}
         self._of_shape: dict[int, OfShape] = {}
         self._asked_by: dict[int, Sequence[Job]] = {}  # the same shapes
         self._of_data: dict[tuple[DataUse, ...], OfData] = {}
@@ -61,9 +61,11 @@ class Spoken:
         """A main reason of whoever was asked for last, as a row of its jobs, these, has it."""
         if reason is None or not self.codes:
             return self._in_terms_of(jobs, reason)
-        if reason.code not in self._bare:
-            self._bare[reason.code] = Reason(code=reason.code)
-        return self._bare[reason.code]
+        code = reason.code
+        bare = self._bare.get(id(code))  # there is one object of each: its own hash is no fast one
+        if bare is None:
+            bare = self._bare[id(code)] = Reason(code=code)
+        return bare
 
     def _in_terms_of(self, jobs: Sequence[Job], reason: Reason | None) -> Reason | None:
         """In the names of these jobs."""

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federator.model.data_use import DataUse
-from federator.model.dataset import CopyPhase, DataCopy, DataReplica
+from federator.model.dataset import CopyPhase, DataCopy, DataReplica, ReplicaState
 from federator.model.event import DataSetKept
 from federator.model.lifecycle import AT_SITE
 from federator.model.resources import PLAIN
@@ -159,6 +159,9 @@ class JobStaging:
             if after != of:
                 self._turn.record(DataSetKept(at_s=now_s, kept=after))
                 began += 1
+                there = after.replica_in(domain)
+                if there is not None and there.state is ReplicaState.READY:  # taken back
+                    self._turn.pass_is_due(self._turn)
         return began
 
     def _best(self, lane: Lane, held_gpus: Counter[SiteName]) -> StagingBid | None:

@@ -45,6 +45,7 @@ class Catalogue:
         owned: how many each user has, every version counted.
         replicas: how many each storage domain has, by their state.
         links: how fast copies between storage domains were.
+        shrinking: name and version of those of which a replica is retired.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Catalogue:
         self.owned: Counter[str] = Counter()
         self.replicas: Counter[tuple[str, ReplicaState]] = Counter()
         self.links = LinkSpeeds()
+        self.shrinking: set[tuple[str, str]] = set()
         self._copying: set[tuple[str, str]] = set()  # data sets of which a copy is being made
         self._domains: Mapping[str, StorageDomain] = NOTHING
         self._places: dict[DataUse, dict[SiteName, DataPath]] = {}  # as asked for; may be forgotten
@@ -192,6 +194,7 @@ class Catalogue:
             if gone is not None:
                 self._count(gone, -1)
                 self._copying.discard((gone.name, gone.version))
+                self.shrinking.discard((gone.name, gone.version))
             if not versions:
                 self.sets.pop(event.name, None)
         self._forget()
@@ -215,6 +218,8 @@ class Catalogue:
         self._count(of, 1)
         is_copied = any(replica.copy is not None for replica in of.replicas)
         (self._copying.add if is_copied else self._copying.discard)((of.name, of.version))
+        goes = any(replica.removal is not None for replica in of.replicas)
+        (self.shrinking.add if goes else self.shrinking.discard)((of.name, of.version))
 
     def _count(self, of: DataSet, times: int) -> None:
         self.owned[of.owner] += times
@@ -241,6 +246,14 @@ class Catalogue:
     def restore(self, sets: Iterable[DataSet]) -> None:
         for of in sets:
             self._put(of)
+
+
+def retired_replicas(catalogue: Catalogue) -> Iterator[tuple[DataSet, DataReplica]]:
+    """The replicas whose files are to go; the data sets in the order of their names."""
+    for name, version in sorted(catalogue.shrinking):
+        of = catalogue.find(name, version)
+        if of is not None:
+            yield from ((of, r) for r in of.replicas if r.removal is not None)
 
 
 def _rooms(domains: Mapping[str, StorageDomain]) -> Iterator[tuple[SiteName, DataPath]]:

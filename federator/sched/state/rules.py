@@ -61,15 +61,19 @@ class SlowNodeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataMoving:
-    """Copies by plans of where data sets should be.
+    """Copies by plans of where data sets should be, and the end of replicas.
 
     Attributes:
         planning: what follows from a plan.
         quota_bytes: that may be begun to be copied in any 24 hours.
+        removal_grace_s: for which files of a retired replica stay.
+        unused_s: copies made for jobs that none was given for so long are retired; 0: never.
     """
 
     planning: DataPlanning = DataPlanning.OFF
     quota_bytes: int = 0
+    removal_grace_s: float = 86400.0
+    unused_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

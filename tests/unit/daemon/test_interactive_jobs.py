@@ -166,6 +166,17 @@ def test_after_a_leap_of_the_clock_it_has_the_whole_time_again(leaps_s: float) -
     assert wait(desk, SILENCE_S / 4 + 10.0) == [id_]
 
 
+def test_a_turn_that_began_before_it_was_heard_makes_it_heard_no_earlier() -> None:
+    """The log was slow: the turn that stored it had begun long before."""
+    desk = Desk()
+    began_s = desk.federation.clock.now_s
+    desk.federation.clock.now_s += SILENCE_S * 0.9
+    id_ = begun(desk)
+    desk.api.sessions.unheard(began_s + SILENCE_S * 0.6)  # as late as a leap
+    assert wait(desk, SILENCE_S * 0.9) == []
+    assert wait(desk, SILENCE_S / 2) == [id_]
+
+
 def test_one_that_is_being_cancelled_is_not_cancelled_again() -> None:
     desk = Desk()
     id_ = begun(desk)

@@ -9,12 +9,13 @@ from federator.daemon.admission import EVERY_S, AdmissionUpdates
 from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.checkpoint_mover import CheckpointMover
 from federator.daemon.data_mover import DataMover
+from federator.daemon.data_remover import DataRemover
 from federator.daemon.inbox import Inbox
 from federator.daemon.interactive_jobs import InteractiveJobs, Unheard
 from federator.daemon.output_mover import OutputMover
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.turn_chores import ChoreSources, TurnChores
-from federator.model.message import CancelAsked
+from federator.model.message import CancelAsked, DataTidied
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger
@@ -51,6 +52,7 @@ class Stand:
             cast(DataMover, self),
             cast(CheckpointMover, self),
             cast(OutputMover, self),
+            cast(DataRemover, self),
         )
         self.chores = TurnChores(sources, cast(SiteLinks, self), self.inbox)
 
@@ -69,11 +71,14 @@ class Stand:
     def next_s(self) -> float:
         return 103.0
 
+    def is_look_due(self, now_s: float) -> bool:
+        return now_s > 101.0
+
 
 def test_what_is_due_goes_to_its_site() -> None:
     stand = Stand()
     stand.chores.do(100.0)
-    assert stand.sent == [Ping()] * 4  # of the clean-up, both movers and outputs
+    assert stand.sent == [Ping()] * 5  # of the clean-up, the movers, removals and outputs
     assert len(stand.told) == 1
     assert stand.inbox.take_all() == [CANCEL]
 
@@ -84,3 +89,9 @@ def test_the_daemon_wakes_for_the_rest_once() -> None:
     assert stand.wakes == [105.0, 103.0, 103.0]  # sessions, copies, outputs
     stand.chores.do(101.0)  # figures were told a moment ago, and may change
     assert stand.wakes[3:] == [100.0 + EVERY_S, 106.0]
+
+
+def test_the_core_is_had_look_what_is_to_be_removed() -> None:
+    stand = Stand()
+    stand.chores.do(102.0)
+    assert stand.inbox.take_all() == [CANCEL, DataTidied()]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from federator.agent.base import SbatchRefused
 from federator.errors import SiteRefused, SiteUnavailable, StaleState
@@ -178,3 +179,13 @@ def test_a_user_s_words_go_home_whatever_is_in_them() -> None:
     assert (status.detail, len(status.digest)) == ("a?", 300)
     assert frame(status)
     assert asyncio.run(helper.copy(COPY)) == (CopyPhase.FAILED, 1, "a?")
+
+
+def test_a_removal_is_an_order_of_its_own_that_says_no_more_than_it_must() -> None:
+    helper, runner = helper_of(
+        lambda _argv: printed(b'{"phase": "dropped", "bytes": 0, "detail": ""}')
+    )
+    order = replace(COPY, remove=True)
+    assert asyncio.run(helper.copy(order)) == (CopyPhase.DROPPED, 0, "")
+    place = {"root": "/e", "path": "a", "digest": "sha256tree:00"}
+    assert json.loads(runner.told[-1]) == {"op": "remove", "order": place}

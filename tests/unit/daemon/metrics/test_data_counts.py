@@ -150,7 +150,8 @@ def test_a_copy_that_an_earlier_daemon_began_is_counted_by_the_next() -> None:
 
 def test_replicas_are_told_by_domain_and_state() -> None:
     f = fleet()
-    names = {(domain, state) for domain in STORAGE for state in ("ready", "copying", "lost")}
+    states = ("ready", "copying", "lost", "retired")
+    names = {(domain, state) for domain in STORAGE for state in states}
     assert f.values("federator_data_replicas").keys() == names
     add(f)
     ask(f, DataVerb.COPY, "east")
