@@ -428,7 +428,7 @@ def config_of(
     budget_frac: float = 1.0,
     *,
     lends: bool = False,
-    ways: Mapping[SiteName, Mapping[str, object]] | None = None,
+    ways: Mapping[SiteName, dict[str, object]] | None = None,
     apart: bool = False,
     moves: bool = False,
 ) -> FederationConfig:
