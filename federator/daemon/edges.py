@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from federator.audit.service import Audit
 from federator.config import SiteConfig, SshConfig
 from federator.daemon.leader import Work
+from federator.daemon.site_door import SiteDoor
 from federator.daemon.starts_file import NOWHERE, StartsFile
 from federator.errors import SiteUnavailable
 from federator.history.service import JobHistory
@@ -89,6 +90,7 @@ class DaemonEdges:
     transport_of: Callable[[SiteConfig], Transport] = transport_of
     act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
     listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
+    door: Callable[[Path, Callable[[SiteName], bool]], SiteDoor] = SiteDoor  # for sites that dial
     beside: Callable[[Work], Coroutine[Any, Any, None]] = here
     """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
     history: JobHistory | None = None  # followed while it leads

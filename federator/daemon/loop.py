@@ -42,7 +42,6 @@ from federator.daemon.reload import (
     report,
 )
 from federator.daemon.roles import Roles
-from federator.daemon.site_door import SiteDoor
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.start_forecasts import StartForecasts
 from federator.daemon.supervisor import READY, Supervisor, status
@@ -102,7 +101,7 @@ class Term:
         self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
         self.inbox = Inbox(self.clock)
         self._links = SiteLinks(self._link)
-        self._door = SiteDoor(door_beside(own.now.socket), own.is_to_dial)
+        self._door = edges.door(door_beside(own.now.socket), own.is_to_dial)
         self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False

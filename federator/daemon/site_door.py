@@ -214,7 +214,7 @@ class SiteDoor:
             path.chmod(0o600)  # before it listens, so that nobody comes in meanwhile
             # Without start_serving no other link has its turn before the server is noted here.
             self._server = await asyncio.start_unix_server(
-                self._admit, sock=door, limit=_LONGEST_LINE, start_serving=False
+                self.admit, sock=door, limit=_LONGEST_LINE, start_serving=False
             )
         except OSError as error:
             door.close()
@@ -237,7 +237,8 @@ class SiteDoor:
         """Whether another login node of a site stands by."""
         return name in self._sites and self._sites[name].has_standby()
 
-    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Attach the site that a connection names, or say there why not, and hang up."""
         attached = False
         try:
             attached = await self._attach(reader, writer)
@@ -247,13 +248,21 @@ class SiteDoor:
             if not attached:
                 writer.close()
 
+    def _is_ours(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether the daemon's own account or root has connected.
+
+        Raises:
+            OSError: the kernel does not say who has.
+        """
+        return peer_uid(writer.get_extra_info("socket")) in (0, os.geteuid())
+
     async def _attach(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Take the site's channel, or say why not; True if it was taken.
 
         Raises:
             OSError, ValueError, TimeoutError: it names no site.
         """
-        if peer_uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
+        if not self._is_ours(writer):
             return _refuse(writer, "", "only the daemon's own account and root may attach a site")
         async with asyncio.timeout(NAME_S):
             line = await reader.readline()

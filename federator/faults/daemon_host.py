@@ -14,8 +14,9 @@ from federator.daemon.api import Api
 from federator.daemon.daemon import Daemon
 from federator.daemon.edges import CallDesk, DaemonEdges
 from federator.errors import ConfigError, FederatorError
+from federator.faults.dialled import DialledWriter, SimulatedDoor
 from federator.faults.log import SharedLog
-from federator.faults.network import LineTransport, LoginWay, Network
+from federator.faults.network import Line, LineTransport, LoginWay, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
@@ -68,6 +69,7 @@ class DaemonHost:
     process: Process | None = None
     daemon: Daemon | None = None
     door: _Door | None = None
+    site_door: SimulatedDoor | None = None  # of the daemon that leads, once a site is to dial it
     up: bool = True  # whether it is started again when it has ended
     starts: int = 0
     file_is_broken: bool = False
@@ -93,7 +95,7 @@ class DaemonHost:
 
     def _ended(self, process: Process) -> None:
         if self.process is process:
-            self.process = self.daemon = self.door = None
+            self.process = self.daemon = self.door = self.site_door = None
             later(RESTART_S, self.start)
 
     async def _run(self, process: Process) -> None:
@@ -131,7 +133,16 @@ class DaemonHost:
             transport_of=transport_of,
             act=act,
             listen=listen,
+            door=lambda _path, expects: SimulatedDoor(expects, self, process),
         )
+
+    def attach(self, line: Line) -> None:
+        """As sshd does when a site's key logs in: join its channel to the daemon that leads."""
+        door, process = self.site_door, self.process
+        if door is None or process is None:
+            line.down.send(None)
+        else:
+            process.spawn(door.admit(line.up.reader, DialledWriter(line, process)))
 
     @property
     def federation(self) -> Federation | None:

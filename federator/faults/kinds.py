@@ -69,6 +69,7 @@ class FaultKind(Enum):
     TWO_AGENTS = "a new agent begins while the old one still works"
     # The network.
     CHANNEL_CUT = "a channel breaks, with all that is on its way"
+    OUTBOUND_LINK_LOST = "a site that dials the daemon loses its channel, and dials again"
     HALF_OPEN_DOWN = "what goes to a site is held back, what comes from it is not"
     HALF_OPEN_UP = "what comes from a site is held back, what goes to it is not"
     PARTITION = "a site is cut off for a while; bytes held back come late"

@@ -43,6 +43,7 @@ class Network:
         self.holds_down = False  # what goes to the site waits
         self.holds_up = False  # what comes from it
         self.on_held: Callable[[], None] | None = None  # told when something is held back
+        self.no_way_out = False  # nobody gets through anew from the site
         self.slow_s = 0.0
         self.said_slow = False  # in this spell
         self.doubles = ""  # "down", "up": the next frame comes twice
@@ -87,6 +88,7 @@ class Wire:
         self._free_at_s = 0.0
         self._held: list[bytes | None] = []
         self._sent_end = self._over = False
+        self.ended = asyncio.Event()
         self.on_late: Callable[[], None] | None = None  # told of what comes when it is given up
 
     def send(self, data: bytes | None) -> None:
@@ -134,6 +136,7 @@ class Wire:
         if not self._over:
             self._over = True
             self.reader.feed_eof()
+            self.ended.set()
 
 
 class Line:
@@ -183,6 +186,10 @@ class DaemonEnd:
 
     async def close(self) -> None:
         self._process.check()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close it once what was written has left."""
         self._line.down.on_late = lambda: self._line.network.tell("late frame of an old channel")
         self._line.down.send(None)
 

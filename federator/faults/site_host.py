@@ -139,6 +139,7 @@ class SiteHost:
     agents: list[Process] = field(default_factory=list)  # those alive
     login_nodes: list[str] = field(default_factory=lambda: ["login1"])
     stopped: set[str] = field(default_factory=set)  # of these
+    diallers: dict[str, Process] = field(default_factory=dict)  # by login node
     socket: _Socket | None = None
     _dates: FileDates = field(init=False)
     _locked_by: Process | None = None
@@ -185,6 +186,8 @@ class SiteHost:
     def stop(self, node: str) -> None:
         """A login node stands still: its agents, and sshd."""
         self.stopped.add(node)
+        if node in self.diallers:
+            self.diallers[node].pause()
         for agent in self.agents:
             if self._nodes[id(agent)] == node:
                 agent.pause()
@@ -194,6 +197,8 @@ class SiteHost:
         if node not in self.stopped:
             return
         self.stopped.discard(node)
+        if node in self.diallers:
+            self.diallers[node].resume()
         others = {self._nodes[id(a)] for a in self.agents} - {node}
         for agent in list(self.agents):
             if self._nodes[id(agent)] == node:
@@ -203,14 +208,18 @@ class SiteHost:
 
     def _start_agent(self, node: str, line: Line) -> None:
         """As sshd does when the federation's key logs in."""
-        if node in self.stopped:
-            return
+        if node not in self.stopped:
+            self.start_agent(node, line)
+
+    def start_agent(self, node: str, line: Line) -> Process:
+        """Start an agent on a login node; it serves this channel."""
         process = Process(self.name, self.strikes)
         self._nodes[id(process)] = node
         end = AgentEnd(line, process)
         self.agents.append(process)
         process.when_dead(lambda: self._gone(process))
         process.spawn(self._serve(process, end))
+        return process
 
     def _gone(self, process: Process) -> None:
         if process in self.agents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from random import Random
@@ -23,7 +23,9 @@ from federator.faults.client_scripts import client_scripts
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster
 from federator.faults.daemon_host import DaemonHost, Ways
+from federator.faults.dialled import begin_dialling, lose_link
 from federator.faults.drawn_scripts import DrawnScripts
+from federator.faults.drawn_ways import by_command, drawn_login_nodes, drawn_way
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
 from federator.faults.network import Network
@@ -47,7 +49,6 @@ LEASE_S: Final = 3.0
 OUTPUT_GRACE_S: Final = 12.0  # of what a job left that failed
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 SETTLES_S: Final = 5.0  # the last append of a slow log
-TWO_LOGIN_NODES_PART: Final = 0.4  # of the sites
 STOPPED_S: Final = (3.0, 90.0)  # a login node
 APART_PART: Final = 0.5  # of the histories have two regions, which share no storage
 MOVES_PART: Final = 0.3  # of the histories let small jobs move for gangs
@@ -193,8 +194,7 @@ class World:
         cluster.disks = self.checkpoints.disks
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         host = SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
-        if self.config.sites[name].has_standby():
-            host.login_nodes.append("login2")
+        host.login_nodes = drawn_login_nodes(rng, self.config.sites[name])
         return host
 
     def _logged(self, records: Sequence[bytes]) -> None:
@@ -235,6 +235,10 @@ class World:
         if kind is FaultKind.LOGIN_NODE_STOPS:
             self._stop_login_node(self.sites[SiteName(host)], point)
             return False
+        if kind is FaultKind.OUTBOUND_LINK_LOST:
+            if lose_link(self.sites[SiteName(host)], self.rng):
+                self.strike(kind, f"{host}, {point}")
+            return False
         if kind is not None:
             self.strike(kind, f"{host}, {point}")
         return kind is not None
@@ -268,6 +272,9 @@ class World:
             daemon.start()
         for planner in self.planners:
             planner.start()
+        for name, site in self.sites.items():
+            if self.config.sites[name].dials:
+                begin_dialling(site, self.daemons)
         for user in self.users:
             outside(user.run())
         lenders = [name for name, each in self.config.tenants.items() if each.quota is not None]
@@ -292,7 +299,7 @@ class World:
         self.log.fault = LogFault.NONE
         for site in self.sites.values():
             site.network.heal(lose=False)
-            site.network.doubles = ""
+            site.network.doubles, site.network.no_way_out = "", False
             site.spell.down = site.spell.hides_node = site.spell.unreadable = False
             site.spell.sweep_s, site.spell.fate = 0.0, SbatchOutcome.WELL
             site.spell.refuses.clear()
@@ -357,6 +364,8 @@ class World:
                 daemon.process.die()
         for site in self.sites.values():
             site.kill_agents()
+            for dialler in site.diallers.values():
+                dialler.die()
 
     @property
     def digest(self) -> str:
@@ -383,10 +392,8 @@ def _drawn_config(
     moves = Random(f"moves {_beside(rng).random()}").random() < MOVES_PART
     evicts = 1.0 if rng.random() < 0.5 else THRIFTY_FRAC
     budget = 0.0 if lends else evicts
-    with_standby = [name for name in sites if rng.random() < TWO_LOGIN_NODES_PART]
-    return config_of(
-        sites, budget, lends=lends, with_standby=with_standby, apart=apart, moves=moves
-    )
+    ways = {name: drawn_way(rng, name) for name in sites}
+    return config_of(sites, budget, lends=lends, ways=ways, apart=apart, moves=moves)
 
 
 def _beside(rng: Random) -> Random:
@@ -421,13 +428,14 @@ def config_of(
     budget_frac: float = 1.0,
     *,
     lends: bool = False,
-    with_standby: Collection[SiteName] = (),
+    ways: Mapping[SiteName, dict[str, object]] | None = None,
     apart: bool = False,
     moves: bool = False,
 ) -> FederationConfig:
     """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted.
 
-    ``with_standby``: sites with two login nodes. ``apart``: the first site has a region of its own.
+    ``ways``: keys of sites that say how their agents are reached; None: by a command. ``apart``:
+    the first site has a region of its own.
     ``moves``: small jobs move for gangs.
     """
     return FederationConfig.model_validate(
@@ -439,7 +447,8 @@ def config_of(
             "data": {"checkpoints": "ahead", "output_grace_h": OUTPUT_GRACE_S / 3600},
             "sites": {
                 name: {"region": "east" if apart and name != sites[0] else "west"}
-                | _site_of(name, with_standby=name in with_standby)
+                | (by_command(name) if ways is None else ways[name])
+                | {"partitions": ("gpu", "cpu"), "poll_interval_s": 5.0}
                 | ({"users": ("@lab",)} if name == sites[-1] else {})
                 for name in sites
             },
@@ -453,14 +462,6 @@ def _storage(sites: Sequence[SiteName]) -> dict[str, object]:
     """The first two sites mount one storage domain, the third another."""
     found: dict[str, object] = {"west": {"mounts": dict.fromkeys(sites[:2], "/west")}}
     return found | ({"east": {"mounts": {sites[2]: "/east"}}} if len(sites) > 2 else {})
-
-
-def _site_of(name: SiteName, *, with_standby: bool) -> dict[str, object]:
-    way: dict[str, object] = {"login": name, "command": ("agent", name)}
-    if with_standby:
-        keys = {"key": "/key", "known_hosts": "/known_hosts"}
-        way = {"ssh": {"host": name, "standbys": ("login2",), **keys}}
-    return way | {"partitions": ("gpu", "cpu"), "poll_interval_s": 5.0}
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:

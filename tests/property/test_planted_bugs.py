@@ -23,6 +23,8 @@ from federator.agent.tenure import AgentTenure
 from federator.daemon.api import Api
 from federator.daemon.callers import GiveReply
 from federator.daemon.loop import Term
+from federator.daemon.site_door import DialledTransport
+from federator.errors import SiteUnavailable
 from federator.faults import history, world
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
@@ -38,6 +40,7 @@ from federator.sched.queue.guests import Guests
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.agent_protocol import ClientCall
+from federator.wire.transport import Channel
 
 
 def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +172,23 @@ def _believes_every_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Api, "take", take)
 
 
+def _takes_a_dialled_channel_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: set[DialledTransport] = set()
+    as_ever = DialledTransport.open
+
+    async def open_(self: DialledTransport) -> Channel:
+        if self in served:
+            raise SiteUnavailable("planted")
+        served.add(self)
+        return await as_ever(self)
+
+    monkeypatch.setattr(DialledTransport, "open", open_)
+
+
 PLANTED: dict[str, Bug] = {
+    "a site that dials again is not taken": Bug(
+        _takes_a_dialled_channel_only_once, (FaultKind.OUTBOUND_LINK_LOST,), "never ended"
+    ),
     "a site may speak for everybody": Bug(
         _believes_every_site, (FaultKind.FORGED_CALL,), "a site spoke for"
     ),

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from federator.site_installer.templates import STATE_DIR
-from federator.testbed.layout import StateDir
+from federator.testbed.layout import NETWORK, StateDir, site
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, at, federation_jobs, starts, traced, within
+from tests.slurm.federation import (
+    Running,
+    at,
+    federation_jobs,
+    slurm_job,
+    starts,
+    traced,
+    until,
+    within,
+)
 from tests.slurm.guests import preemption, resumed, saver, steps_of
 
 pytestmark = pytest.mark.slurm
@@ -125,6 +135,42 @@ def test_nothing_starts_on_drained_nodes_until_they_are_resumed(running: Running
     operate(running, "resume", "alpine:alpine-g3")
     (row,) = running.await_end(id_)
     assert (row["state"], row["site"], row["node_names"]) == ("COMPLETED", "alpine", ["alpine-g3"])
+
+
+def test_what_a_site_that_was_written_off_still_runs_is_ended_when_it_is_back(
+    running: Running, go: Callable[..., None]
+) -> None:
+    """Its job runs twice while the site is cut off, and once to its end."""
+    cedar = site("cedar").container
+    for other in ("alpine", "boreal"):
+        operate(running, "cordon", other)
+    id_ = running.submit(traced() + until(), "--gres=gpu:1", "--time=10")
+    first = running.await_state(id_, "RUNNING")
+    assert first["site"] == "cedar"
+    for other in ("alpine", "boreal"):
+        operate(running, "resume", other)
+    lived = running.run("federator", "write-off", "cedar", "--reason", "fire")
+    assert lived.returncode != 0
+    assert "site cedar is in contact" in lived.stderr
+    subprocess.run(["docker", "network", "disconnect", NETWORK, cedar], check=True)
+    try:
+        within(120, lambda: not running.run("federator", "write-off", "cedar").returncode, 2.0)
+        second = running.await_state(id_, "RUNNING")
+        assert (second["site"] != "cedar", second["attempt"]) == (True, 2)
+        assert slurm_job("cedar", first["site_job_id"])["JobState"] == "RUNNING"
+    finally:
+        subprocess.run(["docker", "network", "connect", NETWORK, cedar], check=True)
+    within(90, lambda: '"site_returned"' in running.log())
+    assert slurm_job("cedar", first["site_job_id"])["JobState"] == "CANCELLED"
+    go()
+    (row,) = running.await_end(id_)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 2)
+    ran = [(each["attempt"], each["site"], each["site_job_id"]) for each in (first, second)]
+    assert starts(id_) == [(id_, *attempt) for attempt in ran]
+    for other in ("alpine", "boreal"):
+        operate(running, "cordon", other)
+    (row,) = running.await_end(running.submit(traced(), "--gres=gpu:1", "--time=10"))
+    assert (row["site"], row["state"]) == ("cedar", "COMPLETED")
 
 
 def test_nodes_that_a_site_says_are_revoked_are_left_at_once(running: Running) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from federator.faults.dialled import lose_link
 from federator.faults.inject.daemon_faults import JUMP_S
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.kinds import FaultKind
@@ -70,10 +71,26 @@ def _login_node_stops(scene: FaultScene) -> None:
     later(STOPS_WITHIN_S, world.armed.pop, key, None)
 
 
+def _outbound_link_lost(scene: FaultScene) -> bool:
+    """At once, or at the next point of its agent that is drawn: in the middle of a launch."""
+    world = scene.world
+    sites = [site for site in world.sites.values() if site.diallers]
+    if not sites:
+        return False
+    site = world.rng.choice(sites)
+    if world.rng.random() < 0.5:
+        return lose_link(site, world.rng)
+    key = (site.name, world.rng.choice(STOPS_AT))
+    world.armed[key] = FaultKind.OUTBOUND_LINK_LOST
+    later(STOPS_WITHIN_S, world.armed.pop, key, None)
+    return False
+
+
 HOST_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     FaultKind.AGENT_KILLED: _agent_killed,
     FaultKind.AGENT_PAUSED: _agent_paused,
     FaultKind.LOGIN_NODE_STOPS: _login_node_stops,
+    FaultKind.OUTBOUND_LINK_LOST: _outbound_link_lost,
     FaultKind.JOURNAL_FULL: _journal_full,
     FaultKind.SITE_CLOCK_FORWARD: partial(_clock_jumps, JUMP_S),
     FaultKind.SITE_CLOCK_BACK: partial(_clock_jumps, -JUMP_S),
