@@ -179,12 +179,12 @@ class SchedulingPass:
         """Those of a window that a site is to be asked about now."""
         requests = self.candidates.requests_for(site, window)
         kept_off = KeptOff.at(site, sites[site], self._ledger.drains)
-        if kept_off:
+        if kept_off is not NO_SLOW_NODES:
             self.round.kept_off[site] = kept_off
         if not requests:
             return requests
         entries = [self._ledger.entries[request.id] for request in requests]
-        if not kept_off and not any(map(_is_asked_apart, entries)):
+        if kept_off is NO_SLOW_NODES and not any(map(_is_asked_apart, entries)):
             return requests
         self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
         requests = for_site(requests, site, self._ledger, self._rules, now_s, kept_off)
