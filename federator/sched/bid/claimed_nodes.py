@@ -36,7 +36,8 @@ class ClaimedNodes:
         self._held: dict[WorkloadId, Held] = {}
         for claim in claims:
             self._fence(claim)
-        self._spare()
+        if claims:
+            self._spare()
 
     @property
     def exist(self) -> bool:
@@ -66,6 +67,8 @@ class ClaimedNodes:
 
     def close(self) -> None:
         """The room is as it was."""
+        if not self._claims:
+            return
         for held in self._held.values():
             lift(held)
         self._held = {}

@@ -36,6 +36,8 @@ def takes_work(name: SiteName, view: SiteView, ledger: Ledger) -> bool:
 
 def sites_to_ask(sites: Mapping[SiteName, SiteView], ledger: Ledger) -> list[SiteName]:
     """The sites that may be asked to bid."""
+    if not (ledger.drains.by_site or ledger.drains.written_off):
+        return [name for name, view in sites.items() if view.ready and not view.shadow]
     return [name for name, view in sites.items() if takes_work(name, view, ledger)]
 
 

@@ -57,26 +57,44 @@ class BidIntake:
         """
         asked = partial(_jobs_asked, turn, round_, site)
         validated = self._validation.validated(came.answers, asked, partial(_sizes_asked, round_))
-        view = self._sites.get(site)
-        if view is not None:
-            validated = on_partitions(validated, view.partitions)
-        types: Container[str] = () if view is None else view.gpus_by_type
-        validated = priced(validated, round_.prices.get(site, NO_PRICES), types)
-        if not came.keeps_wishes:
-            validated = without_wishes(validated, asked)
-        if not came.keeps_contiguous:
-            validated = without_contiguous(validated, asked)
-        if not came.keeps_data:
-            validated = without_data(validated, partial(_uses_data, turn))
-        if not came.keeps_outputs:
-            validated = without_data(validated, partial(_writes_data, turn))
+        has_bids = any(answer.bid is not None for answer in validated)
+        if has_bids:  # most messages of a deep queue have none
+            validated = self._checked(turn, round_, site, came, validated)
         if site in round_.kept_off:
             validated = _of_slow_nodes(validated, turn, site, round_.kept_off[site])
-        answers = without_drained(validated, turn.ledger, site)
-        round_.take(site, answers, generation)
+        if has_bids:
+            validated = list(without_drained(validated, turn.ledger, site))
+        round_.take(site, validated, generation)
         if came.keeps_claims:
             round_.keeping_claims.add(site)
-        self._holding.answered(turn, site, round_.requests, answers)
+        self._holding.answered(turn, site, round_.requests, validated)
+
+    def _checked(
+        self,
+        turn: Transaction,
+        round_: Round,
+        site: SiteName,
+        came: BidsMade,
+        answers: list[SiteAnswer],
+    ) -> list[SiteAnswer]:
+        """The answers without bids that the site may not make, or that its release makes wrongly.
+
+        Those that are left with what they cost.
+        """
+        view, asked = self._sites.get(site), partial(_jobs_asked, turn, round_, site)
+        if view is not None:
+            answers = on_partitions(answers, view.partitions)
+        types: Container[str] = () if view is None else view.gpus_by_type
+        answers = priced(answers, round_.prices.get(site, NO_PRICES), types)
+        if not came.keeps_wishes:
+            answers = without_wishes(answers, asked)
+        if not came.keeps_contiguous:
+            answers = without_contiguous(answers, asked)
+        if not came.keeps_data:
+            answers = without_data(answers, partial(_uses_data, turn))
+        if not came.keeps_outputs:
+            answers = without_data(answers, partial(_writes_data, turn))
+        return answers
 
 
 def on_partitions(answers: Sequence[SiteAnswer], partitions: Container[str]) -> list[SiteAnswer]:

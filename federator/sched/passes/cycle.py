@@ -21,7 +21,7 @@ from federator.model.site_message import Ask
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
-from federator.sched.passes.availability import drained_nodes, unavailable
+from federator.sched.passes.availability import drained_nodes
 from federator.sched.passes.award_choice import AwardChoice
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
@@ -177,19 +177,14 @@ class SchedulingPass:
         now_s: float,
     ) -> tuple[BidRequest, ...]:
         """Those of a window that a site is to be asked about now."""
-        entries = [self._ledger.entries[request.id] for request in window]
         requests = self.candidates.requests_for(site, window)
         kept_off = KeptOff.at(site, sites[site], self._ledger.drains)
-        if kept_off:
+        if kept_off is not NO_SLOW_NODES:
             self.round.kept_off[site] = kept_off
-        elif not any(
-            e.avoid_until_s
-            or e.bad_nodes
-            or e.saved_at
-            or e.interruptions
-            or names_nodes(e.workload.jobs)
-            for e in entries
-        ):
+        if not requests:
+            return requests
+        entries = [self._ledger.entries[request.id] for request in requests]
+        if kept_off is NO_SLOW_NODES and not any(map(_is_asked_apart, entries)):
             return requests
         self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
         requests = for_site(requests, site, self._ledger, self._rules, now_s, kept_off)
@@ -403,8 +398,7 @@ class SchedulingPass:
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
     ) -> None:
         """Keep each site's reason with the workload, for ``fsqueue --why``."""
-        refusals = unavailable(sites, self._ledger)
-        refusals |= self.round.silent()
+        refusals = {**self.round.away(sites, self._ledger)}
         for site, until_s in entry.avoid_until_s.items():
             if until_s > now_s and site not in refusals:
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(entry.setbacks[site],))
@@ -449,3 +443,14 @@ class SchedulingPass:
             event.lending,
             within=event.within_quota,
         )
+
+
+def _is_asked_apart(entry: WorkloadRecord) -> bool:
+    """Whether a site may be asked about a workload otherwise than all sites are, or not at all."""
+    return bool(
+        entry.bad_nodes
+        or entry.avoid_until_s
+        or entry.saved_at
+        or entry.interruptions
+        or names_nodes(entry.workload.jobs)
+    )

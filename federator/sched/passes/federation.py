@@ -249,7 +249,8 @@ class Federation:
         self._seen_s = now_s
         for observation in observations:
             self._take_in(turn, observation)
-            self._eligibility.settle(turn)
+            if self.ledger.unsettled:
+                self._eligibility.settle(turn)
         if any(map(_may_end_a_round, observations)):
             self.rounds.conclude(turn)
         self._drains.settle(turn)
@@ -259,7 +260,8 @@ class Federation:
         self.checkpoints.settle(turn)
         turn.evict_for_accepted()
         self._updates.carry_out(turn)
-        self._eligibility.settle(turn)
+        if self.ledger.unsettled:
+            self._eligibility.settle(turn)
         self._holding.release_like(turn)
         return without_orders(turn.commands, self.rules)
 

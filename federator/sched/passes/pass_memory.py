@@ -126,6 +126,8 @@ class PassMemory:
         Those at sites that are no more, or of tenants for whom nothing is started; and the place of
         one that has moved where no work is taken now.
         """
+        if not self._ledger.claims:
+            return
         taking = set(sites_to_ask(self._sites, self._ledger))
         self.end_claims(
             turn,

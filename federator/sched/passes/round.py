@@ -14,9 +14,11 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.bid.score import Prices
+from federator.sched.passes.availability import unavailable
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.kept_off import NO_SLOW_NODES, KeptOff
 from federator.sched.passes.limits import wait
+from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
@@ -53,6 +55,7 @@ class Round:
     """By which each site was asked; one that is left out costs nothing."""
     until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
     """Refusals that say when it could start, or that room is kept for another."""
+    _away: dict[SiteName, Refusal] | None = None
 
     def take(self, site: SiteName, answers: Iterable[SiteAnswer], generation: int = 0) -> None:
         if site in self.waiting_for:
@@ -80,6 +83,14 @@ class Round:
     def silent(self) -> dict[SiteName, Refusal]:
         """The sites that did not answer, as refusals."""
         return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
+
+    def away(
+        self, sites: Mapping[SiteName, SiteView], ledger: Ledger
+    ) -> Mapping[SiteName, Refusal]:
+        """As ``silent``, with the sites that were not asked; as of the first call."""
+        if self._away is None:
+            self._away = {**unavailable(sites, ledger), **self.silent()}
+        return self._away
 
 
 class RoundSeries:

@@ -24,10 +24,12 @@ from math import inf
 from operator import le, sub
 from typing import Final
 
+import numpy as np
+
 from federator.model.resources import Amounts
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.sched.state.backlog import Backlog, Head, Lane
-from federator.sched.state.credit import CreditWeights
+from federator.sched.state.credit import CreditWeights, age_terms
 from federator.sched.state.holdings import Holdings
 
 Key = tuple[float, ...]
@@ -37,7 +39,9 @@ Key = tuple[float, ...]
 Rooms = list[list[float]]
 """What is left of each quota that bounds a workload, by resource."""
 
-_Candidate = tuple[Key, Lane, Rooms]
+_Queue = list[tuple[Key, Lane]]
+"""A heap of lanes of one tenant that ask for the same, by their first that is not within quota."""
+
 _UNBOUNDED: Final = 2**62
 
 
@@ -96,11 +100,19 @@ class GmsScan:
 
     def _are_lowered_alike(self, lanes: Sequence[Lane]) -> bool:
         """Whether the same amount is taken off all their credits."""
-        weights = self._weights
-        kinds = {(shape.nice, shape.preemptible) for shape in [lane.shape for lane in lanes]}
-        return len(kinds) == 1 or (
-            len({(weights.nice_term(n), weights.non_preemptible_term(p)) for n, p in kinds}) == 1
-        )
+        weights, first = self._weights, lanes[0].shape
+        nice, preemptible = first.nice, first.preemptible
+        terms = weights.nice_term(nice), weights.non_preemptible_term(preemptible)
+        for lane in lanes:
+            shape = lane.shape
+            if shape.nice == nice and shape.preemptible == preemptible:
+                continue
+            if terms != (
+                weights.nice_term(shape.nice),
+                weights.non_preemptible_term(shape.preemptible),
+            ):
+                return False
+        return True
 
     def credit(self, lane: Lane, submitted_at_s: float) -> float:
         weights, shape = self._weights, lane.shape
@@ -114,41 +126,75 @@ class GmsScan:
             for lane in lanes:
                 lane.within = len(lane)
             return
-        heap = self._fitting(lanes, rooms_of, timeless)
-        heapify(heap)
-        while heap:
-            _, lane, rooms = heap[0]
+        found = self._fitting(rows, rooms_of, timeless)
+        firsts = [(queue[0][0], queue, rooms) for queue, rooms in found]
+        heapify(firsts)
+        while firsts:
+            _, queue, rooms = firsts[0]
+            lane = queue[0][1]
             request = lane.shape.request
-            if len(heap) == 1:  # nobody else is in the way
+            if len(firsts) == len(queue) == 1:  # nobody else is in the way
                 lane.within = min(lane.within + _most(request, rooms), len(lane))
                 return
-            if _fits(request, rooms):
-                for left in rooms if self._alone else self._shared(lane.row):
-                    left[:] = map(sub, left, request)
-                lane.within += 1
-                if lane.within < len(lane):
-                    heapreplace(heap, (self._key(lane, timeless), lane, rooms))
-                    continue
-            heappop(heap)
+            if not _fits(request, rooms):  # nor does any that asks for the same
+                heappop(firsts)
+                continue
+            for left in rooms if self._alone else self._shared(lane.row):
+                left[:] = map(sub, left, request)
+            lane.within += 1
+            if lane.within < len(lane):
+                heapreplace(queue, (self._key(lane, timeless), lane))
+            else:
+                heappop(queue)
+            if queue:
+                heapreplace(firsts, (queue[0][0], queue, rooms))
+            else:
+                heappop(firsts)
 
     def _acts_for(self, row: int) -> bool:
         """Whether work of a tenant is started at all; else it takes no quota from its relatives."""
         return self._backlog.tenancy.mode(row).acts
 
     def _fitting(
-        self,
-        lanes: Sequence[Lane],
-        rooms_of: dict[int, Rooms],
-        timeless: bool,
-    ) -> list[_Candidate]:
-        """The lanes whose first workload fits; the others are over quota, all of them."""
-        found: list[_Candidate] = []
-        for lane in lanes:
-            lane.within = 0
-            rooms = rooms_of[lane.row]
-            if rooms and self._acts_for(lane.row) and _fits(lane.shape.request, rooms):
-                found.append((self._key(lane, timeless), lane, rooms))
-        return found
+        self, rows: Sequence[int], rooms_of: dict[int, Rooms], timeless: bool
+    ) -> Iterator[tuple[_Queue, Rooms]]:
+        """The lanes whose first workload fits, and its rooms; all of the others is over quota."""
+        for row in rows:
+            rooms = rooms_of[row]
+            may_fit = bool(rooms) and self._acts_for(row)
+            queues: dict[Amounts, _Queue | None] = {}
+            fitting: list[Lane] = []
+            theirs: list[_Queue] = []
+            for lane in self._backlog.lanes(row):
+                lane.within = 0
+                request = lane.shape.request
+                if request not in queues:
+                    queues[request] = [] if may_fit and _fits(request, rooms) else None
+                queue = queues[request]
+                if queue is not None:
+                    fitting.append(lane)
+                    theirs.append(queue)
+            keys = self._first_keys(row, fitting, timeless)
+            for key, lane, queue in zip(keys, fitting, theirs, strict=True):
+                queue.append((key, lane))
+            for queue in filter(None, queues.values()):
+                heapify(queue)
+                yield queue, rooms
+
+    def _first_keys(self, row: int, lanes: Sequence[Lane], timeless: bool) -> Iterator[Key]:
+        """The keys of the first workloads of lanes of one tenant, all at once: see ``_key``."""
+        weights, own = self._weights, self._backlog.tenancy.tenants[row].priority
+        shapes = [lane.shape for lane in lanes]
+        lowered = [low if (low := shape.asked_priority - own) > 0 else 0 for shape in shapes]
+        places = [lane.place(0) for lane in lanes]
+        ids = [place[1] for place in places]
+        if timeless:
+            return zip(lowered, [place[0] for place in places], ids, strict=True)
+        submitted = np.array([place[0] for place in places])
+        credit = age_terms(self._now_s - submitted, weights) + self._fair_share[row]
+        credit -= np.array([weights.nice_term(shape.nice) for shape in shapes])
+        credit -= np.array([weights.non_preemptible_term(shape.preemptible) for shape in shapes])
+        return zip(lowered, (-credit).tolist(), submitted.tolist(), ids, strict=True)
 
     def _rooms(self, rows: Sequence[int]) -> dict[int, Rooms]:
         """The amounts that each quota above a tenant has left for it, nearest quota first.
@@ -189,11 +235,12 @@ class GmsScan:
         return (lowered, *place) if timeless else (lowered, -self.credit(lane, place[0]), *place)
 
     def _head(self, lanes: Sequence[Lane]) -> Head:
+        """The first of one tenant."""
         level = self._backlog.level
-        firsts = [
-            (level(lane) if lane.within else LOWEST_PRIORITY, lane.place(0), lane) for lane in lanes
-        ]
-        return Head(*min(firsts))  # no two places are equal
+        within = [(level(lane), lane.place(0), lane) for lane in lanes if lane.within]
+        if within and (first := min(within))[0] < LOWEST_PRIORITY:
+            return Head(*first)  # no two places are equal
+        return Head(LOWEST_PRIORITY, *min([(lane.place(0), lane) for lane in lanes]))
 
 
 def _left(quota: Sequence[float], used: Sequence[int]) -> list[float]:

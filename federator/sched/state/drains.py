@@ -78,11 +78,11 @@ class DrainedSites:
 
     def nodes_at(self, site: SiteName) -> tuple[str, ...]:
         """The nodes of a site that were drained by name, sorted."""
-        return tuple(sorted(self.nodes.get(site, ())))
+        return tuple(sorted(self.nodes[site])) if site in self.nodes else ()
 
     def limping_at(self, site: SiteName) -> tuple[str, ...]:
         """The nodes of a site that are slow, sorted."""
-        return tuple(sorted(self.limping.get(site, ())))
+        return tuple(sorted(self.limping[site])) if site in self.limping else ()
 
     def at(self, site: SiteName) -> Iterator[SiteDrained]:
         """The drains of a site and of its nodes, each with the nodes that it still holds for."""

@@ -29,7 +29,7 @@ class StateIndex:
         The states come as ``WorkloadState`` has them. Callers name them by sets, whose own order is
         another one in each process, and what is decided in it would be, too.
         """
-        for state in sorted(states, key=_PLACE.__getitem__):
+        for state in states if len(states) == 1 else sorted(states, key=_PLACE.__getitem__):
             for id_ in list(self._ids[state]):
                 yield self._entries[id_]
 

@@ -109,6 +109,7 @@ class WindowAverage:
         self._since_s = 0.0
         self._ring: F64 = np.zeros((0, BUCKETS + 1))  # GPU-seconds; column = bucket mod length
         self._bucket = 0  # that ``_since_s`` lies in
+        self._later: WindowAverage | None = None  # as it is in a later bucket if nothing changes
 
     def change(self, row: int, by_gpus: float, at_s: float) -> None:
         self._grow(row + 1)
@@ -116,6 +117,8 @@ class WindowAverage:
         self._gpus[row] = _changed(float(self._gpus[row]), by_gpus)
 
     def _grow(self, rows: int) -> None:
+        """Have a place for each row; to be called before every change."""
+        self._later = None
         missing = rows - self._gpus.size
         if missing > 0:
             self._ring = np.vstack([self._ring, np.zeros((missing, BUCKETS + 1))])
@@ -141,6 +144,7 @@ class WindowAverage:
 
     def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
         alike = saved.window_s == self._window_s
+        self._later = None
         self._since_s = saved.since_s
         self._bucket = saved.bucket if alike else int(saved.since_s // self._width_s)
         for row, use in zip(rows, saved.tenants, strict=True):
@@ -159,11 +163,23 @@ class WindowAverage:
             self._gpus[row] = gpus
 
     def averages(self, rows: int, now_s: float) -> F64:
-        then = WindowAverage(self._window_s)
-        then._gpus, then._since_s = self._gpus, self._since_s
-        then._ring, then._bucket = self._ring.copy(), self._bucket
+        """As of ``UsageAverage``; the buckets since the last change are booked once."""
+        start, target = self, int(now_s // self._width_s)
+        if target > self._bucket:
+            if self._later is None or self._later._bucket > target:
+                self._later = self._copy()
+            self._later._enter(target)
+            start = self._later
+        then = start._copy()
         then._advance(now_s)
         return then._sum(rows)
+
+    def _copy(self) -> WindowAverage:
+        """The same, for ``averages``: what is in use is shared."""
+        copy = WindowAverage(self._window_s)
+        copy._gpus, copy._since_s = self._gpus, self._since_s
+        copy._ring, copy._bucket = self._ring.copy(), self._bucket
+        return copy
 
     def _sum(self, rows: int) -> F64:
         elapsed = min(max(self._since_s / self._width_s - self._bucket, 0.0), 1.0)
@@ -175,7 +191,11 @@ class WindowAverage:
 
     def _advance(self, to_s: float) -> None:
         """Book the use since the last call, bucket by bucket."""
-        target = int(to_s // self._width_s)
+        self._enter(int(to_s // self._width_s))
+        self._book(to_s)
+
+    def _enter(self, target: int) -> None:
+        """Book the use until a bucket begins."""
         if target - self._bucket > BUCKETS + 1:  # all that was is beyond the window
             self._ring[:] = 0.0
             self._bucket = target - BUCKETS - 1
@@ -184,7 +204,6 @@ class WindowAverage:
             self._book((self._bucket + 1) * self._width_s)
             self._bucket += 1
             self._ring[:, self._bucket % (BUCKETS + 1)] = 0.0
-        self._book(to_s)
 
     def _book(self, to_s: float) -> None:
         if to_s > self._since_s:

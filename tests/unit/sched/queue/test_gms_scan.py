@@ -285,3 +285,19 @@ def test_a_tenant_for_which_nothing_is_started_takes_no_quota_from_its_relatives
     assert Queue((lab, bio, nlp), *bios, *nlps).within() == [3, 4]
     assert Queue((lab, replace(bio, mode=SiteMode.OPT_IN), nlp), *bios, *nlps).within() == [1, 2]
     assert Queue((replace(lab, mode=SiteMode.ADVISORY), nlp), *nlps).within() == []
+
+
+def test_the_first_of_a_tenant_of_the_lowest_priority_is_the_oldest_within_quota_or_not() -> None:
+    queue = Queue([tenant("vision", 4, priority=7)], asking(0, 8), asking(1, 4))
+    assert queue.within() == [1]
+    (head,) = queue.backlog.heads.values()
+    assert head.place[1] - FIRST_WORKLOAD_ID == 0
+
+
+def test_small_workloads_behind_one_that_does_not_fit_any_more_are_within() -> None:
+    queue = Queue(
+        [tenant("vision", 20)],
+        *[asking(k, 8, nice=k) for k in range(4)],
+        *[asking(4 + k, 2, nice=k) for k in range(4)],
+    )
+    assert queue.within() == [0, 1, 4, 5]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import pytest
 
+from federator.model.workload import TenantName
 from federator.sched.state.usage import BUCKETS, DecayedAverage, UsageAverage, WindowAverage
 
 WINDOW_S = float(BUCKETS)
@@ -120,3 +124,22 @@ def test_use_never_falls_below_nothing() -> None:
             average.change(0, -0.3, 2.0)
         assert of(average, 2.0) > 0.0
         assert 0.0 <= of(average, 1e7) < 1e-12
+
+
+def test_averages_asked_for_in_between_change_nothing() -> None:
+    rng = np.random.default_rng(4)
+    asked, left_alone = WindowAverage(WINDOW_S), WindowAverage(WINDOW_S)
+    at_s = 0.0
+    for k in range(60):
+        for row in (0, k % 3):
+            by_gpus = float(rng.integers(1, 9))
+            asked.change(row, by_gpus, at_s)
+            left_alone.change(row, by_gpus, at_s)
+        for ahead_s in sorted(rng.random(4) * 3 * WINDOW_S):
+            asked.averages(3, at_s + ahead_s)
+        then_s = at_s + 1.4 * WINDOW_S * float(rng.random())
+        anew = copy.deepcopy(left_alone)
+        assert asked.averages(3, then_s).tolist() == anew.averages(3, then_s).tolist()
+        at_s += WINDOW_S * float(rng.random()) ** 3 / 5
+    names = [TenantName(name) for name in "abc"]
+    assert list(asked.saved(names, at_s)) == list(left_alone.saved(names, at_s))
