@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from federator.cli.text import counted, span
 from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
-from federator.wire.status_rows import StartsRow
+from federator.wire.status_rows import StartsClassRow, StartsRow
 
+MOST_CLASSES: Final = 8
 _DAY_S: Final = 86_400.0
 
 _WHY_NONE: Final[Mapping[str, str]] = MappingProxyType(
@@ -78,7 +79,11 @@ def start_lines(start: StartEstimate | None, now_s: float) -> Iterator[tuple[str
         text.removeprefix("estimated start: ").replace("no estimate of its start", "no estimate"),
     )
     if start.latest:
-        yield "", f"of the latest estimates {start.hit_frac:.0%} held".replace("%", " %")
+        held = f"of the latest estimates {start.hit_frac:.0%} held"
+        if start.latest_alike:
+            alike = f"{start.hit_frac_alike:.0%} of {start.latest_alike}"
+            held += f"; of those of its size and quota class {alike}"
+        yield "", held.replace("%", " %")
 
 
 def help_lines(
@@ -104,6 +109,15 @@ def hits_text(row: StartsRow) -> str:
         f"{row.hit_frac:.0%} of the latest {row.latest} intervals held, {row.frac:.0%} aimed at; "
         f"{row.judged} judged"
     ).replace("%", " %")
+
+
+def class_lines(rows: Sequence[StartsClassRow]) -> Iterator[str]:
+    """How good those of each class were, for ``federator status``: the worst first."""
+    for row in sorted(rows, key=lambda row: row.hit_frac)[:MOST_CLASSES]:
+        what = "1 GPU" if row.gpus == "1" else f"{row.gpus} GPUs"
+        yield f"{what} {row.quota} quota: {row.hit_frac:.0%} of {row.latest}".replace("%", " %")
+    if len(rows) > MOST_CLASSES:
+        yield f"and {counted(len(rows) - MOST_CLASSES, 'class', 'es')} of which more held"
 
 
 def start_json(start: StartEstimate | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from federator.cli.client import call
 from federator.cli.colour import of_site, painted
 from federator.cli.fsinfo import drain_line, mode_lines, site_state
 from federator.cli.lending_text import lending_lines
-from federator.cli.start_text import hits_text
+from federator.cli.start_text import class_lines, hits_text
 from federator.cli.text import counted, printable, refused, span, unexpected
 from federator.wire.client_protocol import ErrorReply, SiteRow, StatusCall, StatusReply
 from federator.wire.status_rows import BudgetRow, PassRow
@@ -66,6 +66,7 @@ def lines(reply: StatusReply) -> Iterator[str]:
         )
     if reply.starts is not None:
         yield f"Starts:    {hits_text(reply.starts)}"
+        yield from (f"  {line}" for line in class_lines(reply.starts.classes))
     if reply.tenant_modes:
         modes = (f"{row.tenant} in mode {row.mode}" for row in reply.tenant_modes)
         yield f"Tenants:   {', '.join(modes)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -22,10 +22,11 @@ from federator.model.message import StartsEstimated
 from federator.model.start_estimate import NoEstimate, StartEstimate, StartHelp
 from federator.model.workload import Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.starts.calibration import COVERAGE
+from federator.sched.starts.calibration import COVERAGE, HitRate
 from federator.sched.starts.estimates import StartEstimates
 from federator.sched.starts.plays import Plays
-from federator.wire.status_rows import StartsRow
+from federator.sched.starts.rated_classes import read_class
+from federator.wire.status_rows import StartsClassRow, StartsRow
 
 EVERY_S: Final = 10.0  # between two looks at the least
 KEEP_S: Final = 60.0  # so old the plays become while somebody waits
@@ -140,6 +141,7 @@ class StartForecasts:
             judged=known.judged,
             latest=known.latest,
             hit_frac=known.hit_frac,
+            classes=_by_class(known.rates()),
         )
 
     async def run(self) -> None:
@@ -269,3 +271,16 @@ class StartForecasts:
             if self._between_turns():
                 return True
             pause_s = _TURN_S
+
+
+def _by_class(rates: Iterable[HitRate]) -> tuple[StartsClassRow, ...]:
+    """The rates of all that name a class: what was kept in a file may name others."""
+    rows = []
+    for rate in rates:
+        found = read_class(rate.of)
+        if found is not None:
+            row = StartsClassRow(
+                gpus=found.gpus, quota=found.quota, latest=rate.latest, hit_frac=rate.hit_frac
+            )
+            rows.append(row)
+    return tuple(sorted(rows, key=lambda row: (int(row.gpus.split("-")[0]), row.quota)))

@@ -34,6 +34,7 @@ class StartEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         hit_frac: of the latest estimates that were shown and have been judged, those that held.
         latest: how many these are; 0: ``hit_frac`` says nothing.
         judged: how many estimates have been judged, those that were kept back among them.
+        hit_frac_alike, latest_alike: as ``hit_frac`` and ``latest``, of its size and quota class.
     """
 
     made_at_s: float = 0.0
@@ -45,6 +46,8 @@ class StartEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hit_frac: float = 0.0
     latest: int = 0
     judged: int = 0
+    hit_frac_alike: float = 0.0
+    latest_alike: int = 0
 
 
 class HelpKind(Enum):

@@ -85,6 +85,15 @@ class LendingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loans: tuple[LoanRow, ...] = ()
 
 
+class StartsClassRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How good estimated starts of a size and a quota class are."""
+
+    gpus: str  # that jobs ask for: 1, or 5-8
+    quota: str  # within or over
+    latest: int  # at least one, as in ``StartsRow``
+    hit_frac: float
+
+
 class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
     """How good estimated starts are: see docs/starts.md."""
 
@@ -92,6 +101,7 @@ class StartsRow(msgspec.Struct, frozen=True, kw_only=True):
     judged: int  # estimates since the daemon's start whose outcome is known
     latest: int  # that had been shown, of which ``hit_frac`` tells; 0: it says nothing
     hit_frac: float  # of the latest, held
+    classes: tuple[StartsClassRow, ...] = ()  # by size; none of an older daemon
 
 
 class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -107,6 +107,8 @@ def test_all_metrics_are_scraped_and_no_alert_fires_while_all_is_well(watched: W
     assert wanted - prometheus.names() == {
         "federator_standby_up_to_date",
         "federator_start_estimates_hit_ratio",  # no estimate was shown and judged yet
+        "federator_start_estimates_class_hit_ratio",
+        "federator_start_estimates_class_latest",
         "federator_tenant_started_gpus_total",  # of tenants that have a home; here none has
     }
     gpus = layout.GPU_NODES.gpus * layout.GPU_NODES.count

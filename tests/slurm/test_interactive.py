@@ -84,7 +84,23 @@ fsrun --jobid=$id sh -c '
   exec /usr/sbin/sshd -D -e -p 22022 -f $PWD/sshd_config' </dev/null >/dev/null 2>&1 &
 reached() { ssh_to_site -J LOGIN -p 22022 localhost true 2>/dev/null; }
 until reached; do fsqueue -h -j $id -o %T | grep -q RUNNING; done
-ssh_to_site -J LOGIN -p 22022 localhost 'echo $NODE; id -un'
+coproc DESK { ssh_to_site -T -D 18887 -o ExitOnForwardFailure=yes -J LOGIN -p 22022 localhost sh; }
+asked() { echo "$1" >&${DESK[1]}; read -r -t 60 answer <&${DESK[0]}; echo "$answer"; }
+asked 'echo $NODE'
+asked 'cd fed-tried; pwd >where; wc -l <where'
+python3 -c '
+import socket
+proxy = socket.create_connection(("127.0.0.1", 18887), 60)
+for said in b"\5\1\0", b"\5\1\0\1\x7f\0\0\1" + (18889).to_bytes(2, "big"):
+    proxy.sendall(said)
+    assert proxy.recv(64)[1] == 0
+proxy.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+print(proxy.makefile("rb").read().decode().splitlines()[-1])'
+head -c 3000000 /dev/urandom >sent
+printf 'put sent fed-tried/kept\nget fed-tried/kept back\nget fed-tried/where where\n' |
+  sftp -q -b - -o ProxyJump=LOGIN -P 22022 localhost >/dev/null
+cmp sent back && tail -n 1 where && rm sent back where
+asked 'rm where kept; id -un'
 ssh_to_site -f -N -o ExitOnForwardFailure=yes -L 18888:localhost:18889 -J LOGIN -p 22022 localhost
 python3 -c '
 import urllib.request
@@ -304,9 +320,10 @@ id=$(fsqueue --me -h -o %i)
 """
     done = shell("alpine", script)
     assert done.exit_status == 0, done.stderr
-    where, user, page = done.stdout.splitlines()[-3:]
-    assert (user, page) == ("vision1", "from the job")
+    where, lines, by_socks, folder, user, page = done.stdout.splitlines()[-6:]
+    assert (user, by_socks, page) == ("vision1", "from the job", "from the job")
     assert where.startswith("cedar-g"), "in the job, not beside it"
+    assert (lines, folder) == ("1", "/home/vision1/fed-tried"), "shell and sftp see the same"
 
 
 def alive(site: str) -> list[str]:

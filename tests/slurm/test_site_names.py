@@ -1,4 +1,4 @@
-"""Three sites call a tenant's account, a partition and a GPU type otherwise; users need not know.
+"""Three sites name an account, a partition, a GPU type and a feature otherwise than users do.
 
 The testbed's Slurms have no slurmdbd: they keep any account, and show it.
 """
@@ -22,6 +22,7 @@ ACCOUNTS = {"alpine": "vision", "boreal": "vis-grp", "cedar": "proj007"}
 OTHERWISE = "cedar"
 SWAPPED = {"vision1": "vision2", "vision2": "vision1"}  # each has an account of the other's name
 TYPE = "big"  # as the federation calls it
+FEATURE = "fast"  # so too; the testbed's nodes have the site's name of their type as a feature
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +37,17 @@ def running(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "partitions": {"train": "fed"},
             "gpu_types": {TYPE: layout.site(name).gpu_type},
             "accounts": {"vision": account},
+            "features": {FEATURE: layout.site(name).gpu_type},
         }
     settings["sites"][OTHERWISE]["names"]["users"] = SWAPPED
     made.config.write_text(yaml.safe_dump(settings))
     yield from lasting(made)
 
 
-def test_one_submission_runs_wherever_its_account_partition_and_type_have_other_names(
+def test_one_submission_runs_wherever_its_account_partition_type_and_feature_have_other_names(
     running: Running,
 ) -> None:
-    options = ("-A", "vision", "-p", "train", f"--gres=gpu:{TYPE}:2", "-N1")
+    options = ("-A", "vision", "-p", "train", f"--gres=gpu:{TYPE}:2", "-N1", "-C", FEATURE)
     ids = {
         site: running.submit("#!/bin/sh\nsleep 300\n", *options, "-w", f"{site}:{site}-g1")
         for site in ACCOUNTS
@@ -54,9 +56,9 @@ def test_one_submission_runs_wherever_its_account_partition_and_type_have_other_
         row = running.await_state(id_, "RUNNING")
         assert (row["site"], row["tenant"]) == (site, "vision")
         job = str(row["site_job_id"])
-        shown = at(site, "squeue", "--noheader", f"--jobs={job}", "--format=%a %P %b").split()
-        assert shown[:2] == [ACCOUNTS[site], "fed"]
-        assert layout.site(site).gpu_type in shown[2]
+        shown = at(site, "squeue", "--noheader", f"--jobs={job}", "--format=%a %P %f %b").split()
+        assert shown[:3] == [ACCOUNTS[site], "fed", layout.site(site).gpu_type]
+        assert layout.site(site).gpu_type in shown[3]
     running.cancel_all()
 
 

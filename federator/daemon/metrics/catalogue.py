@@ -136,6 +136,18 @@ CATALOGUE: Final = (
         "start_estimates_hit_ratio",
         "Of the latest 500 of them that were shown, those that held; no sample where none was",
     ),
+    _gauge(
+        "start_estimates_class_hit_ratio",
+        "The same of jobs that ask for so many GPUs (1, or 5-8), within or over quota",
+        "gpus",
+        "quota",
+    ),
+    _gauge(
+        "start_estimates_class_latest",
+        "The estimates that this ratio is of, the latest 100 at most",
+        "gpus",
+        "quota",
+    ),
     _counter("awards_total", "Awards; quota: within or over that of its tenant", "site", "quota"),
     _histogram(
         "wait_seconds",

@@ -122,6 +122,16 @@ class Gauges:
         yield gauge("federator_start_estimates_judged_total", starts.judged if starts else 0)
         rates = [((), starts.hit_frac)] if starts and starts.latest else []
         yield family("federator_start_estimates_hit_ratio", rates)
+        of_classes = starts.classes if starts else ()
+        by_class = [((row.gpus, row.quota), row) for row in of_classes]
+        yield family(
+            "federator_start_estimates_class_hit_ratio",
+            ((labels, row.hit_frac) for labels, row in by_class),
+        )
+        yield family(
+            "federator_start_estimates_class_latest",
+            ((labels, row.latest) for labels, row in by_class),
+        )
 
     def _of_claims(self, now_s: float) -> Iterator[Collected]:
         claims = self._federation.ledger.claims.values()

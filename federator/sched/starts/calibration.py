@@ -18,6 +18,7 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from math import exp, inf, isfinite, log
 from typing import Annotated, Final, NamedTuple
 
@@ -27,6 +28,8 @@ COVERAGE: Final = 0.9
 OF_ALL: Final = "all"
 GRAIN_S: Final = 30.0  # below it waits hardly differ
 JUDGED_KEPT: Final = 500  # the latest, of which the hit rate is told
+KEPT_OF_CLASS: Final = 100  # the same of a class by which it is told
+RATED_CLASSES: Final = 64
 CLASSES_KEPT: Final = 10_000
 _AT_FIRST: Final = (
     0.75  # so far apart are the ends moved before anything is known: plays know little
@@ -57,6 +60,20 @@ class Wait(NamedTuple):
         return self.earliest_s <= wait_s <= self.latest_s
 
 
+class HitRate(NamedTuple):
+    """How many of the latest estimates of a class held.
+
+    Attributes:
+        of: the class.
+        latest: how many there are, at least one.
+        hit_frac: of them, held.
+    """
+
+    of: str
+    latest: int
+    hit_frac: float
+
+
 class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """What one ``Calibration`` knows, for another to go on with.
 
@@ -64,6 +81,7 @@ class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
         parts: of each class its shift, the spreads of both its ends, and how often it was judged.
         hits: of the latest that count, "1" for each that held, else "0".
         judged: estimates whose outcome was known.
+        hits_of: of each class by which the hit rate is told, as ``hits``.
 
     Raises:
         ValueError: a shift or a spread is no finite number.
@@ -72,6 +90,7 @@ class SavedCalibration(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, float, float, float, _Count], ...] = ()
     hits: str = ""
     judged: _Count = 0
+    hits_of: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for key, *corrections, _ in self.parts:
@@ -106,6 +125,7 @@ class Calibration:
     def __init__(self) -> None:
         self._parts: OrderedDict[str, _Part] = OrderedDict()  # the latest judged at the end
         self._hits: deque[bool] = deque(maxlen=JUDGED_KEPT)
+        self._hits_of: OrderedDict[str, deque[bool]] = OrderedDict()  # the latest at the end
         self.judged = 0
 
     @property
@@ -117,6 +137,18 @@ class Calibration:
     def hit_frac(self) -> float:
         """Of the latest that were judged and count; 0 if none was."""
         return sum(self._hits) / len(self._hits) if self._hits else 0.0
+
+    def rates(self) -> tuple[HitRate, ...]:
+        """The hit rate of each class by which it is told; the latest judged at the end."""
+        return tuple(map(self._rate, self._hits_of))
+
+    def rate_of(self, rated: str) -> HitRate | None:
+        """The hit rate of one of them; None: none of it was shown and judged."""
+        return self._rate(rated) if rated in self._hits_of else None
+
+    def _rate(self, rated: str) -> HitRate:
+        hits = self._hits_of[rated]
+        return HitRate(rated, len(hits), sum(hits) / len(hits))
 
     def corrected(self, played: Wait, classes: Classes) -> Wait:
         """The interval to show.
@@ -145,7 +177,15 @@ class Calibration:
             part = self._parts.setdefault(key, _Part())
             part.open = max(0, part.open - 1)
 
-    def judge(self, given: Wait, classes: Classes, wait_s: float, *, counts: bool = True) -> None:
+    def judge(
+        self,
+        given: Wait,
+        classes: Classes,
+        wait_s: float,
+        *,
+        counts: bool = True,
+        rated: str = "",
+    ) -> None:
         """The outcome of an estimate is known.
 
         Args:
@@ -153,13 +193,14 @@ class Calibration:
             classes: as then.
             wait_s: from when it was given until the start; of one that still waits, until now.
             counts: whether the hit rate is of it, too.
+            rated: the class whose hit rate then is of it, too; "": none is.
         """
         early, late = wait_s < given.earliest_s, wait_s > given.latest_s
         off = _log(wait_s) - _log(given.likely_s)
         shift = _SHIFT * min(_MOST_OFF, max(-_MOST_OFF, off))
         self.judged += 1
         if counts:
-            self._hits.append(not early and not late)
+            self._hit(rated, not early and not late)
         for key in (OF_ALL, *classes):
             part = self._parts.setdefault(key, _Part())
             self._parts.move_to_end(key)
@@ -172,12 +213,21 @@ class Calibration:
         while len(self._parts) > CLASSES_KEPT:
             self._parts.popitem(last=False)
 
+    def _hit(self, rated: str, hit: bool) -> None:
+        self._hits.append(hit)
+        if rated:
+            self._hits_of.setdefault(rated, deque(maxlen=KEPT_OF_CLASS)).append(hit)
+            self._hits_of.move_to_end(rated)
+            if len(self._hits_of) > RATED_CLASSES:
+                self._hits_of.popitem(last=False)
+
     def saved(self) -> SavedCalibration:
         """All but what was given and is not judged yet: that is never judged by another."""
         return SavedCalibration(
             parts=tuple((k, p.shift, p.early, p.late, p.judged) for k, p in self._parts.items()),
-            hits="".join("01"[hit] for hit in self._hits),
+            hits=_saved(self._hits),
             judged=self.judged,
+            hits_of=tuple((rated, _saved(hits)) for rated, hits in self._hits_of.items()),
         )
 
     def restore(self, saved: SavedCalibration) -> None:
@@ -187,7 +237,15 @@ class Calibration:
             part.shift, part.judged = _bounded(shift), judged
             part.early, part.late = _bounded(early), _bounded(late)
         self._hits.extend(hit == "1" for hit in saved.hits)
+        for rated, hits in saved.hits_of[-RATED_CLASSES:]:
+            if hits:
+                held = (hit == "1" for hit in hits)
+                self._hits_of[rated] = deque(held, maxlen=KEPT_OF_CLASS)
         self.judged = saved.judged
+
+
+def _saved(hits: Iterable[bool]) -> str:
+    return "".join("01"[hit] for hit in hits)
 
 
 def _log(wait_s: float) -> float:

@@ -26,6 +26,7 @@ from federator.sched.starts.calibration import COVERAGE, GRAIN_S, Calibration, C
 from federator.sched.starts.changes import AskedChange, changes_of
 from federator.sched.starts.plays import HORIZON_S, Plays
 from federator.sched.starts.queue_view import PlayedQueue, Queued, classes_of, queue_view
+from federator.sched.starts.rated_classes import rated_class
 from federator.sched.state.workload_record import WorkloadRecord
 
 AGES_S: Final = (0.0, 600.0, 3600.0, 21_600.0)
@@ -142,7 +143,13 @@ class StartEstimates:
         if not promise.judged:
             promise.judged = True
             wait_s = max(0.0, at_s - promise.made_at_s)
-            self.calibration.judge(promise.given, promise.classes, wait_s, counts=promise.shown)
+            self.calibration.judge(
+                promise.given,
+                promise.classes,
+                wait_s,
+                counts=promise.shown,
+                rated=rated_class(promise.classes),
+            )
 
     def _corrected(self, played: Wait, classes: Classes) -> tuple[Wait, Classes, NoEstimate | None]:
         """An interval, the classes that it is judged in, and why it is kept back, if it is.
@@ -331,6 +338,7 @@ class StartEstimates:
             return msgspec.structs.replace(
                 _none(none), hit_frac=known.hit_frac, latest=known.latest, judged=known.judged
             )
+        alike = known.rate_of(rated_class(classes))
         return StartEstimate(
             made_at_s=made_at_s,
             earliest_s=max(now_s, made_at_s + given.earliest_s),
@@ -340,6 +348,8 @@ class StartEstimates:
             hit_frac=known.hit_frac,
             latest=known.latest,
             judged=known.judged,
+            hit_frac_alike=alike.hit_frac if alike is not None else 0.0,
+            latest_alike=alike.latest if alike is not None else 0,
         )
 
 

@@ -398,7 +398,7 @@ def _wants_licenses(refusal: Refusal) -> bool:
 
 
 def classes_of(workload: Workload, within_quota: bool) -> tuple[str, ...]:
-    """In which a workload is: of its size, its quota and its tenant."""
+    """In which a workload is: of its size, its quota (see ``rated_class``) and its tenant."""
     return (
         f"size {size_class(workload.total_gpus)}",
         "within quota" if within_quota else "over quota",

@@ -56,9 +56,16 @@ FLEET: Final = Board(
         ),
         Panel(
             "Estimated starts that held",
-            "Of the latest 500 that were shown; nine of ten should. docs/starts.md explains them.",
+            "Of the latest 500, and of each class with 20; nine of ten should (docs/starts.md).",
             "percentunit",
-            (Query("max(federator_start_estimates_hit_ratio)", "held"),),
+            (
+                Query("max(federator_start_estimates_hit_ratio)", "held"),
+                Query(
+                    "max by (gpus, quota) (federator_start_estimates_class_hit_ratio"
+                    " and federator_start_estimates_class_latest >= 20)",
+                    "{{gpus}} GPUs, {{quota}} quota",
+                ),
+            ),
         ),
         Panel(
             "Estimated starts judged",

@@ -9,7 +9,7 @@ import pytest
 
 from federator.cli import start_text
 from federator.model.start_estimate import HelpKind, NoEstimate, StartEstimate, StartHelp
-from federator.wire.status_rows import StartsRow
+from federator.wire.status_rows import StartsClassRow, StartsRow
 
 NOON_S = time.mktime((2026, 11, 25, 12, 0, 0, 0, 0, -1))
 SOON = StartEstimate(
@@ -115,3 +115,24 @@ def test_no_rate_is_told_where_none_of_the_judged_had_been_shown() -> None:
     assert start_text.hits_text(row) == "40 intervals judged, none of them shown"
     first = msgspec.structs.replace(SOON, hit_frac=0.0, latest=0)
     assert [head for head, _ in start_text.start_lines(first, NOON_S)] == ["Start"]
+
+
+def of_class(gpus: str, hit_frac: float) -> StartsClassRow:
+    return StartsClassRow(gpus=gpus, quota="over", latest=98, hit_frac=hit_frac)
+
+
+def test_status_has_the_worst_classes_first() -> None:
+    lines = list(start_text.class_lines((of_class("1", 0.92), of_class("5-8", 0.56))))
+    assert lines == ["5-8 GPUs over quota: 56 % of 98", "1 GPU over quota: 92 % of 98"]
+    many = [of_class(str(1 << n), n / 20) for n in range(start_text.MOST_CLASSES + 2)]
+    *told, last = start_text.class_lines(many)
+    assert len(told) == start_text.MOST_CLASSES
+    assert last == "and 2 classes of which more held"
+
+
+def test_explain_has_the_rate_of_the_class_of_the_job() -> None:
+    alike = msgspec.structs.replace(SOON, hit_frac_alike=0.56, latest_alike=98)
+    (_, told) = list(start_text.start_lines(alike, NOON_S))[1]
+    assert told == (
+        "of the latest estimates 91 % held; of those of its size and quota class 56 % of 98"
+    )

@@ -75,6 +75,15 @@ def test_the_hit_rate_is_of_as_many_as_were_shown() -> None:
     assert (starts.row().latest, starts.row().hit_frac) == (1, 0.0)
 
 
+def test_hit_rates_are_told_by_size_and_quota_class() -> None:
+    _, starts = queue_of_two()
+    known, given = starts.estimates.calibration, Wait(0.0, 10.0, 100.0)
+    for told in ("size 4, within quota", "size 1, over quota", "size 4, over quota", "no class"):
+        known.judge(given, (), 50.0, rated=told)
+    rows = [(row.gpus, row.quota, row.latest) for row in starts.row().classes]
+    assert rows == [("1", "over", 1), ("5-8", "over", 1), ("5-8", "within", 1)]
+
+
 def test_a_trial_is_told_its_estimate_by_the_next_look() -> None:
     _, starts = queue_of_two()
     told: list[StartEstimate] = []

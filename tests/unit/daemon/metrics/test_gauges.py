@@ -21,7 +21,7 @@ from federator.model.workload import SiteName
 from federator.policies.mast import Mast
 from federator.sched.passes.site_view import SiteView
 from federator.sched.state.rules import Rules
-from federator.wire.status_rows import StartsRow
+from federator.wire.status_rows import StartsClassRow, StartsRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.counted import Counted, FakeHistory, values_of
 from tests.unit.daemon.metrics.test_counts import lending
@@ -119,6 +119,20 @@ def test_a_hit_rate_has_a_sample_only_where_estimates_were_shown_and_judged() ->
     assert f.values("federator_start_estimates_hit_ratio") == {}
     row = StartsRow(frac=0.9, judged=41, latest=1, hit_frac=1.0)
     assert f.value("federator_start_estimates_hit_ratio") == 1.0
+    assert f.values("federator_start_estimates_class_hit_ratio") == {}
+
+
+def test_a_hit_rate_has_a_sample_for_each_size_and_quota_class() -> None:
+    f = Counted({"alpine": rack("a", 1)})
+    burst = StartsClassRow(gpus="1", quota="over", latest=98, hit_frac=0.5)
+    others = StartsClassRow(gpus="5-8", quota="within", latest=100, hit_frac=0.92)
+    row = StartsRow(frac=0.9, judged=400, latest=198, hit_frac=0.7, classes=(burst, others))
+    assert f.metrics is not None
+    f.metrics.show_starts(lambda: row)
+    rates = f.values("federator_start_estimates_class_hit_ratio")
+    assert rates == {("1", "over"): 0.5, ("5-8", "within"): 0.92}
+    latest = f.values("federator_start_estimates_class_latest")
+    assert latest == {("1", "over"): 98, ("5-8", "within"): 100}
 
 
 def test_claims_and_the_budget_are_shown() -> None:

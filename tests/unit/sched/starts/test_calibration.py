@@ -7,7 +7,10 @@ from math import inf
 from federator.sched.starts.calibration import (
     COVERAGE,
     GRAIN_S,
+    KEPT_OF_CLASS,
+    RATED_CLASSES,
     Calibration,
+    HitRate,
     SavedCalibration,
     Wait,
 )
@@ -119,3 +122,36 @@ def test_what_is_never_judged_is_open_no_more() -> None:
     judged(known, (), 900.0, 3)
     judged(other, (), 900.0, 3)
     assert known.corrected(PLAYED, ()) == other.corrected(PLAYED, ())
+
+
+def told(known: Calibration, name: str, *waits_s: float, counts: bool = True) -> None:
+    for wait_s in waits_s:
+        known.judge(PLAYED, (), wait_s, counts=counts, rated=name)
+
+
+def test_a_hit_rate_is_told_of_each_class_that_was_shown() -> None:
+    known = Calibration()
+    told(known, "size 1, over quota", 100.0, 241.0)
+    told(known, "size 2, over quota", 100.0)
+    told(known, "size 3, over quota", 100.0, counts=False)
+    assert known.rates() == (
+        HitRate("size 1, over quota", 2, 0.5),
+        HitRate("size 2, over quota", 1, 1.0),
+    )
+    assert known.rate_of("size 3, over quota") is None
+    again = Calibration()
+    again.restore(known.saved())
+    assert again.rates() == known.rates()
+
+
+def test_hit_rates_of_classes_are_of_the_latest_and_of_few_classes() -> None:
+    known = Calibration()
+    told(known, "first", *[1000.0] * 5, *[100.0] * KEPT_OF_CLASS)
+    assert known.rate_of("first") == HitRate("first", KEPT_OF_CLASS, 1.0)
+    for number in range(RATED_CLASSES):
+        told(known, f"class {number}", 100.0)
+    assert known.rate_of("first") is None
+    more = tuple((f"of a file {number}", "10") for number in range(2 * RATED_CLASSES))
+    known = Calibration()
+    known.restore(SavedCalibration(hits_of=(*more, ("none", ""))))
+    assert len(known.rates()) == RATED_CLASSES - 1

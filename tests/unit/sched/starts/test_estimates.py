@@ -92,6 +92,17 @@ def test_the_intervals_of_a_steady_queue_hold(practised: Watched) -> None:
     assert practised.estimates.calibration.hit_frac >= 0.8
 
 
+def test_an_estimate_has_the_hit_rate_of_its_class(practised: Watched) -> None:
+    f = practised
+    f.submit(draft())
+    second = f.submit(draft())
+    f.watch(60.0)
+    found = f.estimates.of(second, f.clock.now_s)
+    rates = f.estimates.calibration.rates()
+    assert (found.hit_frac_alike, found.latest_alike) in [(r.hit_frac, r.latest) for r in rates]
+    f.run_until_all_end()
+
+
 def test_one_that_is_not_queued_is_estimated_behind_those_that_are(practised: Watched) -> None:
     f = practised
     f.submit(draft())
