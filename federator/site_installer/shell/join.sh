@@ -558,6 +558,10 @@ if is login; then
 fi
 own_tree /opt/federator 0755 root
 put_files
+# Byte code: no prolog, and no request of the agent, should have to compile.
+if [ "$dry" = no ] && [ -d /opt/federator/libexec ]; then
+    /usr/bin/python3 -m compileall -q /opt/federator/libexec >/dev/null 2>&1 || true
+fi
 if is compute; then
     ! wanted gate || link_own_hook Prolog prolog.d
     ! wanted epilog || link_own_hook Epilog epilog.d
