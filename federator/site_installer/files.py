@@ -93,8 +93,8 @@ def kit(
 
     Args:
         settings: of the site.
-        trees: those of ``federator.data_files``, "user" (for jobs to import), "helper" (of libexec) and
-            "share" (man pages and completion).
+        trees: those of ``federator.data_files``, "user" (for jobs to import), "helper" (of
+            libexec) and "share" (man pages and completion).
         scripts: join.sh, leave.sh and what they read, by name.
     """
     installed = [*_configuration(settings), *_programs(trees, settings)]

@@ -3,8 +3,8 @@
 Python keeps the byte code of a module and not that of a program, which it would compile at each
 start: half of what a request costs. So the program does no more than import.
 
-The package has the text as a few modules; ``site_exec`` imports each of the others by one line, and that
-line is replaced by the module. What one of those imports of another is there already, and goes.
+The package has the text as a few modules; ``site_exec`` imports each of the others by one line,
+which is replaced by the module. What one of those imports of another is there already, and goes.
 """
 
 from __future__ import annotations
