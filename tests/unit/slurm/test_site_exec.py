@@ -444,7 +444,7 @@ def test_byte_code_of_the_helper_is_what_its_program_runs(tmp_path: Path) -> Non
     helper = installed(tmp_path)
     text = tmp_path / "fedsite" / "site_exec.py"
     py_compile.compile(str(text), doraise=True)
-    argv = [sys.executable, "-ISB", "-v", helper]
+    argv = [sys.executable, "-ISB", "-v", str(helper)]
     done = subprocess.run(argv, input=b"{}", capture_output=True, check=True)
     assert f"matches {text}".encode() in done.stderr
     text.write_text(text.read_text() + "# changed\n")
