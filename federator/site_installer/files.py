@@ -6,6 +6,7 @@ at ``files`` plus its path. ``join.sh`` does the rest. Pure: trees of files come
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -92,8 +93,8 @@ def kit(
 
     Args:
         settings: of the site.
-        trees: those of ``federator.data_files``, "user" (for jobs to import), "helper" (a file) and
-            "share" (man pages and completion).
+        trees: those of ``federator.data_files``, "user" (for jobs to import), "helper" (of
+            libexec) and "share" (man pages and completion).
         scripts: join.sh, leave.sh and what they read, by name.
     """
     installed = [*_configuration(settings), *_programs(trees, settings)]
@@ -187,10 +188,7 @@ def _text(
 
 
 def _programs(trees: Mapping[str, Tree], settings: KitSettings) -> Iterable[InstalledFile]:
-    for data, _ in trees["helper"].values():
-        yield InstalledFile(
-            roles=LOGIN, part="base", path=templates.HELPER_PATH, data=data, mode=0o755
-        )
+    yield from _hooks(trees["helper"], "", posixpath.dirname(templates.HELPER_PATH), LOGIN)
     for path, (data, _) in trees["user"].items():
         target = f"/opt/federator/user/federator/{path}"
         yield InstalledFile(roles=f"{LOGIN},{COMPUTE}", part="base", path=target, data=data)

@@ -1,7 +1,10 @@
-"""Makes the text of the helper as sites have it: one file, for those to read who let it run.
+"""Makes the helper as sites have it: one file to read for those who let it run, and its start.
 
-The package has it as a few modules; ``site_exec`` imports each of the others by one line, and that
-line is replaced by the module. What one of those imports of another is there already, and goes.
+Python keeps the byte code of a module and not that of a program, which it would compile at each
+start: half of what a request costs. So the program does no more than import.
+
+The package has the text as a few modules; ``site_exec`` imports each of the others by one line,
+which is replaced by the module. What one of those imports of another is there already, and goes.
 """
 
 from __future__ import annotations
@@ -17,9 +20,38 @@ _IMPORT: Final = re.compile(
     r"^from federator\.slurm\.(site_\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE
 )
 
+FOLDER: Final = "fedsite"  # of the text, in libexec
+_PROGRAM: Final = f'''\
+#!/usr/bin/python3 -ISB
+"""fed-site-exec: acts in a user's name. Run by sudo; {FOLDER}/site_exec.py says what it does."""
+
+import os
+import sys
+
+# Last: nothing there takes the place of a module of Python's own.
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "{FOLDER}"))
+
+from site_exec import main
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def helper_files(source: str) -> dict[str, tuple[bytes, bool]]:
+    """Return the helper's files, given the text of ``site_exec``.
+
+    By their paths in libexec, in the order in which they are to be installed: the content, and
+    whether it is a program.
+    """
+    return {
+        f"{FOLDER}/{HELPER_SOURCE.name}": (helper_of(source).encode(), False),
+        "fed-site-exec": (_PROGRAM.encode(), True),
+    }
+
 
 def helper_of(source: str) -> str:
-    """Return the helper in one piece, given the text of ``site_exec``."""
+    """Return the text of the helper in one piece, given the text of ``site_exec``."""
 
     def module(found: re.Match[str]) -> str:
         return _IMPORT.sub("", HELPER_SOURCE.with_name(f"{found[1]}.py").read_text("utf-8"))

@@ -11,7 +11,7 @@ import federator
 from federator import data_files
 from federator.errors import InvalidRequest
 from federator.site_installer.files import KitFile, Tree
-from federator.site_installer.helper import HELPER_SOURCE, helper_of
+from federator.site_installer.helper import HELPER_SOURCE, helper_files
 
 _PACKAGE: Final = Path(federator.__file__).resolve().parent
 _SHELL: Final = _PACKAGE / "site_installer" / "shell"
@@ -25,8 +25,7 @@ def trees() -> dict[str, Tree]:
         ConfigError: this installation lacks one.
     """
     found = {name: _read(data_files.tree(name)) for name in data_files.TREES}
-    helper = helper_of(HELPER_SOURCE.read_text(encoding="utf-8"))
-    found["helper"] = {"fed-site-exec": (helper.encode(), True)}
+    found["helper"] = helper_files(HELPER_SOURCE.read_text(encoding="utf-8"))
     checkpoint = _read(_PACKAGE / "checkpoint")
     user = {f"checkpoint/{path}": content for path, content in checkpoint.items()}
     found["user"] = {"__init__.py": ((_PACKAGE / "__init__.py").read_bytes(), False)} | user

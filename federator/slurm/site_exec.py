@@ -1,11 +1,12 @@
-#!/usr/bin/python3 -I
 """Acts in a user's name: submits, cancels and signals jobs of the federation, sets their limits,
 sees that their files can be opened, keeps their checkpoint folders, copies data sets, and seals
 those that jobs write; no more.
 
-Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
-federation's account run it as a mapped user, without arguments. It reads one JSON request from
-stdin, checks it strictly, runs Slurm's commands without a shell, and writes one JSON answer:
+Installed as /opt/federator/libexec/fedsite/site_exec.py, owned by root: Python keeps what it has
+compiled of a module, and not of a program. The program is /opt/federator/libexec/fed-site-exec; one
+sudo rule lets the federation's account run it as a mapped user, without arguments. It reads one
+JSON request from stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
+JSON answer:
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
      "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",
@@ -605,7 +606,13 @@ def answer_to(raw: bytes) -> "dict[str, object]":
 
 PROOFS["sealed"], READY["sealed"] = prove_sealed, settle_sealed
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Answer the request on stdin."""
     os.umask(0o022)
     signal.alarm(3 * TIMEOUT_S)  # whatever happens
     print(json.dumps(answer_to(sys.stdin.buffer.read(MAX_REQUEST_BYTES + 1))))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,13 @@ from docker.models.containers import Container
 
 from federator.errors import FederatorError
 from federator.site_installer.files import HOOK_TREES
-from federator.site_installer.helper import HELPER_SOURCE, helper_of
+from federator.site_installer.helper import FOLDER, HELPER_SOURCE, helper_files
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR
 
-_SHEBANG: Final = "#!/usr/bin/python3 -I\n"
-_NO_HELPER: Final = "import sys\n\nsys.exit('fed-site-exec is not part of this working tree')\n"
+_LIBEXEC: Final = posixpath.dirname(HELPER)
+_NO_HELPER: Final = "raise SystemExit('fed-site-exec is not part of this working tree')\n"
 # The hooks of a site, and what stands in for its GPUs: from where in the tree to where in the file
 # system. Of the directories that are ours alone, files that the tree no longer has are removed.
 _HOOKS: Final = (
@@ -28,6 +29,7 @@ _HOOKS: Final = (
 _OWNED: Final = (
     "/opt/federator/share/job_submit",
     "/opt/federator/libexec/fednode",
+    f"{_LIBEXEC}/{FOLDER}",
     "/opt/federator/share/checks.d",
     "/opt/federator/testbed/bin",
     "/opt/federator/testbed/nvidia_smi",
@@ -47,21 +49,13 @@ sys.exit({function}())
 _INSTALLER: Final = "/opt/federator/bin/install-package.py"
 
 
-def helper_text(source: str) -> str:
-    """Return the helper as installed: ``source`` under the isolated interpreter's line."""
-    if source.startswith("#!"):
-        source = source.partition("\n")[2]
-    return _SHEBANG + helper_of(source)
-
-
 def package_archive(repository: Path, helper: Path) -> bytes:
     """Return package, helper and hooks as one archive, to be unpacked in /opt/federator."""
     source = helper.read_text(encoding="utf-8") if helper.exists() else _NO_HELPER
-    name = Path(HELPER).name
     entries = python_sources(repository / "federator", "incoming/federator")
-    entries.append(
-        ArchivedFile(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755)
-    )
+    for path, (data, is_program) in helper_files(source).items():
+        where = f"incoming/{path}" if is_program else f"incoming/root{_LIBEXEC}/{path}"
+        entries.append(ArchivedFile(path=where, data=data, mode=0o755 if is_program else 0o644))
     entries.append(ArchivedFile(path="incoming/owned", data="\n".join(_OWNED).encode()))
     return pack([*entries, *hook_files(repository), *launchers(programs())])
 

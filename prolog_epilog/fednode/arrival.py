@@ -9,7 +9,7 @@ import time
 from typing import Dict, List
 
 from fednode import config, dcgm, records
-from fednode.epilog import SCHEMA
+from fednode.epilog_keys import SCHEMA
 
 _LIMIT_S = 1.0
 

@@ -215,8 +215,13 @@ def test_units_expose_little(installed: Host, unit: str, most: float) -> None:
 
 def test_the_helper_needs_nothing_but_the_systems_python(installed: Host) -> None:
     helper = "/opt/federator/libexec/fed-site-exec"
-    assert installed.run("head", "-1", helper).strip() == "#!/usr/bin/python3 -I"
+    assert installed.run("head", "-1", helper).strip() == "#!/usr/bin/python3 -ISB"
     assert installed.run("stat", "-c", "%U:%G %a", helper).split() == ["root:root", "755"]
+    text = "/opt/federator/libexec/fedsite/site_exec.py"
+    assert installed.run("stat", "-c", "%U:%G %a", text).split() == ["root:root", "644"]
+    said = installed.sh(f"echo '{{}}' | python3 -ISBv {helper} 2>&1")
+    assert f"matches {text}" in said  # its byte code is there, and is used
+    assert "names no op" in said
 
 
 def test_jobs_can_import_what_saves_their_state_and_nothing_beside_it(installed: Host) -> None:

@@ -145,6 +145,14 @@ put_files() {
     done <files.txt
 }
 
+# byte_code DIR - so that no prolog, and no request of the agent, has to compile.
+byte_code() {
+    [ "$dry" = no ] && [ -d "$1" ] || return 0
+    if [ -d "$1/__pycache__" ] && ! recorded "tree $1/__pycache__"; then return; fi # a package's
+    record "tree $1/__pycache__"
+    /usr/bin/python3 -m compileall -q "$1" >/dev/null 2>&1 || true
+}
+
 # ---- login ----
 
 make_accounts() {
@@ -558,6 +566,8 @@ if is login; then
 fi
 own_tree /opt/federator 0755 root
 put_files
+byte_code /opt/federator/libexec/fednode
+byte_code /opt/federator/libexec/fedsite
 if is compute; then
     ! wanted gate || link_own_hook Prolog prolog.d
     ! wanted epilog || link_own_hook Epilog epilog.d

@@ -15,10 +15,9 @@ from typing import Final
 
 from fedbuild import wheel
 from federator.cli.reference.files import shared_files
-from federator.site_installer.helper import HELPER_SOURCE
+from federator.site_installer.helper import HELPER_SOURCE, helper_files
 from federator.testbed.archive import ArchivedFile, files_below, installed_libraries
 from federator.testbed.layout import REPOSITORY
-from federator.testbed.package import helper_text
 
 MAINTAINER: Final = "Federator maintainers <maintainers@federator.invalid>"
 RELEASED_AT_S: Final = 1_795_305_600  # 2026-11-22; time of all files, so that equal is equal
@@ -167,12 +166,17 @@ def _server(platform: Platform, sources: Sources) -> PackageContents:
 
 
 def _site(platform: Platform, sources: Sources) -> PackageContents:  # noqa: ARG001
-    helper = helper_text(HELPER_SOURCE.read_text(encoding="utf-8")).encode()
+    helper = helper_files(HELPER_SOURCE.read_text(encoding="utf-8"))
     examples = documentation("federator-site", "examples")
     return PackageContents(
         name="federator-site",
         files=(
-            ArchivedFile(path=f"{_OPT}/libexec/fed-site-exec", data=helper, mode=0o755),
+            *(
+                ArchivedFile(
+                    path=f"{_OPT}/libexec/{path}", data=data, mode=0o755 if is_program else 0o644
+                )
+                for path, (data, is_program) in helper.items()
+            ),
             _unit("federator-dial.service"),
             *files_below(_FILES / "site-examples", examples),
         ),

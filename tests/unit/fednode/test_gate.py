@@ -458,3 +458,13 @@ def test_the_prolog_keeps_the_jobs_record_for_epilog_and_watch(installed: Path) 
     )
     assert record["gpus"] == [0, 1, 2, 3]
     assert record["user"] == "ada"
+
+
+def test_a_prolog_does_not_load_what_only_an_epilog_does() -> None:
+    """It runs before each job, and what it loads it loads each time."""
+    code = "import sys; sys.path.append(sys.argv[1]); import fednode.gate; print(*sys.modules)"
+    argv = [sys.executable, "-ISB", "-c", code, str(REPOSITORY / "prolog_epilog")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "fednode.gate" in loaded
+    assert not loaded & {"fednode.epilog", "fednode.shm", "fednode.gpu_use", "fednode.use_report"}

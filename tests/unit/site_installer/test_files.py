@@ -62,6 +62,9 @@ def test_each_file_is_for_the_machines_that_need_it(config: Path) -> None:
     found = rows(rendered(config))
     assert found["/etc/sudoers.d/federator"] == ({LOGIN}, "base", "code", "0440")
     assert found["/opt/federator/libexec/fed-site-exec"] == ({LOGIN}, "base", "code", "0755")
+    text = "/opt/federator/libexec/fedsite/site_exec.py"
+    assert found[text] == ({LOGIN}, "base", "code", "0644")
+    assert list(found).index(text) < list(found).index("/opt/federator/libexec/fed-site-exec")
     assert found["/etc/federator/admission.lua"] == ({CONTROLLER}, "lua", "conf", "0644")
     assert found["/etc/federator/node.json"] == ({COMPUTE}, "base", "conf", "0644")
     assert found["/etc/slurm/epilog.d/10-federator-release"][:2] == ({COMPUTE}, "epilog")

@@ -157,6 +157,24 @@ def test_leaving_knows_where_slurm_conf_was_when_joining(machine: Machine) -> No
     assert [path.name for path in there.iterdir()] == ["slurm.conf"]
 
 
+def test_hooks_and_helper_have_byte_code_that_leaves_with_them(machine: Machine) -> None:
+    libexec = machine.path("opt/federator/libexec")
+    machine.path("var/lib/federator/daemon/queue.db").parent.mkdir(parents=True)  # it all stays
+    machine.join("--role", "all")
+    made = {path.parent.parent.name for path in libexec.rglob("__pycache__/*.pyc")}
+    assert made == {"fednode", "fedsite"}
+    machine.leave()
+    assert not libexec.exists()
+
+
+def test_byte_code_of_a_package_stays(machine: Machine) -> None:
+    packaged = machine.path("opt/federator/libexec/fednode/__pycache__/run.pyc")
+    packaged.parent.mkdir(parents=True)
+    packaged.touch()
+    machine.join("--role", "compute")
+    assert list(packaged.parent.iterdir()) == [packaged]
+
+
 def test_a_daemon_on_the_same_host_keeps_all_that_it_has(machine: Machine) -> None:
     machine.join("--role", "login")
     for name in (

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pwd
+import py_compile
 import shutil
 import signal
 import stat
@@ -23,7 +24,7 @@ from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.submission import Submission
 from federator.model.workload import AttemptId, WorkloadId
-from federator.site_installer.helper import HELPER_SOURCE, helper_of
+from federator.site_installer.helper import HELPER_SOURCE, helper_files, helper_of
 from federator.slurm import site_exec
 from federator.slurm.render import render
 from federator.wire.agent_protocol import LaunchOrder
@@ -399,7 +400,6 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
         "time",
         "zlib",
     }
-    assert source.startswith("#!/usr/bin/python3 -I\n")
     made = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     made += [
         name.id
@@ -411,9 +411,49 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     assert len(made) == len(set(made))  # the parts do not overwrite each other's
 
 
+def installed(libexec: Path) -> Path:
+    """The program, with what it imports beside it."""
+    for name, (data, is_program) in helper_files(HELPER_SOURCE.read_text(encoding="utf-8")).items():
+        path = libexec / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o755 if is_program else 0o644)
+    return libexec / "fed-site-exec"
+
+
+def test_the_helper_runs_isolated_and_leaves_no_byte_code(tmp_path: Path) -> None:
+    """Neither its caller's variables nor modules beside it take the place of Python's own."""
+    helper = installed(tmp_path)
+    assert helper.read_text().startswith("#!/usr/bin/python3 -ISB\n")
+    for folder in (tmp_path, tmp_path / "fedsite"):
+        (folder / "json.py").write_text("raise SystemExit(99)\n")
+    done = subprocess.run(
+        [sys.executable, "-ISB", helper],
+        input=b"{}",
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert "names no op" in json.loads(done.stdout)["error"]
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_byte_code_of_the_helper_is_what_its_program_runs(tmp_path: Path) -> None:
+    """What a start costs is mostly the compiler; the byte code is of the text as it is."""
+    helper = installed(tmp_path)
+    text = tmp_path / "fedsite" / "site_exec.py"
+    py_compile.compile(str(text), doraise=True)
+    argv = [sys.executable, "-ISB", "-v", str(helper)]
+    done = subprocess.run(argv, input=b"{}", capture_output=True, check=True)
+    assert f"matches {text}".encode() in done.stderr
+    text.write_text(text.read_text() + "# changed\n")
+    done = subprocess.run(argv, input=b"{}", capture_output=True, check=True)
+    assert f"matches {text}".encode() not in done.stderr
+
+
 def test_the_helper_in_one_piece_runs_by_itself(own: Path, tmp_path: Path) -> None:
-    helper = tmp_path / "fed-site-exec"
-    helper.write_text(helper_of(HELPER_SOURCE.read_text(encoding="utf-8")))
+    helper = installed(tmp_path)
     folder_of(own, 7)
     (own / "checkpoints" / "7" / "\xe9").mkdir()
     order = {
@@ -425,7 +465,7 @@ def test_the_helper_in_one_piece_runs_by_itself(own: Path, tmp_path: Path) -> No
         "before_s": aged(own),
     }
     done = subprocess.run(
-        [sys.executable, "-I", helper],
+        [sys.executable, "-ISB", helper],
         input=json.dumps(order).encode(),
         capture_output=True,
         check=True,

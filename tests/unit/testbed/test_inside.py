@@ -20,13 +20,6 @@ def test_root_is_the_default() -> None:
     assert inside.exec_argv(SITES[1], ["id"]) == ["docker", "exec", SITES[1].container, "id"]
 
 
-def test_the_helper_runs_isolated_whatever_line_its_source_begins_with() -> None:
-    assert package.helper_text("#!/usr/bin/env python3\nx = 1\n") == (
-        "#!/usr/bin/python3 -I\nx = 1\n"
-    )
-    assert package.helper_text("x = 1\n") == "#!/usr/bin/python3 -I\nx = 1\n"
-
-
 def test_package_archive_changes_with_the_helper(tmp_path: Path) -> None:
     (tmp_path / "federator").mkdir()
     helper = tmp_path / "helper.py"
