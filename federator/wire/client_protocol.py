@@ -327,6 +327,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     helps_untried: bool = False  # there was no time to find out
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
+    spare: int = 0  # of ``nodes``, so many are spare
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -185,6 +185,16 @@ def test_what_is_said_of_a_workload_is_kept_and_shown(desk: Desk) -> None:
     assert (row.project, str(row.elastic)) == ("p", "1-4")
 
 
+def test_the_spare_nodes_of_a_gang_are_kept_and_shown(desk: Desk) -> None:
+    id_ = desk.submit(nodes="2", **{"fed-spare": "1"})
+    workload = desk.federation.entry(id_).workload
+    assert (workload.spare, workload.jobs[0].nodes) == (1, 3)
+    reply = desk.ask(QueueCall(ids=(str(id_),), ended=True))
+    assert isinstance(reply, QueueReply)
+    (row,) = reply.rows
+    assert (row.nodes, row.spare) == (3, 1)
+
+
 @pytest.mark.parametrize("test_only", [False, True])
 def test_a_tenant_may_take_no_job_without_a_project(desk: Desk, test_only: bool) -> None:
     call = submit_call(options={"account": "bio"}, test_only=test_only)
