@@ -43,7 +43,7 @@ from federator.wire.status_rows import (
     StartsRow,
     TenantModeRow,
 )
-from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
+from federator.wire.usage_messages import USAGE_ANSWERS, DoctorCall, UsageCall
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -568,8 +568,6 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
-    UsageCall: UsageReply,
-    DoctorCall: DoctorReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
@@ -581,6 +579,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     HoldingsCall: HoldingsReply,
     PlaceDataCall: PlanReply,
     **DATA_ANSWERS,
+    **USAGE_ANSWERS,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""
