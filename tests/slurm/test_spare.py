@@ -6,7 +6,7 @@ TCP; rank 0 saves and notes each step. "Dies": SIGKILL of the node's slurmd and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -116,7 +116,7 @@ def lost_s(steps: list[Step]) -> float:
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_gang_goes_on_on_its_spare_node_in_the_same_job(
-    running: Running, site: str, record_property: pytest.RecordProperty
+    running: Running, site: str, record_property: Callable[[str, object], None]
 ) -> None:
     before, row, steps = goes_on(running, site, "--fed-spare=1")
     assert (before["nodes"], before["gpus"], before["spare"]) == (3, 24, 1)
