@@ -341,6 +341,8 @@ static const struct fed_option options[] = {
      true},
     {"fed-migrate", NULL, "move it off slow nodes when that pays (fsbatch)", FLAG, NULL, NULL, NULL,
      true},
+    {"fed-spare", "N", "spare nodes beside --nodes (fsbatch)", REQUIRED, read_parallel,
+     "must be between 1 and 4096", NULL, true},
     {"fed-no-preempt", NULL, "never evict it (fsbatch)", FLAG, NULL, NULL, NULL, true},
     {"fed-priority", "N", "rank it at level N or below (fsbatch)", REQUIRED, read_priority,
      "must be between 1 and 7 (lowest)", NULL, false},

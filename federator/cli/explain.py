@@ -107,6 +107,7 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
         yield "Ended", _ending(row)
     wants = [counted(row.nodes, "nodes")] if row.nodes else []
     wants += [counted(row.gpus, "GPUs")] if row.gpus else []
+    wants += [f"{row.spare} of the nodes spare"] if row.spare else []
     wants += [counted(row.jobs, "het components")] if row.jobs > 1 else []
     wants += [f"time limit {duration(row.time_limit_s)}"] if 0 < row.time_limit_s < inf else []
     if wants:

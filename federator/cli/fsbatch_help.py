@@ -116,6 +116,13 @@ GROUPS: Final = (
         ),
     ),
     OptionGroup(
+        "This gives it nodes beside --nodes, which it goes on with when others die:",
+        (
+            Flag("fed-spare", "", "N", "N spare nodes, charged as the others; its script starts "
+                 "what it runs with fed_gang of fed-spare.sh."),
+        ),
+    ),
+    OptionGroup(
         "This is carried to the job (FED_PROJECT) and shown (federator explain); nothing acts on "
         "it yet, but for a tenant that takes no job without a project:",
         (

@@ -69,6 +69,7 @@ def draft_of(  # one field a line
         data=data_uses(asked.datasets, user, config, ledger.catalogue),
         output=_output(asked, f"{user}:{call.key}", user, tenant, config, ledger),
         elastic=asked.elastic,
+        spare=asked.spare,
         hold=asked.hold,
         begin_at_s=asked.begin_at_s,
         deadline_at_s=asked.deadline.at_s,

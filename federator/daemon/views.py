@@ -339,6 +339,7 @@ def _row(  # one field a line
         project=w.project,
         datasets=w.datasets,
         elastic=w.elastic,
+        spare=w.spare,
         output=None if brief else output_row(entry, federation.ledger),
         pace=None if brief else _pace(entry, federation),
     )
@@ -363,7 +364,7 @@ def _is_as_submitted(entry: WorkloadRecord) -> bool:
     """Whether no site ever had it, and it has none of what few have."""
     w = entry.workload
     ran = entry.state in TERMINAL or entry.attempt or entry.plan
-    return not (ran or w.project or w.datasets or w.elastic)
+    return not (ran or w.project or w.datasets or w.elastic or w.spare)
 
 
 def _row_as_submitted(entry: WorkloadRecord, reason: Reason | None) -> QueueRow:

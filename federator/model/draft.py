@@ -40,6 +40,7 @@ class Draft:
     data: tuple[DataUse, ...] = ()
     output: DataOutput | None = None
     elastic: NodeRange | None = None
+    spare: int = 0
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
     waits_for: Dependency = NO_DEPENDENCY  # --dependency
@@ -89,13 +90,13 @@ class Draft:
                 data=self.data,
                 output=self.output,
                 elastic=self.elastic,
+                spare=self.spare,
                 deadline_at_s=self.deadline_at_s,
                 starts_by_s=self.starts_by_s,
-                array=None
-                if index is None
-                else ArrayTask(
-                    array_id=array_id or first, index=index, max_running=self.array_max_running
-                ),
+                array=None if index is None else self._task(array_id or first, index),
             )
             for k, index in enumerate(self.array_indices or (None,))
         )
+
+    def _task(self, array_id: WorkloadId, index: int) -> ArrayTask:
+        return ArrayTask(array_id=array_id, index=index, max_running=self.array_max_running)

@@ -227,6 +227,7 @@ class Workload:
     datasets: tuple[str, ...] = ()  # --fed-dataset
     # --fed-elastic; only of a workload with one job, which asks for the least of its sizes
     elastic: NodeRange | None = None
+    spare: int = 0  # of the nodes of its one job; they are idle until another dies (--fed-spare)
 
     def __post_init__(self) -> None:
         if not self.jobs:

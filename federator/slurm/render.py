@@ -12,6 +12,7 @@ The submission and its plan become argv, script and environment; nothing passes 
 * ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
   and places the workload, and when; when it is launched they have done their work, and the site's
   sbatch is not told, plug-in or not.
+* A job with ``--fed-spare`` has ``--no-kill``: it outlives a node that dies.
 * ``--mail-type`` has what is left to the site's Slurm (``mail_option``).
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
@@ -23,8 +24,8 @@ The submission and its plan become argv, script and environment; nothing passes 
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET,
   FED_PROGRESS and FED_CONTINUE=1; for each data set FED_DATASET_NAME, its path here; for the one
-  that it writes FED_OUTPUT and FED_OUTPUT_NAME; for a job of one component also FED_TP, FED_PP and
-  FED_ELASTIC as asked for, and FED_RAILS, the GPUs of each node, if it has all of them on every
+  that it writes FED_OUTPUT and FED_OUTPUT_NAME; for a job of one component also FED_TP, FED_PP,
+  FED_ELASTIC and FED_SPARE as asked for, and FED_RAILS, the GPUs of a node, if it has all on each
   node: then GPU r of every node is on rail r of a rail-optimised fabric. PATH keeps the user's
   order with the site's default behind. A variable
   longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the job fail; it is
@@ -149,6 +150,7 @@ _HOST_ONLY: Final = frozenset(
         "FED_PROGRESS",
         "FED_PROJECT",
         "FED_RAILS",
+        "FED_SPARE",
         "FED_TP",
         "FEDERATOR_SOCKET",
         "FED_SUBMIT_KEY",
@@ -262,6 +264,7 @@ def _component(
     left = left_to_the_site(options, mailed=order.mailed)
     kept = [_named(option, ids) for option in left if not _is_replaced(option)]
     values = {option.name: option.value for option in options}
+    outlives = "fed-spare" in values and "no-kill" not in values
     export = _export(
         values.get("export"),
         (*FED_NAMES, *_own(order), *_error(order), *_opened_by(ticket)),
@@ -281,9 +284,8 @@ def _component(
         ("export", export),
         *(file_options(options, ids, order.attempt.attempt) if k == 0 else ()),
     ]
-    return [words_of(option) for option in kept] + [
-        f"--{name}={value}" for name, value in pins if value
-    ]
+    said = [words_of(option) for option in kept] + (["--no-kill"] if outlives else [])
+    return said + [f"--{name}={value}" for name, value in pins if value]
 
 
 def _is_replaced(option: Option) -> bool:
@@ -350,6 +352,7 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
     found = {name: str(int(value)) for name, value in asked.items() if value}
     elastic = values.get("fed-elastic")
     found |= {"FED_ELASTIC": str(own_values.elastic(elastic))} if elastic else {}
+    found |= {"FED_SPARE": str(int(values["fed-spare"] or 0))} if "fed-spare" in values else {}
     rails = order.jobs[0].rails
     return found | ({"FED_RAILS": str(rails)} if rails else {})
 

@@ -43,7 +43,7 @@ from federator.wire.status_rows import (
     StartsRow,
     TenantModeRow,
 )
-from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall, UsageReply
+from federator.wire.usage_messages import USAGE_ANSWERS, DoctorCall, UsageCall
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -327,6 +327,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     helps_untried: bool = False  # there was no time to find out
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
+    spare: int = 0  # of ``nodes``, so many are spare
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -567,8 +568,6 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
-    UsageCall: UsageReply,
-    DoctorCall: DoctorReply,
     StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
@@ -580,6 +579,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     HoldingsCall: HoldingsReply,
     PlaceDataCall: PlanReply,
     **DATA_ANSWERS,
+    **USAGE_ANSWERS,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from federator.model.tagged import Message
 from federator.usage.diagnosis import Diagnosis
 from federator.usage.rows import UsageReport
@@ -47,3 +49,10 @@ class DoctorReply(Message, frozen=True, kw_only=True, tag="doctor_is"):
     days: int = 0  # whole ones that a review of quotas read
     is_whole: bool = True  # False: there are more attempts, earlier ones
     left_off: int = 0  # findings that one answer does not hold
+
+
+USAGE_ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    UsageCall: UsageReply,
+    DoctorCall: DoctorReply,
+}
+"""What each is answered with unless it is refused."""

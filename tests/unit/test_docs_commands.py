@@ -53,6 +53,7 @@ NO_COMMANDS: Final = (
     ("docs/doctor.md", "# /etc/cron.d/federator"),
     ("docs/doctor.md", "56 whole days known from"),
     ("docs/drain.md", "# NODES (a host list, or"),
+    ("docs/failures.md", "#SBATCH --nodes=2"),
     ("docs/formats.md", "federator-admission"),
     ("docs/install-site.md", 'restrict,command="/opt/f'),
     ("docs/install-site.md", "Match User federator"),

@@ -42,8 +42,9 @@ all of it. What goes on in another attempt must be allowed to start again: ``--f
 ``--no-requeue`` are refused together.
 
 ``--fed-project`` is one for the whole workload, ``--fed-dataset`` the sum of its components'.
-``--fed-output`` (``output_option``) and ``--fed-elastic`` are for a job of one component
-(``elastic_option``): its job asks for the least of its sizes. The project is carried and shown.
+``--fed-output`` (``output_option``), ``--fed-elastic`` and ``--fed-spare`` are for a job of one
+component. With the second it asks for the least of its sizes (``elastic_option``), with the third
+for its spare nodes as well (``spare_option``). The project is carried and shown.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ from federator.slurm.options.reservation_option import reservation
 from federator.slurm.options.restart_options import continues, migrates, progress_s
 from federator.slurm.options.shape_options import least_shape
 from federator.slurm.options.signal_option import read_signal
+from federator.slurm.options.spare_option import spare_of, with_spares
 from federator.slurm.options.submission_checks import check_options, check_surroundings, script_text
 from federator.slurm.options.switches_option import switches
 
@@ -108,6 +110,7 @@ class Interpreted:
     datasets: tuple[str, ...] = ()
     output: OutputWish | None = None
     elastic: NodeRange | None = None
+    spare: int = 0  # of the nodes of its job, so many are spare
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time
     deadline: Deadline = NO_DEADLINE
@@ -201,10 +204,9 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
     elastic = elastic_of(given, jobs, is_array=bool(indices))
-    if elastic is not None:
-        jobs = (replace(jobs[0], nodes=elastic.least),)
+    spare = spare_of(given, jobs, is_array=bool(indices))
     return Interpreted(
-        jobs=jobs,
+        jobs=_sized(jobs, elastic, spare),
         name=name,
         account=first.text("account"),
         time_limit_s=max(map(_time_limit_s, given)),
@@ -224,6 +226,7 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         datasets=datasets_of(components),
         output=output_of(given, is_array=bool(indices)),
         elastic=elastic,
+        spare=spare,
         hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
         begin_at_s=max(map(_begin_at_s, given)),
         deadline=earliest(map(_deadline, given)),
@@ -232,6 +235,12 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
             [each.text("kill-on-invalid-dep") for each in given],
         ),
     )
+
+
+def _sized(jobs: tuple[Job, ...], elastic: NodeRange | None, spare: int) -> tuple[Job, ...]:
+    if elastic is not None:
+        return (replace(jobs[0], nodes=elastic.least),)
+    return (with_spares(jobs[0], spare),) if spare else jobs
 
 
 # Most users repeat their options, with another script or environment.

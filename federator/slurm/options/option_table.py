@@ -86,6 +86,7 @@ _ACCEPTED: Final = (
     ("fed-priority", "", _R, _READ),
     ("fed-progress", "", _R, _READ),
     ("fed-project", "", _R, _READ),
+    ("fed-spare", "", _R, _READ),
     ("fed-tp", "", _R, _READ),
     ("get-user-env", "", _O, _PASS),
     ("gpu-bind", "", _R, _PASS),
@@ -208,6 +209,7 @@ OWN: Final = frozenset(
         "fed-priority",
         "fed-progress",
         "fed-project",
+        "fed-spare",
         "fed-tp",
         "json",
     }
@@ -339,6 +341,7 @@ ENVIRONMENT: Final = (
     ("SBATCH_FED_PRIORITY", "fed-priority"),
     ("SBATCH_FED_PROGRESS", "fed-progress"),
     ("SBATCH_FED_PROJECT", "fed-project"),
+    ("SBATCH_FED_SPARE", "fed-spare"),
     ("SBATCH_FED_TP", "fed-tp"),
 )
 """Input variables and their options, in the order in which sbatch reads them.

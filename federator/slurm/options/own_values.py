@@ -40,7 +40,7 @@ def _refused(option: str, text: str, expected: str) -> InvalidRequest:
 
 
 def parallel(text: str, option: str) -> int:
-    """Read ``--fed-tp`` and ``--fed-pp``: 1 to 4096."""
+    """Read ``--fed-tp``, ``--fed-pp`` and ``--fed-spare``: 1 to 4096."""
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_PARALLEL:
         raise _refused(option, text, f"must be between 1 and {MAX_PARALLEL}")
     return int(text)

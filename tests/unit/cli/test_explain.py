@@ -221,6 +221,14 @@ def test_what_was_said_of_a_workload_is_told(run: Run) -> None:
     assert "Elastic" not in run(reply())
 
 
+def test_spare_nodes_are_told_of(run: Run) -> None:
+    gang = reply(nodes=3, gpus=24, spare=1)
+    assert "3 nodes, 24 GPUs, 1 of the nodes spare" in run(gang)
+    (job,) = json.loads(run(gang, str(ID), "--json"))["jobs"]
+    assert (job["nodes"], job["spare"]) == (3, 1)
+    assert "spare" not in run(reply())
+
+
 def test_a_task_of_an_array_has_both_its_names(run: Run) -> None:
     shown = run(reply(array_id=ID - 1, array_index=7))
     assert shown.startswith("Workload 4294967296_7 'train' of ada, tenant vision (id 4294967297)")

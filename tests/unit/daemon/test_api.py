@@ -185,6 +185,13 @@ def test_what_is_said_of_a_workload_is_kept_and_shown(desk: Desk) -> None:
     assert (row.project, str(row.elastic)) == ("p", "1-4")
 
 
+def test_the_spare_nodes_of_a_gang_count_with_the_others(desk: Desk) -> None:
+    """Each site has two nodes."""
+    desk.submit(nodes="2")
+    spare = submit_call("key-00002", {"nodes": "2", "fed-spare": "1"})
+    assert desk.refusal(spare) == "no site can ever run this job"
+
+
 @pytest.mark.parametrize("test_only", [False, True])
 def test_a_tenant_may_take_no_job_without_a_project(desk: Desk, test_only: bool) -> None:
     call = submit_call(options={"account": "bio"}, test_only=test_only)

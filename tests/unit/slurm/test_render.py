@@ -246,6 +246,17 @@ def test_what_was_said_of_the_submitting_job_is_not_passed_on() -> None:
     assert not TOLD.keys() & call.environment.keys()
 
 
+@pytest.mark.parametrize("own", [[], ["--no-kill"]])
+def test_a_gang_with_a_spare_node_outlives_a_node_that_dies(own: list[str]) -> None:
+    call = render(order(["-N1", "--fed-spare=1", *own], WHOLE), "s")
+    assert call.argv.count("--no-kill") == 1
+    assert "--nodes=2" in call.argv
+    assert call.environment["FED_SPARE"] == "1"
+    plain = render(order(["-N2", *own], WHOLE, environment={"FED_SPARE": "1"}), "s")
+    assert plain.argv.count("--no-kill") == len(own)
+    assert "FED_SPARE" not in plain.environment
+
+
 def test_how_the_submitting_jobs_gpus_belong_together_is_not_passed_on() -> None:
     mine = {"FED_TP": "8", "FED_PP": "2", "FED_RAILS": "8"}
     for words, plans in ((["-N1"], (plan("a"),)), (["-N1", ":", "-N1"], (plan("a"), plan("b")))):

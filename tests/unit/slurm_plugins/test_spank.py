@@ -29,6 +29,7 @@ ROWS: list[dict[str, Any]] = json.loads(
 READERS: dict[str, Callable[[str], object]] = {
     "fed-tp": lambda text: own_values.parallel(text, "fed-tp"),
     "fed-pp": lambda text: own_values.parallel(text, "fed-pp"),
+    "fed-spare": lambda text: own_values.parallel(text, "fed-spare"),
     "fed-dataset": own_values.datasets,
     "fed-output": own_values.output,
     "fed-elastic": own_values.elastic,
