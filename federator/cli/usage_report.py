@@ -274,9 +274,9 @@ def _warn(report: UsageReport) -> None:
 
 def _at_sites(report: UsageReport, flag: str) -> str:
     """Of a flag, the attempts at each site; none of a daemon that does not tell."""
-    told = [
+    counted = [
         f"{printable(site) or '-'} {counts[flag]}"
         for site, counts in report.flagged.items()
         if flag in counts
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(counted)})" if counted else ""

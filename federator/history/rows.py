@@ -153,7 +153,7 @@ class HistoryBatch:
         elif state is WorkloadState.INELIGIBLE:
             row.eligible_at_s = 0.0
         if row.last is not None and before in AT_SITE:
-            self._job_id_told(row.last, event.site_job_id)
+            self._note_job_id(row.last, event.site_job_id)
             _take_news(row.last, event)
             if state not in AT_SITE:
                 self._attempt_over(row, row.last, event)
@@ -165,7 +165,7 @@ class HistoryBatch:
                 row.last, row.site_state = None, ""
             self._lives(row)
 
-    def _job_id_told(self, attempt: AccountingAttempt, job_id: int) -> None:
+    def _note_job_id(self, attempt: AccountingAttempt, job_id: int) -> None:
         """Sites give ever higher ids: one that does not has lost its state, or has an older one.
 
         An attempt's id is given after its award, so it is compared with those known by then.

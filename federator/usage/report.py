@@ -89,8 +89,7 @@ def report(
         rates = prices.rates(site, partition, gpu_type, day)
         if TIER in by:
             at[TIER] = prices.tier(site, partition, gpu_type, day)
-        line = _row(rows, tuple(_word(name, at[name]) for name in by))
-        for row in (line, total):
+        for row in (_row(rows, tuple(_word(name, at[name]) for name in by)), total):
             _add(row, values, rates)
     if shows_supply:
         _add_supply(found, by, prices, rows, total)
