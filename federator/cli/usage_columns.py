@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from federator.cli.text import printable
-from federator.usage.rows import FREE_NAMES, HELD_NAMES, UsageReport, UsageRow
+from federator.usage.rows import FLAG_NAMES, FREE_NAMES, HELD_NAMES, UsageReport, UsageRow
 
 UNITS: Final[Mapping[str, int]] = {"hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 """Milliseconds in a unit of ``--time-unit``."""
@@ -39,8 +39,7 @@ def _has_supply(row: UsageRow) -> int | None:
 
 
 def _flags(row: UsageRow) -> int:
-    kinds = ("clock", "overlap", "missing")
-    return sum(row.sums.get(f"{kind}_flags", 0) for kind in kinds)
+    return sum(row.sums.get(f"{name}_flags", 0) for name in FLAG_NAMES)
 
 
 def _time(
@@ -181,6 +180,7 @@ def json_of(report: UsageReport, federation: str) -> dict[str, object]:
         "currency": report.currency,
         "uncounted_attempts": report.uncounted,
         "left_off": report.left_off,
+        "flagged": report.flagged,
         "rows": [_json_row(row, report.by) for row in report.rows],
         "total": _json_row(report.total, ()),
     }
@@ -210,7 +210,5 @@ def _json_row(row: UsageRow, by: Sequence[str]) -> dict[str, object]:
         "idle_cost": row.idle_cost,
         "effective_gpu_h": row.effective_gpu_h,
         "attempts": row.sums.get("attempts", 0),
-        "flags": {
-            kind: row.sums.get(f"{kind}_flags", 0) for kind in ("clock", "overlap", "missing")
-        },
+        "flags": {name: row.sums.get(f"{name}_flags", 0) for name in FLAG_NAMES},
     }

@@ -18,7 +18,7 @@ from federator.cli.slurm_time import parsed_time
 from federator.cli.text import listed, printable, unexpected
 from federator.cli.usage_columns import UNITS, csv_rows, delimited_lines, json_of, table_lines
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.usage.rows import BY, UsageReport, columns_of
+from federator.usage.rows import BY, FLAG_NAMES, UsageReport, columns_of
 from federator.wire.client_protocol import ErrorKind, ErrorReply
 from federator.wire.usage_messages import UsageCall, UsageReply
 
@@ -251,10 +251,16 @@ def _span(report: UsageReport) -> str:
 
 def _warn(report: UsageReport) -> None:
     """Say on standard error what the sums lack."""
-    flags = {
-        kind: report.total.sums.get(f"{kind}_flags", 0) for kind in ("clock", "overlap", "missing")
-    }
-    notes = [f"{count} attempts flagged '{kind}'" for kind, count in flags.items() if count]
+    flags = {name: report.total.sums.get(f"{name}_flags", 0) for name in FLAG_NAMES}
+    notes = [
+        f"{count} attempts flagged '{name}'{_at_sites(report, name)}"
+        for name, count in flags.items()
+        if count
+    ]
+    if flags["job_id"]:
+        notes.append("a site whose job ids went back has lost its state, or has that of a backup")
+    if any(flags.values()) and set(report.by) != {"site", "day"}:
+        notes.append("--by site,day tells the days of what is flagged")
     if report.uncounted:
         notes.append(f"{report.uncounted} attempts of an earlier release are not counted yet")
     if report.left_off:
@@ -264,3 +270,13 @@ def _warn(report: UsageReport) -> None:
         notes.append(f"{beyond_h:.1f} GPU hours were held beyond the supply that is known")
     for note in notes:
         print(f"federator usage: {note}", file=sys.stderr)
+
+
+def _at_sites(report: UsageReport, flag: str) -> str:
+    """Of a flag, the attempts at each site; none of a daemon that does not tell."""
+    counted = [
+        f"{printable(site) or '-'} {counts[flag]}"
+        for site, counts in report.flagged.items()
+        if flag in counts
+    ]
+    return f" ({', '.join(counted)})" if counted else ""

@@ -21,6 +21,7 @@ from federator.usage.days import gpus_by_type
 from federator.usage.supply import SupplyRow
 
 LOOK_EVERY_S: Final = 60.0
+FIRST_EVERY_S: Final = 1.0  # until all sites have told, for ``LOOK_EVERY_S`` at most
 MOST_CPUS: Final = 2**16  # of a node that is believed
 MOST_MEM_MIB: Final = 2**30
 _RUNS: Final = (WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
@@ -44,7 +45,12 @@ class SupplyNotes:
         self._fault = ""  # that was logged
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look for ever; at first soon: what is held before the first look is beyond the supply."""
+        for _ in range(round(LOOK_EVERY_S / FIRST_EVERY_S)):
+            await asyncio.sleep(FIRST_EVERY_S)
+            await self.look()
+            if all(site.capacity is not None for site in self._federation.sites.values()):
+                break
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look()

@@ -189,6 +189,7 @@ class HistoryFollower:
         ids = {id_ for _, event in found for id_ in touched(event)}
         with transaction(self._engine) as connection:
             batch = HistoryBatch(_live_rows(connection, ids), like=self._like)
+            batch.job_ids = _job_ids(connection)
         batch.within_snapshot = self._place is not None and self._place.within_snapshot
         batch.anew = self._place is None
         for _, event in found:
@@ -208,7 +209,11 @@ class HistoryFollower:
             _write_live(connection, batch)
             _write_ended(connection, batch)
             put_rows(connection, schema.unmeasured, to_measure(batch), replace=False)
+            job_ids = ({"site": site, "job_id": last} for site, last in batch.job_ids.items())
+            put_rows(connection, schema.site_job_ids, map(fitted, job_ids), replace=True)
             _write_place(connection, place)
+        for site, job_id, last_id in batch.went_back:
+            log.warning("site_job_ids_went_back", site=site, job_id=job_id, last_job_id=last_id)
         self._place, self._like = place, batch.like
         return True
 
@@ -245,6 +250,11 @@ def _live_rows(connection: Connection, ids: Iterable[int]) -> dict[int, Accounti
         query = select(table.c.id, table.c.row).where(table.c.id.in_(some))
         found.update((id_, _decode(row)) for id_, row in connection.execute(query))
     return found
+
+
+def _job_ids(connection: Connection) -> dict[str, int]:
+    rows = connection.execute(select(schema.site_job_ids))
+    return {row.site: row.job_id for row in rows}
 
 
 def _write_live(connection: Connection, batch: HistoryBatch) -> None:

@@ -84,6 +84,9 @@ class HistoryBatch:
     anew: bool = False  # all that lives follows: rows of live ones from before count no more
     like: AccountingRow | None = None  # of a snapshot: the next may differ from it in little
     within_snapshot: bool = False  # it has begun, and is not done
+    job_ids: dict[str, int] = field(default_factory=dict)  # the last that each site has given
+    went_back: list[tuple[str, int, int]] = field(default_factory=list)
+    """Sites that gave a job id that is no higher than one before: that id, and the one before."""
 
     def take(self, event: LogRecord) -> None:
         """Take in one record; one about a workload that is not known changes nothing."""
@@ -123,7 +126,8 @@ class HistoryBatch:
         if row is None:
             return
         row.last = _attempt(event)
-        row.last.facts = AttemptFacts(over_quota=not event.within_quota)
+        last_id = 0 if event.adopted else self.job_ids.get(event.site, 0)
+        row.last.facts = AttemptFacts(over_quota=not event.within_quota, last_job_id=last_id)
         row.state = WorkloadState.AWARDED.value
         row.priority = event.priority or row.priority
         self._lives(row)
@@ -149,6 +153,7 @@ class HistoryBatch:
         elif state is WorkloadState.INELIGIBLE:
             row.eligible_at_s = 0.0
         if row.last is not None and before in AT_SITE:
+            self._note_job_id(row.last, event.site_job_id)
             _take_news(row.last, event)
             if state not in AT_SITE:
                 self._attempt_over(row, row.last, event)
@@ -159,6 +164,20 @@ class HistoryBatch:
             if state not in AT_SITE:
                 row.last, row.site_state = None, ""
             self._lives(row)
+
+    def _note_job_id(self, attempt: AccountingAttempt, job_id: int) -> None:
+        """Sites give ever higher ids: one that does not has lost its state, or has an older one.
+
+        An attempt's id is given after its award, so it is compared with those known by then.
+        """
+        if job_id <= 0 or job_id == attempt.site_job_id:
+            return
+        site, last_id = attempt.site, attempt.facts.last_job_id if attempt.facts else 0
+        if job_id <= last_id:
+            self.went_back.append((site, job_id, last_id))
+            self.job_ids[site] = job_id
+        else:
+            self.job_ids[site] = max(self.job_ids.get(site, 0), job_id)
 
     def _amended(self, event: Amended) -> None:
         options = {option.name: option.value or "" for option in event.options}

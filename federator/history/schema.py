@@ -40,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 8
+VERSION: Final = 9
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -118,8 +118,14 @@ usage_days: Final = Table(
     METADATA,
     Column("day", BigInteger, primary_key=True, autoincrement=False),
     *(Column(name, Text, primary_key=True) for name in DIMENSIONS),
-    *(Column(name, BigInteger, nullable=False) for name in MEASURES),
+    *(Column(name, BigInteger, nullable=False, server_default="0") for name in MEASURES),
     sqlite_with_rowid=False,
+)
+site_job_ids: Final = Table(
+    "site_job_ids",  # the last job id that a site is known to have given
+    METADATA,
+    Column("site", Text, primary_key=True),
+    Column("job_id", BigInteger, nullable=False),
 )
 supply: Final = Table(
     "supply",  # what a site has had of a GPU type, from a time on
@@ -266,6 +272,13 @@ def _with_swings(connection: Connection) -> None:
     _add_columns(connection, measured)
 
 
+def _with_job_ids(connection: Connection) -> None:
+    """The last job id of each site; of attempts before it none is known."""
+    METADATA.create_all(connection, tables=[site_job_ids])
+    for table in (attempts, usage_days):
+        _add_columns(connection, table)
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
@@ -274,6 +287,7 @@ MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     5: _with_words,
     6: _with_due_by_site,
     7: _with_swings,
+    8: _with_job_ids,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

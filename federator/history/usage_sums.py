@@ -187,6 +187,8 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
             saved_at_s=row["saved_at_s"],
             ready_s=row["ready_s"],
             save_s=row["save_s"],
+            site_job_id=row["site_job_id"],
+            last_job_id=row["last_job_id"],
         ),
         site=word(row["site"]),
         partition=word(row["partition"]),

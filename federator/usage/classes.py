@@ -56,6 +56,7 @@ class RecordFlag(Enum):
     CLOCK = "clock"  # began before its award, ended before it began or once over, took for ever
     OVERLAP = "overlap"  # it ran while an earlier attempt of its workload did
     MISSING = "missing"  # an attempt before it is not there, or its start is not
+    JOB_ID = "job_id"  # its site had given as high a job id, or a higher one, before its award
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,8 @@ class AttemptTimes:
     saved_at_s: float = 0.0  # its last checkpoint
     ready_s: float | None = None  # from its start to its first step; None: nothing told of steps
     save_s: float | None = None  # in all its saves
+    site_job_id: int = 0
+    last_job_id: int = 0  # that its site was known to have given by its award; 0: of none known
 
 
 class Span(NamedTuple):
@@ -128,6 +131,8 @@ def split(times: AttemptTimes, floor_ms: int = 0, *, restores: bool = False) -> 
         restores: there was a checkpoint before it.
     """
     start_ms, end_ms, flags = _bounds(times)
+    if 0 < times.site_job_id <= times.last_job_id:
+        flags |= {RecordFlag.JOB_ID}
     if start_ms and floor_ms > start_ms:
         if min(floor_ms, end_ms) - start_ms > OVERLAP_MS:
             flags |= {RecordFlag.OVERLAP}

@@ -56,6 +56,7 @@ MEASURES: Final = (
     "clock_flags",
     "overlap_flags",
     "missing_flags",
+    "job_id_flags",
 )
 """The sums, in the order of a ``Sums``."""
 _AT: Final = {name: k for k, name in enumerate(MEASURES)}

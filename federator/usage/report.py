@@ -11,7 +11,7 @@ from federator.model.prices import PriceList, Rates
 from federator.usage.classes import FREE, HELD, TimeClass
 from federator.usage.days import DAY_MS, MEASURES
 from federator.usage.prices import cost
-from federator.usage.rows import TIER, UsageReport, UsageRow
+from federator.usage.rows import FLAG_NAMES, TIER, UsageReport, UsageRow
 from federator.usage.supply import CellKey, Supplied, free_time
 
 OF_SUPPLY: Final = frozenset({"day", "site", "gpu_type"})
@@ -21,6 +21,7 @@ _HELD_AT: Final = tuple(MEASURES.index(f"{each.value}_gpu_ms") for each in HELD)
 _LAUNCHING_AT: Final = MEASURES.index("launching_gpu_ms")
 _STEPS_AT: Final = MEASURES.index("productive_gpu_ms")
 _UNKNOWN_AT: Final = MEASURES.index("unknown_gpu_ms")
+_FLAGS_AT: Final = {name: MEASURES.index(f"{name}_flags") for name in FLAG_NAMES}
 _COST_AT: Final = (MEASURES.index("cpu_ms"), MEASURES.index("mem_mib_s"))
 
 
@@ -88,8 +89,7 @@ def report(
         rates = prices.rates(site, partition, gpu_type, day)
         if TIER in by:
             at[TIER] = prices.tier(site, partition, gpu_type, day)
-        line = _row(rows, tuple(_word(name, at[name]) for name in by))
-        for row in (line, total):
+        for row in (_row(rows, tuple(_word(name, at[name]) for name in by)), total):
             _add(row, values, rates)
     if shows_supply:
         _add_supply(found, by, prices, rows, total)
@@ -108,7 +108,19 @@ def report(
         currency=prices.currency,
         uncounted=found.uncounted,
         left_off=max(0, len(ordered) - most),
+        flagged=_flagged(found),
     )
+
+
+def _flagged(found: UsageFound) -> dict[str, dict[str, int]]:
+    """Attempts with a flag, by site and flag."""
+    at, counts = found.columns.index("site"), dict[str, dict[str, int]]()
+    for key, values in sorted(found.sums.items(), key=lambda item: str(item[0][at])):
+        for name, k in _FLAGS_AT.items():
+            if values[k]:
+                of_site = counts.setdefault(str(key[at]), {})
+                of_site[name] = of_site.get(name, 0) + int(values[k])
+    return counts
 
 
 def _add(row: UsageRow, values: Sequence[int], rates: Rates) -> None:

@@ -36,6 +36,8 @@ HELD_NAMES: Final = (
 """The values of ``classes.HELD``."""
 FREE_NAMES: Final = ("launching", "local", "drained", "down", "unreachable", "idle")
 """The values of ``classes.FREE``."""
+FLAG_NAMES: Final = ("clock", "overlap", "missing", "job_id")
+"""The values of ``classes.RecordFlag``."""
 LOST_NAMES: Final = ("lost_preemption", "lost_failure", "lost_requeue")
 
 
@@ -104,6 +106,7 @@ class UsageReport(msgspec.Struct, kw_only=True):
     currency: str = ""
     uncounted: int = 0  # attempts that are in no sum yet
     left_off: int = 0  # lines that one answer does not hold
+    flagged: dict[str, dict[str, int]] = {}  # attempts by site and flag; only those that there are
 
 
 def columns_of(by: Iterable[str]) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class AttemptFacts(msgspec.Struct, kw_only=True, omit_defaults=True):
     evictor_user: str = ""
     evictor_project: str = ""
     evictor_family: str = ""
+    last_job_id: int = 0  # that its site was known to have given by its award; 0: of none known
 
 
 class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import Engine, event, select, text
+from structlog.testing import capture_logs
 
 from federator.errors import InvalidRequest
 from federator.history import measured, retention, schema, supply
@@ -558,5 +559,77 @@ def test_a_site_restored_from_a_backup_gives_ids_again_and_nothing_counts_twice(
     (row,) = asked(url, "user").rows
     assert row.held_gpu_ms == 2 * 40 * H32_MS
     assert row.sums["busy_gpu_ms"] == 40 * H32_MS
+    assert row.sums["job_id_flags"] == 1
+    assert asked(url, "day").flagged == {"alpine": {"job_id": 1}}
     assert row.sums["attempts"] == 2
     assert kept(url) == made_anew(url)
+
+
+def test_job_ids_that_go_back_are_flagged_once_and_those_of_one_pass_come_in_any_order(
+    log: Log, url: str
+) -> None:
+    """A site's slurmctld is restored after 900: 880 is lower, 881 is its next, 2 another site's."""
+    log.write(*(record for k in (1, 2, 3) for record in submitted_and_awarded(k)))
+    log.write(*(accepted(number, job_id) for number, job_id in ((1, 900), (2, 899), (3, 890))))
+    log.write(*submitted_and_awarded(4), accepted(4, 880))
+    with capture_logs() as said:
+        follower = follow(log, url)
+    assert [each for each in said if each["event"] == "site_job_ids_went_back"] == [
+        {
+            "event": "site_job_ids_went_back",
+            "log_level": "warning",
+            "site": "alpine",
+            "job_id": 880,
+            "last_job_id": 900,
+        }
+    ]
+    log.write(*submitted_and_awarded(5), accepted(5, 881))
+    log.write(*submitted_and_awarded(6, site="cedar"), accepted(6, 2))
+    log.write(*over(1, 2, 3, 4, 5, 6))
+    brought_up_to_date(follower)
+    report = asked(url, "site", "day")
+    assert report.flagged == {"alpine": {"job_id": 1}}
+    assert report.total.sums["attempts"] == 6
+    assert kept(url) == made_anew(url)
+
+
+def test_a_job_that_was_adopted_may_have_any_id(log: Log, url: str) -> None:
+    log.write(*submitted_and_awarded(1), accepted(1, 900), submitted(2))
+    log.write(msgspec.structs.replace(awarded(2), adopted=True), accepted(2, 30))
+    log.write(*submitted_and_awarded(3), accepted(3, 901), *over(1, 2, 3))
+    follow(log, url)
+    assert asked(url, "day").flagged == {}
+
+
+def test_a_history_of_the_release_before_goes_on_without_job_ids(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        schema.site_job_ids.drop(connection)
+        connection.execute(text("ALTER TABLE attempts DROP COLUMN last_job_id"))
+        connection.execute(text("ALTER TABLE usage_days DROP COLUMN job_id_flags"))
+        connection.execute(schema.history_version.update().values(version=8))
+    log.write(*life(2, T0_S + 100), *life(3, T0_S + 200))
+    follow(log, url)
+    report = asked(url, "day")
+    assert (report.total.sums["attempts"], report.flagged) == (3, {})
+    assert kept(url) == made_anew(url)
+
+
+def submitted_and_awarded(number: int, site: str = "alpine") -> list[LogRecord]:
+    return [submitted(number), awarded(number, at_s=T0_S + 10, site=site)]
+
+
+def accepted(number: int, job_id: int) -> LogRecord:
+    return changed(number, _H.ACCEPTED, T0_S + 11, site_job_id=job_id)
+
+
+def over(*numbers: int) -> list[LogRecord]:
+    return [
+        record
+        for number in numbers
+        for record in (
+            changed(number, _H.STARTED, T0_S + 21, started_at_s=T0_S + 20),
+            changed(number, _H.COMPLETED, T0_S + 81, ended_at_s=T0_S + 80),
+        )
+    ]

@@ -1,10 +1,17 @@
-"""Sites that keep accounts: what fsacct, fseff and usage tell beside what each sacct does."""
+"""Sites that keep accounts: what fsacct, fseff and usage tell beside what each sacct does.
+
+The last test is a week in fast motion: seconds stand for hours.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +21,9 @@ from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.fakes.shown_blocks import shown_commands
 from tests.slurm.accounts import accounts_at
-from tests.slurm.federation import Row, Running, at, within
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import LONG_S, Row, Running, at, within
+from tests.slurm.guests import NODE, TENANTS, preemption, saver, steps_of
 
 pytestmark = pytest.mark.slurm
 SITES: Final = tuple(site.name for site in layout.SITES)
@@ -65,6 +74,13 @@ def setup(site: str) -> str:
 def accounts(testbed: StateDir) -> Iterator[None]:
     with accounts_at(SITES, setup):
         yield
+
+
+@pytest.fixture(scope="module")
+def shared(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """``bio`` has no quota here: what it runs may be evicted."""
+    folder, settings = tmp_path_factory.mktemp("shared"), preemption(budget_window_s=10.0)
+    yield from lasting(Running(folder, tenants=TENANTS, pass_interval_s=10.0, preemption=settings))
 
 
 class Ended(NamedTuple):
@@ -245,3 +261,169 @@ def test_users_and_accounts_of_the_shim_are_those_of_the_sites(
     for site in SITES:
         theirs = shell(site, f"sacctmgr -nP {where}").stdout
         assert sorted(set(ours.splitlines())) == sorted(set(theirs.splitlines())), site
+
+
+# ---- a week in fast motion ----
+
+TURNS: Final = int(os.environ.get("FEDERATOR_WEEK_TURNS", "1"))
+OUT_OF_USE: Final = ("nodename=alpine-g[7-8]", "nodename=cedar-g8")
+FAILS_FIRST: Final = f"#!/bin/sh\n[ $FED_ATTEMPT -gt 1 ] || sleep {LONG_S}\nsleep 2\n"
+
+
+def operate(federation: Running, *words: str) -> None:
+    done = federation.run(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def again(federation: Running, id_: int) -> Row:
+    """The row of a saver that runs once more."""
+    before = federation.row(id_)["attempt"]
+
+    def look() -> Row | None:
+        row = federation.row(id_)
+        return row if row["attempt"] > before and row["state"] == "RUNNING" else None
+
+    found = within(120, look)
+    assert found is not None
+    return found
+
+
+def preempted_and_requeued(federation: Running) -> None:
+    """A guest leaves for another tenant's job, goes on, and is requeued; local jobs have the rest.
+
+    It saves when it is told to leave.
+    """
+    with federation.one_node_free_at("cedar"):
+        guest = federation.submit(saver(), *NODE, "-t5", user="bio1")
+        federation.await_state(guest, "RUNNING")
+        within(60, lambda: len(steps_of(guest)) > 1)
+        host = federation.submit("#!/bin/sh\nsleep 3\n", *NODE, "-t5", "--qos=fast")
+        federation.await_end(host)
+        federation.await_state(guest, "RUNNING")
+        within(60, lambda: steps_of(guest)[-1][1] == 2)
+        operate(federation, "fscontrol", "requeue", str(guest))
+        assert again(federation, guest)["attempt"] == 3
+    operate(federation, "fscancel", str(guest))
+    federation.await_end(guest)
+
+
+def moved(federation: Running) -> None:
+    """A site is drained: its run saves, and goes on at another."""
+    for site in ("boreal", "cedar"):
+        operate(federation, "federator", "cordon", site)
+    run = federation.submit(saver(), "--gres=gpu:8", "-t5", user="bio1")
+    assert federation.await_state(run, "RUNNING")["site"] == "alpine"
+    within(60, lambda: len(steps_of(run, "west")) > 1)
+    operate(federation, "federator", "resume", "boreal")
+    operate(federation, "federator", "drain", "alpine", "--migrate", "--reason", "new switch")
+    assert again(federation, run)["site"] == "boreal"
+    for site in ("alpine", "cedar"):
+        operate(federation, "federator", "resume", site)
+    operate(federation, "fscancel", str(run))
+    federation.await_end(run)
+
+
+def failed_over(federation: Running) -> None:
+    """A node dies under a gang."""
+    gang = federation.submit(FAILS_FIRST, "-N2", "--gres=gpu:8", "-t5", "--qos=fast")
+    row = federation.await_state(gang, "RUNNING")
+    site, node = row["site"], f"nodename={row['node_names'][1]}"
+    at(site, "scontrol", "update", node, "state=down", "reason=power")
+    try:
+        (row,) = federation.await_end(gang)
+    finally:
+        at(site, "sh", "-c", f"scontrol update {node} state=resume || true")  # it may be back
+    assert (row["state"], row["attempt"] > 1) == ("COMPLETED", True)
+
+
+def sacct_gpu_s(federation: Running) -> tuple[dict[str, int], dict[str, int]]:
+    """By site: GPU-seconds of the federation's jobs by its sacct; and GPUs of all attempts.
+
+    Of a job that Slurm requeued as its node died, the end is that which the federation has: when
+    the agent saw it, seconds later.
+    """
+    asked = ("fsacct", "--json", "-a", "--starttime", "now-1days")
+    jobs = json.loads(federation.run(*asked).stdout)["jobs"]
+    ids = defaultdict[str, dict[str, int]](dict)
+    for attempt in (each for job in jobs for each in job["attempts"]):
+        if attempt["site_job_id"]:
+            lasted_s = round(attempt["ended_at_s"] - attempt["started_at_s"])
+            ids[attempt["site"]][str(attempt["site_job_id"])] = lasted_s
+    held, slack = dict[str, int](), dict[str, int]()
+    for site in SITES:
+        command = (
+            f"sacct -nXDPa -j {','.join(ids[site])} -o End,Start,JobID,State,ElapsedRaw,AllocTRES"
+        )
+
+        def look(command: str = command, site: str = site) -> list[list[str]]:
+            rows = [line.split("|") for line in at(site, "sh", "-c", command).splitlines()]
+            return [] if any(row[0] == "Unknown" != row[1] for row in rows) else rows
+
+        held[site] = slack[site] = 0
+        for _, _, job_id, state, elapsed_s, tres in within(60, look, 0.5):
+            gpus = sum(map(int, re.findall(r"gres/gpu=(\d+)", tres)))
+            died = state in ("NODE_FAIL", "REQUEUED")
+            held[site] += (ids[site][job_id] if died else int(elapsed_s)) * gpus
+            slack[site] += gpus
+    return held, slack
+
+
+@contextmanager
+def out_of_use() -> Iterator[None]:
+    """Some nodes take no jobs."""
+    for nodes in OUT_OF_USE:
+        site = nodes.partition("=")[2].partition("-")[0]
+        at(site, "scontrol", "update", nodes, "state=drain", "reason=a fan")
+    try:
+        yield
+    finally:
+        for nodes in OUT_OF_USE:
+            site = nodes.partition("=")[2].partition("-")[0]
+            at(site, "sh", "-c", f"scontrol update {nodes} state=resume || true")
+
+
+def test_every_gpu_second_of_a_week_is_in_one_class_and_they_sum_to_the_supply(
+    ended: Ended,
+) -> None:
+    federation = ended.federation
+    for _ in range(TURNS):
+        preempted_and_requeued(federation)
+        with out_of_use():
+            moved(federation)
+            failed_over(federation)
+            within(90, lambda: drained(federation) == {"alpine", "cedar"}, 5.0)
+    held, slack = sacct_gpu_s(federation)
+    told = usage_by_site(federation)
+    with closing(sqlite3.connect(federation.folder / "queue-history.db", timeout=60)) as history:
+        asked = "SELECT site, min(since_s), max(gpus) FROM supply WHERE gpus > 0 GROUP BY site"
+        since = {site: (since_s, gpus) for site, since_s, gpus in history.execute(asked)}
+    for row in told["rows"]:
+        site, classes = row["key"]["site"], row["gpu_s"]
+        assert abs(row["held_gpu_s"] - held[site]) <= slack[site], site
+        assert sum(classes.values()) == pytest.approx(row["supply_gpu_s"], abs=1e-3)
+        since_s, gpus = since[site]
+        assert row["supply_gpu_s"] == pytest.approx((told["end_s"] - since_s) * gpus, abs=1.0)
+        assert row["beyond_supply_gpu_s"] == 0
+        assert not any(row["flags"].values()), row
+    assert sorted(row["key"]["site"] for row in told["rows"]) == sorted(SITES)
+    seen = told["total"]["gpu_s"]
+    kinds = ("unknown", "failed", "launching", "drained", "idle")  # others may be missed
+    assert [kind for kind in kinds if seen[kind] <= 0] == []
+    print("a week:", json.dumps({"classes": seen, "sacct": held, "rows": told["rows"]}))
+
+
+def usage_by_site(federation: Running) -> dict[str, Any]:
+    words = ("--by", "site", "--start", "now-1days", "--json")
+    done = federation.run("federator", "usage", *words)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def drained(federation: Running) -> set[str]:
+    """Sites with GPU time that is known to be drained.
+
+    Supply is looked at once a minute, and a report goes up to the log's last record.
+    """
+    federation.await_end(federation.submit("#!/bin/sh\n", "-n1", "-t5", "--qos=fast"))
+    rows = usage_by_site(federation)["rows"]
+    return {row["key"]["site"] for row in rows if row["gpu_s"].get("drained")}

@@ -228,11 +228,16 @@ def test_json_has_seconds_by_class(run: Run) -> None:
 
 
 def test_what_sums_lack_is_said_on_standard_error(run: Run) -> None:
-    total = UsageRow(sums={"clock_flags": 2, "missing_flags": 1}, beyond_gpu_ms=HOUR_MS)
-    run.reply = answer(total=total, uncounted=5, left_off=3)
+    sums = {"clock_flags": 2, "missing_flags": 1, "job_id_flags": 3}
+    total = UsageRow(sums=sums, beyond_gpu_ms=HOUR_MS)
+    flagged = {"alpine": {"clock": 2, "job_id": 2}, "cedar": {"job_id": 1}}
+    run.reply = answer(total=total, uncounted=5, left_off=3, flagged=flagged)
     told = run("--csv").stderr
     for words in (
-        "2 attempts flagged 'clock'",
+        "2 attempts flagged 'clock' (alpine 2)",
+        "3 attempts flagged 'job_id' (alpine 2, cedar 1)",
+        "a site whose job ids went back has lost its state, or has that of a backup",
+        "--by site,day tells the days of what is flagged",
         "1 attempts flagged 'missing'",
         "5 attempts of an",
         "3 lines are left off",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
 import structlog
 
 from federator.daemon.supply_notes import SupplyNotes, supply_rows
@@ -141,3 +142,30 @@ def test_nothing_is_noted_before_any_site_has_told() -> None:
     federation = cast("Federation", _Federation())
     asyncio.run(SupplyNotes(cast("JobHistory", history), federation, lambda: 7.0).look())
     assert history.noted == []
+
+
+def test_the_first_look_is_soon_and_the_next_a_minute_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks again soon until every site has told, but for a minute at most."""
+    assert pauses(monkeypatch, told_after=3) == [1.0, 1.0, 1.0, 60.0, 60.0]
+    assert pauses(monkeypatch, told_after=1000) == [*60 * [1.0], 60.0, 60.0]
+
+
+def pauses(monkeypatch: pytest.MonkeyPatch, told_after: int) -> list[float]:
+    """Between looks, up to the second that takes a minute; the site tells after so many."""
+    made, view = list[float](), SiteView(partitions=("gpu",))
+
+    async def pause(seconds: float) -> None:
+        if made[-2:] == [60.0, 60.0]:
+            raise asyncio.CancelledError
+        made.append(seconds)
+        if len(made) == told_after:
+            view.has(Capacity(nodes=()))
+
+    monkeypatch.setattr("federator.daemon.supply_notes.asyncio.sleep", pause)
+    federation = cast("Federation", _Federation(view))
+    notes = SupplyNotes(cast("JobHistory", _History()), federation, lambda: 7.0)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(notes.run())
+    return made
