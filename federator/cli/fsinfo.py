@@ -140,6 +140,7 @@ def show(
     if not isinstance(reply, SitesReply):
         raise unexpected(reply)
     known = {site.name for site in reply.sites}
+    _check_sites(sites, reply)
     every = not sites or not known.issuperset(sites)
     rows = [_with_partitions(s, partitions) for s in reply.sites if every or s.name in sites]
     if as_json:
@@ -151,6 +152,16 @@ def show(
     for row in rows:
         for line in _lines(row):
             print(painted(printable(line), of_site(row)))
+
+
+def _check_sites(names: Iterable[str], reply: SitesReply) -> None:
+    known = {"all", reply.federation, *(site.name for site in reply.sites)}
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None and reply.federation:
+        raise InvalidRequest(
+            f"No cluster '{printable(unknown[:64])}' known by federation {reply.federation}; its "
+            f"sites: {', '.join(site.name for site in reply.sites)}"
+        )
 
 
 def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:

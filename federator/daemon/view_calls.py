@@ -179,7 +179,8 @@ class ViewCalls:
             LicenseRow(name=name, total=total, used=used[name])
             for name, total in sorted(self._federation.rules.licenses.items())
         )
-        return SitesReply(sites=site_rows(self._federation, regions), licenses=licenses)
+        rows, name = site_rows(self._federation, regions), self._config.federation
+        return SitesReply(sites=rows, licenses=licenses, federation=name)
 
     def _held(self, call: HoldingsCall) -> HoldingsReply:
         now_s = self._clock()
