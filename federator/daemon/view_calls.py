@@ -179,8 +179,7 @@ class ViewCalls:
             LicenseRow(name=name, total=total, used=used[name])
             for name, total in sorted(self._federation.rules.licenses.items())
         )
-        rows, name = site_rows(self._federation, regions), self._config.federation
-        return SitesReply(sites=rows, licenses=licenses, federation=name)
+        return SitesReply(sites=site_rows(self._federation, regions), licenses=licenses)
 
     def _held(self, call: HoldingsCall) -> HoldingsReply:
         now_s = self._clock()

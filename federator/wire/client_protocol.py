@@ -431,7 +431,6 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
     licenses: tuple[LicenseRow, ...] = ()  # of the pools that all sites share
-    federation: str = ""  # its name; "": of an older daemon
 
 
 class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):

@@ -23,6 +23,8 @@ from federator.wire.client_protocol import (
     ErrorReply,
     NodesCall,
     NodesReply,
+    QueueCall,
+    QueueReply,
     SiteNodesRow,
     SiteRow,
     SitesCall,
@@ -86,7 +88,6 @@ LISTED = NodesReply(
     )
 )
 SUMMED = SitesReply(
-    federation="grid",
     licenses=(LicenseRow(name="flexlm", total=4, used=3),),
     sites=(
         SiteRow(
@@ -130,6 +131,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
         def call(message: Call) -> Reply:
             asked.append(message)
+            if isinstance(message, QueueCall):
+                known = {"alpine", "cedar", "all", "grid"}.issuperset(message.clusters)
+                return QueueReply(rows=(), now_s=0.0) if known else ErrorReply(message="No cluster")
             return SUMMED if isinstance(message, SitesCall) else listed
 
         monkeypatch.setattr(fsinfo, "call", call)
@@ -311,7 +315,8 @@ def test_who_may_use_a_partition_and_how_is_shown(run: Run) -> None:
 def test_a_site_that_there_is_not_is_refused(run: Run) -> None:
     done = run(["-M", "nosuch"])
     assert (done.status, done.lines) == (1, [])
-    assert "No cluster 'nosuch' known by federation grid; its sites: alpine, cedar" in done.err
+    assert done.err == "fsinfo: error: No cluster\n"
+    assert done.asked[1:] == [QueueCall(clusters=("nosuch",), states=("none",), brief=True)]
     assert len(run(["-h", "-M", "all"]).lines) == len(run(["-h", "-M", "grid"]).lines) == 3
 
 
