@@ -192,13 +192,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
     if match is None:
         raise ValueError("a field is missing")
     field = match.groupdict()
-    reserved = None
-    try:
-        state = parse_state(field["state"])
-        reserved = parse_reserved(field["state"])
-    except ValueError as error:
-        problems.append(problem("the state of node", field["name"], error))
-        state = NodeState.DRAINED
+    state, reserved = _states(field["state"], field["name"], problems)
     used = _first(_GRES_USED, field["between"])
     gpu_type, gpus, gpus_alloc = _gpus(field["gres"], used)
     gres, gres_alloc = _other_gres(field["gres"], used, problems)
@@ -229,6 +223,15 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         drained_by=who,
         drained_at_s=float(when_s),
     )
+
+
+def _states(text: str, name: str, problems: list[str]) -> tuple[NodeState, NodeState | None]:
+    """The state of a node, and that without the reservation that it is kept for."""
+    try:
+        return parse_state(text), parse_reserved(text)
+    except ValueError as error:
+        problems.append(problem("the state of node", name, error))
+        return NodeState.DRAINED, None
 
 
 def _shape(line: str) -> tuple[NodeShape | None, int | None]:
