@@ -166,6 +166,9 @@ class Partition:
     default_time_s: float | None = None  # None: ``max_time_s``
     min_nodes: int = 1
     max_nodes: int | None = None  # None: any number
+    root_only: bool | None = None  # None: not told
+    over_subscribe: str = ""  # in Slurm's words: NO, EXCLUSIVE, YES:4, FORCE:4; "": not told
+    groups: str = ""  # those whose users it takes, with commas between; "": all
 
 
 class SubmittedJob(NamedTuple):

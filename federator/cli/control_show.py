@@ -308,10 +308,23 @@ def _node(site: str, node: NodeRow) -> Record:
         (("NodeName", node.name), ("Site", site)),
         (("CPUAlloc", str(node.cpus_alloc)), ("CPUTot", str(node.cpus))),
         (("AvailableFeatures", ",".join(node.features) or "(null)"),),
-        (("Gres", gres_text(node)), ("GresUsed", gres_used_text(node))),
+        (("Gres", gres_text(node) or "(null)"), ("GresUsed", gres_used_text(node) or "(null)")),
         (("RealMemory", str(node.mem_mib)), ("AllocMem", str(node.mem_mib_alloc))),
+        *_built_of(node),
         (("State", "+".join(state_words(node)).upper()), ("Partitions", ",".join(node.partitions))),
         *(((("Reason", node.reason),),) if node.reason else ()),
+    )
+
+
+def _built_of(node: NodeRow) -> Record:
+    """As far as its agent tells it."""
+    if node.shape is None:
+        return ()
+    tmp_mib, sockets, cores, threads = map(str, node.shape)
+    weight = () if node.weight is None else (("Weight", str(node.weight)),)
+    return (
+        (("CoresPerSocket", cores), ("Sockets", sockets), ("ThreadsPerCore", threads)),
+        (("TmpDisk", tmp_mib), *weight),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -73,6 +74,7 @@ def fscancel(given: Given) -> int:
     options = set(given.values)
     if not given.operands and not users and not options & SELECTING:
         raise InvalidRequest("No job identification provided")
+    _check_users(given)
     ids = job_ids(given.operands)
     signal = _signal(given)
     if signal or options & {*SELECTING, "interactive", "clusters"}:
@@ -83,6 +85,17 @@ def fscancel(given: Given) -> int:
     # Of the ids only those of the users named are cancelled.
     names = ids if ids and not users else map(str, reply.ids)
     return say(given, reply.ids, reply.errors, names)
+
+
+def _check_users(given: Given) -> None:
+    """Refuse a user whom nobody is, as scancel does; root may mean one of another site."""
+    if "user" not in given or os.geteuid() == 0:
+        return
+    from federator.cli.unknown_names import is_user  # noqa: PLC0415  # seldom needed
+
+    for name in users_named(given.get("user")):
+        if not is_user(name):
+            raise InvalidRequest(f"Invalid user name: {printable(name)}")
 
 
 def _signal(given: Given) -> str:

@@ -19,7 +19,7 @@ from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
-from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.client_protocol import ErrorReply, QueueCall, SiteRow, SitesCall, SitesReply
 from federator.wire.status_rows import DrainRow
 
 PROGRAM: Final = Program(
@@ -140,6 +140,7 @@ def show(
     if not isinstance(reply, SitesReply):
         raise unexpected(reply)
     known = {site.name for site in reply.sites}
+    _check_sites(sites, known)
     every = not sites or not known.issuperset(sites)
     rows = [_with_partitions(s, partitions) for s in reply.sites if every or s.name in sites]
     if as_json:
@@ -151,6 +152,15 @@ def show(
     for row in rows:
         for line in _lines(row):
             print(painted(printable(line), of_site(row)))
+
+
+def _check_sites(names: tuple[str, ...], known: set[str]) -> None:
+    """Have the daemon refuse a site that there is not: it knows the federation's own name."""
+    if known.issuperset(names):
+        return
+    reply = call(QueueCall(clusters=names, states=("none",), brief=True))  # of no job
+    if isinstance(reply, ErrorReply):
+        raise InvalidRequest(reply.message)
 
 
 def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:

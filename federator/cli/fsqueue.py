@@ -139,9 +139,14 @@ def fsqueue(given: Given) -> int:
     pause_s = _pause_s(given.get("iterate"))
     view = _view(given, os.environ)
     question = _question(given, view)
+    is_first = True
     while True:
         try:
-            _show(_ask(question), view, given)
+            reply = _ask(question)
+            if is_first:
+                _say_unknown(given, view, reply)
+            is_first = False
+            _show(reply, view, given)
         except _Away as error:  # the next daemon will be there soon
             if pause_s is None:
                 raise
@@ -276,8 +281,9 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
 
 def _ids(given: Given) -> tuple[str, ...]:
     """The job ids asked for: ``N``, ``N_INDEX`` or ``N+COMPONENT``, with ``;FEDERATION`` or not."""
-    steps = (word.partition(".")[0] for word in listed(given.get("steps")))
-    words = (*given.operands, *filter(None, [given.get("jobs")]))
+    of_steps = [given.get("steps"), *(given.operands if "steps" in given else ())]
+    steps = (word.partition(".")[0] for text in of_steps for word in listed(text))
+    words = filter(None, [given.get("jobs"), *(() if "steps" in given else given.operands)])
     ids = []
     for id_ in (*(id_ for word in words for id_ in _listed_ids(word)), *steps):
         match = _ID.fullmatch(id_)
@@ -338,6 +344,19 @@ def _asked(question: QueueCall) -> QueueReply:
 
 
 # ---- what is shown ----
+
+
+def _say_unknown(given: Given, view: _View, reply: QueueReply) -> None:
+    """Say which users there are not, and refuse nodes that there are not, both as squeue does."""
+    if "users" in given:
+        from federator.cli.unknown_names import unknown_users  # noqa: PLC0415  # seldom needed
+
+        for name in unknown_users(users_named(given.get("users")), reply.rows):
+            print(printable(f"fsqueue: error: Invalid user: {name}"), file=sys.stderr)
+    if view.nodes and not any(view.nodes & set(row.node_names) for row in reply.rows):
+        from federator.cli.unknown_names import check_nodes  # noqa: PLC0415
+
+        check_nodes(view.nodes, listed(given.get("clusters")))
 
 
 def _show(reply: QueueReply, view: _View, given: Given) -> None:

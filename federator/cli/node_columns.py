@@ -187,6 +187,47 @@ def _drained_at(node: NodeRow) -> str:
     return clock(node.reason_at_s) if node.reason_at_s else ""
 
 
+def _of_shape(part: str) -> Callable[[Group], str]:
+    """A part of what nodes are built of, as ``_amount``; of an older agent it is not known."""
+
+    def text(group: Group) -> str:
+        if not group.nodes:
+            return "0"
+        if any(node.shape is None for node in group.nodes):
+            return ABSENT
+        return _amount(lambda node: int(getattr(node.shape, part)))(group)
+
+    return text
+
+
+_sockets, _cores = _of_shape("sockets"), _of_shape("cores_per_socket")
+_threads = _of_shape("threads_per_core")
+
+
+def _sockets_cores_threads(group: Group) -> str:
+    parts = [part(group) for part in (_sockets, _cores, _threads)]
+    return ABSENT if ABSENT in parts else ":".join(parts)
+
+
+def _weight(group: Group) -> str:
+    if any(node.weight is None for node in group.nodes):
+        return ABSENT
+    return _amount(lambda node: node.weight or 0)(group)
+
+
+def _root(group: Group) -> str:
+    only = group.partition.root_only
+    return ABSENT if only is None else ("yes" if only else "no")
+
+
+def _over_subscribe(group: Group) -> str:
+    return group.partition.over_subscribe or ABSENT
+
+
+def _groups(group: Group) -> str:
+    return group.partition.groups or "all"
+
+
 _absent, _all = _always(ABSENT), _always("all")
 
 COLUMNS: Final[tuple[Column[Group], ...]] = (
@@ -195,19 +236,19 @@ COLUMNS: Final[tuple[Column[Group], ...]] = (
     _C("Available", "AVAIL", lambda g: "up" if g.partition.up else "down", "a"),
     _C("Cluster", "CLUSTER", lambda g: g.site.name, "V"),
     _C("Comment", "COMMENT", _always(NONE)),
-    _C("Cores", "CORES", _absent, "Y"),
+    _C("Cores", "CORES", _cores, "Y"),
     _C("CPUs", "CPUS", _amount(lambda node: node.cpus), "c"),
     _C("CPUsLoad", "CPU_LOAD", _absent, "O"),
     _C("CPUsState", "CPUS(A/I/O/T)", _cpu_counts, "C"),
     _C("DefaultTime", "DEFAULTTIME", lambda g: _limit(g.partition.default_time_s), "L"),
-    _C("Disk", "TMP_DISK", _always("0"), "d"),
+    _C("Disk", "TMP_DISK", _of_shape("tmp_mib"), "d"),
     _C("Extra", "EXTRA", _always(NONE)),
     _C("Features", "AVAIL_FEATURES", _first(lambda node: ",".join(node.features)), "f"),
     _C("features_act", "ACTIVE_FEATURES", _first(lambda node: ",".join(node.features)), "b"),
     _C("FreeMem", "FREE_MEM", _absent, "e"),
     _C("Gres", "GRES", _first(gres_text), "G"),
     _C("GresUsed", "GRES_USED", _first(gres_used_text)),
-    _C("Groups", "GROUPS", _all, "g"),
+    _C("Groups", "GROUPS", _groups, "g"),
     _C("MaxCPUsPerNode", "MAX_CPUS_PER_NODE", _always("UNLIMITED"), "B"),
     _C("Memory", "MEMORY", _amount(lambda node: node.mem_mib), "m"),
     _C("NodeAddr", "NODE_ADDR", _names, "o"),
@@ -216,7 +257,7 @@ COLUMNS: Final[tuple[Column[Group], ...]] = (
     _C("NodeHost", "HOSTNAMES", _names, "n"),
     _C("NodeList", "NODELIST", _names, "N", whole=True, whole_heading=True),
     _C("Nodes", "NODES", lambda g: str(len(g.nodes)), "D"),
-    _C("OverSubscribe", "OVERSUBSCRIBE", _absent, "h"),
+    _C("OverSubscribe", "OVERSUBSCRIBE", _over_subscribe, "h"),
     _C("Partition", "PARTITION", _partition, "P"),
     _C("PartitionName", "PARTITION", lambda g: g.partition.name, "R"),
     _C("Port", "PORT", _absent),
@@ -225,21 +266,21 @@ COLUMNS: Final[tuple[Column[Group], ...]] = (
     _C("PriorityTier", "PRIO_TIER", lambda g: str(g.partition.priority_tier), "p"),
     _C("Reason", "REASON", _first(lambda node: node.reason, "none"), "E"),
     _C("Reservation", "RESERVATION", _always(""), "i"),
-    _C("Root", "ROOT", _absent, "r"),
-    _C("Share", "OVERSUBSCRIBE", _absent, "h"),
+    _C("Root", "ROOT", _root, "r"),
+    _C("Share", "OVERSUBSCRIBE", _over_subscribe, "h"),
     _C("Size", "JOB_SIZE", _size, "s"),
-    _C("Sockets", "SOCKETS", _absent, "X"),
-    _C("SocketCoreThread", "S:C:T", _absent, "z"),
+    _C("Sockets", "SOCKETS", _sockets, "X"),
+    _C("SocketCoreThread", "S:C:T", _sockets_cores_threads, "z"),
     _C("StateCompact", "STATE", _state_compact, "t"),
     _C("StateComplete", "STATECOMPLETE", _state_complete),
     _C("StateLong", "STATE", _state_long, "T"),
-    _C("Threads", "THREADS", _absent, "Z"),
+    _C("Threads", "THREADS", _threads, "Z"),
     _C("Time", "TIMELIMIT", lambda g: _limit(g.partition.max_time_s), "l"),
     _C("TimeStamp", "TIMESTAMP", _first(_drained_at, "Unknown"), "H"),
     _C("User", "USER", _first(lambda node: node.reason_by, "Unknown"), "u"),
     _C("UserLong", "USER", _first(lambda node: node.reason_by, "Unknown"), "U"),
     _C("Version", "VERSION", lambda g: g.site.slurm_version or ABSENT, "v"),
-    _C("Weight", "WEIGHT", _absent, "w"),
+    _C("Weight", "WEIGHT", _weight, "w"),
     # The federation's own.
     _C("Site", "SITE", lambda g: g.site.name),
     _C("Region", "REGION", lambda g: g.site.region),

@@ -58,6 +58,12 @@ _AMOUNTS: Final[Mapping[str, Callable[[NodeRow], object]]] = MappingProxyType(
         "CPUs": lambda node: node.cpus,
         "Memory": lambda node: node.mem_mib,
         "AllocMem": lambda node: node.mem_mib_alloc,
+        "Cores": lambda node: node.shape and node.shape.cores_per_socket,
+        "Disk": lambda node: node.shape and node.shape.tmp_mib,
+        "SocketCoreThread": lambda node: node.shape and node.shape[1:],
+        "Sockets": lambda node: node.shape and node.shape.sockets,
+        "Threads": lambda node: node.shape and node.shape.threads_per_core,
+        "Weight": lambda node: node.weight,
     }
 )
 """The same, only with ``--exact``."""
@@ -65,6 +71,10 @@ _SITE_COLUMNS: Final = frozenset({"Cluster", "Site", "Region", "Version"})
 _PARTITION_VALUES: Final[Mapping[str, Callable[[PartitionRow], object]]] = MappingProxyType(
     {
         "Available": lambda p: p.up,
+        "Groups": lambda p: p.groups,
+        "OverSubscribe": lambda p: p.over_subscribe,
+        "Root": lambda p: p.root_only,
+        "Share": lambda p: p.over_subscribe,
         "DefaultTime": lambda p: p.default_time_s,
         "Partition": lambda p: (p.name, p.is_default),
         "PartitionName": lambda p: p.name,

@@ -22,8 +22,8 @@ from federator.wire.node_rows import NodeRow, unpacked_nodes
 _SUMMARY: Final = "Partition:9 ,Cluster:8 ,Available:.5 ,Time:.10 ,NodeAIOT:.16 ,NodeList:"
 _NODE: Final = "NodeList: ,Nodes:.6 ,Partition:.9 ,Cluster:8 ,StateCompact:6"
 _NODE_LONG: Final = (
-    "NodeList: ,Nodes:.6 ,Partition:.9 ,Cluster:8 ,StateLong:.11 ,CPUs:4 ,Memory:.6 ,Gres:20 ,"
-    "Features:.8 ,Reason:20"
+    "NodeList: ,Nodes:.6 ,Partition:.9 ,Cluster:8 ,StateLong:.11 ,CPUs:4 ,"
+    "SocketCoreThread:.8 ,Memory:.6 ,Disk:.8 ,Weight:.6 ,Features:.8 ,Reason:20"
 )
 _REASONS: Final = "Reason:20 ,User:9 ,TimeStamp:19 ,Cluster:8 ,NodeList:"
 _REASONS_LONG: Final = "Reason:20 ,UserLong:12 ,TimeStamp:19 ,StateCompact:6 ,Cluster:8 ,NodeList:"

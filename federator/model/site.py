@@ -66,6 +66,7 @@ class Node:
     shape: NodeShape | None = None  # None: not known, so it is never too small
     reserved: bool = False  # its site keeps it for a reservation of its own just now
     maintenance: bool = False  # and that is one for maintenance; shown, as sinfo does
+    weight: int | None = None  # Slurm's Weight; None: not told. Only shown
 
     @property
     def gpu_worth(self) -> float:

@@ -40,7 +40,7 @@ _NODE: Final = re.compile(
 _GRES_USED: Final = re.compile(r" GresUsed=(\S*)")  # absent on CPU nodes from 24.11 on
 _SHAPE: Final = re.compile(
     r"(?>.*? CoresPerSocket=)(\d+) (?>.*?\bSockets=)(\d+) "
-    r"(?>.*? ThreadsPerCore=)(\d+) TmpDisk=(\d+) "
+    r"(?>.*? ThreadsPerCore=)(\d+) TmpDisk=(\d+) (?:Weight=(\d+) )?"
 )
 _PARTITIONS: Final = re.compile(r" Partitions=(\S*)")
 _REASON: Final = re.compile(r" Reason=(.*?) \[([^\s\[\]]+)@(\d+)\]")
@@ -192,18 +192,13 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
     if match is None:
         raise ValueError("a field is missing")
     field = match.groupdict()
-    reserved = None
-    try:
-        state = parse_state(field["state"])
-        reserved = parse_reserved(field["state"])
-    except ValueError as error:
-        problems.append(problem("the state of node", field["name"], error))
-        state = NodeState.DRAINED
+    state, reserved = _states(field["state"], field["name"], problems)
     used = _first(_GRES_USED, field["between"])
     gpu_type, gpus, gpus_alloc = _gpus(field["gres"], used)
     gres, gres_alloc = _other_gres(field["gres"], used, problems)
     partitions = _first(_PARTITIONS, " " + field["rest"].partition(" BootTime=")[0])
     why, who, when_s = ("", "", 0) if state.takes_jobs else _reason(field["rest"])
+    shape, weight = _shape(line)
     return Node(
         name=field["name"],
         partitions=_words(partitions),
@@ -222,20 +217,31 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gres=gres,
         gres_alloc=gres_alloc,
         gres_shared=shared_gres(field["gres"]) if "no_consume" in field["gres"] else (),
-        shape=_shape(line),
+        shape=shape,
+        weight=weight,
         drain_reason=why,
         drained_by=who,
         drained_at_s=float(when_s),
     )
 
 
-def _shape(line: str) -> NodeShape | None:
-    """What the node is built of; None: it is not shown."""
+def _states(text: str, name: str, problems: list[str]) -> tuple[NodeState, NodeState | None]:
+    """The state of a node, and that without the reservation that it is kept for."""
+    try:
+        return parse_state(text), parse_reserved(text)
+    except ValueError as error:
+        problems.append(problem("the state of node", name, error))
+        return NodeState.DRAINED, None
+
+
+def _shape(line: str) -> tuple[NodeShape | None, int | None]:
+    """What the node is built of, and its weight; None: it is not shown."""
     found = _SHAPE.match(line)
     if found is None:
-        return None
-    cores, sockets, threads, tmp_mib = map(parse_count, found.groups())
-    return NodeShape(tmp_mib, sockets, cores, threads)
+        return None, None
+    cores, sockets, threads, tmp_mib = map(parse_count, found.groups()[:4])
+    weight = None if found[5] is None else parse_count(found[5])
+    return NodeShape(tmp_mib, sockets, cores, threads), weight
 
 
 def _reason(rest: str) -> tuple[str, str, int]:

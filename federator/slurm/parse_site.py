@@ -127,6 +127,9 @@ def _partition(line: str) -> Partition:
         default_time_s=_known(field.get("DefaultTime", "NONE"), parse_duration_s),
         min_nodes=_known(field.get("MinNodes", "1"), parse_count) or 0,
         max_nodes=_known(field.get("MaxNodes", "UNLIMITED"), parse_count),
+        root_only={"YES": True, "NO": False}.get(field.get("RootOnly", "")),
+        over_subscribe=field.get("OverSubscribe", ""),
+        groups="" if (groups := field.get("AllowGroups", "")) == "ALL" else groups,
     )
 
 

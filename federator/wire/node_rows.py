@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from federator.model.node_shape import NodeShape
+
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node of the partitions that are the federation's."""
@@ -30,6 +32,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reserved: bool = False  # as ``Node`` has them; then ``state`` is drained
     maintenance: bool = False
     switch: str = ""  # leaf switch = rack; "" where the site has no topology, or of an older agent
+    shape: NodeShape | None = None  # None: not told, as of an older agent
+    weight: int | None = None  # Slurm's Weight; None: the same
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +48,9 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_nodes: int | None = None  # None: any number
     priority_tier: int = 1
     preempt_mode: str = "OFF"
+    root_only: bool | None = None  # None: not told, as of an older agent
+    over_subscribe: str = ""  # NO, EXCLUSIVE, YES:4, FORCE:4; "": the same
+    groups: str = ""  # those whose users it takes; "": all
 
 
 class SiteNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

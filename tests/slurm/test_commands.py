@@ -140,7 +140,7 @@ def test_a_closed_pipe_ends_a_command_as_it_ends_squeue(federation: Running, sit
 # ---- formats, signals and nodes, beside Slurm's own ----
 
 SAME_OF_JOBS = "%j|%u|%t|%T|%D|%C|%N|%R|%B|%l|%P|%r|%h|%z|%y"
-SAME_OF_NODES = "%R|%t|%D|%N|%G|%f|%c|%m|%a|%l|%s|%F|%C|%T|%p"
+SAME_OF_NODES = "%R|%t|%D|%N|%G|%f|%c|%m|%a|%l|%s|%F|%C|%T|%p|%z|%d|%w|%X|%Y|%Z|%h|%r|%g"
 
 
 def test_columns_of_a_running_job_are_squeues_own(federation: Running) -> None:
@@ -175,6 +175,22 @@ def test_rows_of_nodes_are_sinfos_own(federation: Running, site: str) -> None:
     for words in (f"-o '{SAME_OF_NODES}'", f"-N -n {site}-g3 -o '{SAME_OF_NODES}'", "-o '%F/%C'"):
         within(20, partial(same, words))
     assert shell(site, f"fsinfo -h -M {site} -R").stdout == ""
+    heading = shell(site, "fsinfo -N -l").stdout.splitlines()[1].split()
+    heading.remove("CLUSTER")
+    assert heading == shell(site, "sinfo -N -l").stdout.splitlines()[1].split()
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize(
+    "words",
+    ["squeue -u nosuch", f"squeue -h -u {USER},nosuch", "squeue -w nosuch", "scancel -u nosuch"],
+)
+def test_names_that_there_are_not_have_slurms_words(
+    federation: Running, site: str, words: str
+) -> None:
+    theirs, ours = shell(site, words), shell(site, f"f{words}")
+    assert ours.stderr.strip() == f"f{theirs.stderr.strip()}"
+    assert ours.exit_status == theirs.exit_status
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -132,6 +132,8 @@ def _node_row(node: Node, partitions: tuple[str, ...]) -> NodeRow:
         reserved=node.reserved,
         maintenance=node.maintenance,
         switch=node.switch,
+        shape=node.shape,
+        weight=node.weight,
     )
 
 
@@ -146,4 +148,7 @@ def _partition_row(partition: Partition) -> PartitionRow:
         max_nodes=partition.max_nodes,
         priority_tier=partition.priority_tier,
         preempt_mode=partition.preempt_mode,
+        root_only=partition.root_only,
+        over_subscribe=partition.over_subscribe,
+        groups=partition.groups,
     )

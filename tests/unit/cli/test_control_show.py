@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from federator.cli import client, fscontrol
+from federator.model.node_shape import NodeShape
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
 from federator.model.window import SiteWindow
@@ -52,7 +53,16 @@ JOB = QueueRow(
 NODES = SiteNodes(
     at_s=0.0,
     nodes=(
-        NodeRow(name="n1", state="idle", partitions=("gpu",), cpus=8, gpus=4, gpu_type="a100"),
+        NodeRow(
+            name="n1",
+            state="idle",
+            partitions=("gpu",),
+            cpus=8,
+            gpus=4,
+            gpu_type="a100",
+            shape=NodeShape(900, 2, 4, 1),
+            weight=7,
+        ),
         NodeRow(name="n2", state="drained", partitions=("gpu",), cpus=8, reason="bad fan"),
     ),
     partitions=(PartitionRow(name="gpu", max_time_s=3_600.0),),
@@ -143,7 +153,9 @@ def test_nodes_are_shown_with_their_site(run: Run) -> None:
     assert (status, err) == (1, "fscontrol: cedar: is down\n")
     first, second = out.splitlines()
     assert first.startswith("NodeName=n1 Site=alpine CPUAlloc=0 CPUTot=8")
-    assert "State=IDLE+DRAIN Partitions=gpu Reason=bad fan" in second
+    assert " CoresPerSocket=4 Sockets=2 ThreadsPerCore=1 TmpDisk=900 Weight=7 State=IDLE " in first
+    assert " Gres=(null) GresUsed=(null) " in second
+    assert " RealMemory=0 AllocMem=0 State=IDLE+DRAIN Partitions=gpu Reason=bad fan" in second
     assert run("show", "node", "n9")[2].endswith("Node n9 not found\n")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from federator.cli import cancel_selected, client, fscancel, send_signal
+from federator.cli import cancel_selected, client, fscancel, send_signal, unknown_names
 from federator.cli.text import my_name
 from federator.model.lifecycle import WorkloadState
 from federator.wire.client_protocol import (
@@ -72,6 +72,7 @@ def row(id_: int = 1, **changes: Any) -> QueueRow:
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run fscancel against a daemon that has these rows; ``typed`` is on stdin."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(unknown_names, "is_user", lambda _: True)
 
     def command(
         words: list[str],

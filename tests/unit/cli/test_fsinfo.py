@@ -15,6 +15,7 @@ from federator.cli import fsinfo, node_table
 from federator.cli.node_columns import COLUMNS
 from federator.cli.text import clock
 from federator.errors import SiteUnavailable
+from federator.model.node_shape import NodeShape
 from federator.model.partition import PartitionSummary
 from federator.model.window import SiteWindow
 from federator.wire.client_protocol import (
@@ -22,6 +23,8 @@ from federator.wire.client_protocol import (
     ErrorReply,
     NodesCall,
     NodesReply,
+    QueueCall,
+    QueueReply,
     SiteNodesRow,
     SiteRow,
     SitesCall,
@@ -45,6 +48,8 @@ def node(name: str, state: str = "idle", **changes: Any) -> NodeRow:
         "gpu_type": "a100",
         "gpus": 8,
         "features": ("nvlink",),
+        "shape": NodeShape(1024, 2, 32, 1),
+        "weight": 5,
     }
     return NodeRow(**{**base, **changes})
 
@@ -126,6 +131,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
         def call(message: Call) -> Reply:
             asked.append(message)
+            if isinstance(message, QueueCall):
+                known = {"alpine", "cedar", "all", "grid"}.issuperset(message.clusters)
+                return QueueReply(rows=(), now_s=0.0) if known else ErrorReply(message="No cluster")
             return SUMMED if isinstance(message, SitesCall) else listed
 
         monkeypatch.setattr(fsinfo, "call", call)
@@ -207,7 +215,7 @@ def test_the_plain_table_asks_no_site(run: Run) -> None:
 
 def test_the_plain_table_can_be_of_some_sites_and_partitions(run: Run) -> None:
     assert [line[4] for line in run(["-h", "-p", "cpu", "-M", "alpine"]).words] == ["cpu"]
-    assert len(run(["-h", "-M", "federation"]).lines) == 3
+    assert len(run(["-h", "-M", "grid"]).lines) == 3
     shown = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])
     assert shown["licenses"] == [{"name": "flexlm", "total": 4, "used": 3}]  # of no one site
     (site,) = shown["sites"]
@@ -266,9 +274,50 @@ def test_each_node_can_have_its_row(run: Run) -> None:
         ("a2", "alpine", "idle"),
     ]
     assert len(done.lines) == 10
-    long = run(["-N", "-l", "-h"]).words
-    assert long[0][:7] == ["a1", "1", "gpu*", "alpine", "idle", "64", "512000"]
-    assert long[5][-2:] == ["fan", "broken"]
+    long = run(["-N", "-l"]).words[1:]
+    assert long[0] == [
+        *("NODELIST", "NODES", "PARTITION", "CLUSTER", "STATE", "CPUS", "S:C:T", "MEMORY"),
+        *("TMP_DISK", "WEIGHT", "AVAIL_FE", "REASON"),
+    ]  # sinfo's, and the site
+    assert long[1][4:] == ["idle", "64", "2:32:1", "512000", "1024", "5", "nvlink", "none"]
+    assert long[6][-2:] == ["fan", "broken"]
+
+
+def test_nodes_of_one_row_may_be_built_differently(run: Run) -> None:
+    asked = ["-h", "-o", "%z|%X|%Y|%Z|%d|%w"]
+    other = node("a2", shape=NodeShape(512, 1, 32, 2), weight=7)
+    listed = SiteNodes(at_s=0.0, nodes=(node("a1"), other), partitions=ALPINE.partitions[:1])
+    reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(listed)),))
+    assert run(asked, reply).lines == ["1+:32:1+|1+|32|1+|512+|5+"]
+    exact = run(["-e", *asked], reply).lines
+    assert sorted(exact) == ["1:32:2|1|32|2|512|7", "2:32:1|2|32|1|1024|5"]
+
+
+def test_of_an_agent_a_release_older_it_is_not_known(run: Run) -> None:
+    old = structs.replace(
+        ALPINE,
+        nodes=(node("a1", shape=None, weight=None),),
+        partitions=(PartitionRow(name="gpu"),),
+    )
+    reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(old)),))
+    assert run(["-h", "-o", "%z|%X|%d|%w|%r|%h|%g"], reply).lines == ["N/A|N/A|N/A|N/A|N/A|N/A|all"]
+
+
+def test_who_may_use_a_partition_and_how_is_shown(run: Run) -> None:
+    limited = PartitionRow(name="gpu", root_only=True, over_subscribe="FORCE:4", groups="a,b")
+    usual = PartitionRow(name="cpu", root_only=False, over_subscribe="NO")
+    listed = structs.replace(ALPINE, partitions=(limited, usual))
+    reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(listed)),))
+    lines = run(["-h", "-o", "%R|%r|%h|%g"], reply).lines
+    assert lines == ["gpu|yes|FORCE:4|a,b", "cpu|no|NO|all"]
+
+
+def test_a_site_that_there_is_not_is_refused(run: Run) -> None:
+    done = run(["-M", "nosuch"])
+    assert (done.status, done.lines) == (1, [])
+    assert done.err == "fsinfo: error: No cluster\n"
+    assert done.asked[1:] == [QueueCall(clusters=("nosuch",), states=("none",), brief=True)]
+    assert len(run(["-h", "-M", "all"]).lines) == len(run(["-h", "-M", "grid"]).lines) == 3
 
 
 def test_reasons_are_those_of_nodes_out_of_use(run: Run) -> None:

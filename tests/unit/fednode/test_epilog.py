@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, dcgm, epilog, gpu_use, processes, records, shm, summary
+from fednode import config, dcgm, epilog, epilog_keys, gpu_use, processes, records, shm, summary
 from fednode.epilog import HeldGpu, drain_reason
 from fednode.processes import Process
 from fednode.run import Ran
@@ -88,7 +88,7 @@ class Node:
         }
         file = self.folder / "node.json"
         file.write_text(json.dumps(document))
-        shared, own, problems = config.load("epilog", epilog.SCHEMA, str(file))
+        shared, own, problems = config.load("epilog", epilog_keys.SCHEMA, str(file))
         assert problems == []
         job = records.from_environment(ENVIRON, 2.0)
         epilog.Epilog(job, shared, own).run(ENVIRON)

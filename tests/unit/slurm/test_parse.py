@@ -297,6 +297,8 @@ def test_a_node_shows_what_it_is_built_of() -> None:
     line = node_line("n1", end=" Comment=CoresPerSocket=1 Sockets=9 ThreadsPerCore=9 TmpDisk=9 ")
     (node,) = parse_nodes(line).records
     assert node.shape == NodeShape(0, sockets=2, cores_per_socket=32, threads_per_core=1)
+    assert node.weight == 1
+    assert parse_nodes(line.replace(" Weight=1", "")).records[0].weight is None
     (node,) = parse_nodes(line.replace("TmpDisk=0", "TmpDisk=900000")).records
     assert node.shape is not None
     assert node.shape.tmp_mib == 900_000
