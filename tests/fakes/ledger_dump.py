@@ -26,6 +26,7 @@ from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.scaling_curves import ScalingCurves
 from federator.sched.state.state_index import StateIndex
 from federator.sched.state.submission_keys import SubmissionKeys
+from federator.sched.state.usage import WindowAverage
 from federator.sched.state.workload_record import RareFields, WorkloadRecord
 
 Attributes = dict[tuple[type, str], str]
@@ -48,6 +49,7 @@ DERIVED: Final[Attributes] = {
     (SaveTimes, "version"): "as of ``Holdings``",
     (Ledger, "watches"): "of readers in the same process",
     (Ledger, "_costs"): "counts in ``evictions``, ``saves`` and ``tax``",
+    (WindowAverage, "_later"): "follows from the rest, as soon as it is asked for",
     (Holdings, "version"): "tells that something has changed, within one process",
     (SubmissionKeys, "_key_of"): "``id_of`` the other way round, made when it is asked for",
     (StateIndex, "_entries"): "the ledger's",
@@ -61,6 +63,7 @@ DERIVED: Final[Attributes] = {
     (Catalogue, "owned"): "follows from the data sets",
     (Catalogue, "replicas"): "follows from the data sets",
     (Catalogue, "_copying"): "follows from the data sets",
+    (Catalogue, "shrinking"): "follows from the data sets",
     (Catalogue, "links"): "follows from the data sets; copies may be in another order",
     (Outputs, "changes"): "counts news since this ledger began",
     (Outputs, "_due"): "follows from the outputs; jobs that ended may be in another order",
