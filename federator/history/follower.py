@@ -189,7 +189,7 @@ class HistoryFollower:
         ids = {id_ for _, event in found for id_ in touched(event)}
         with transaction(self._engine) as connection:
             batch = HistoryBatch(_live_rows(connection, ids), like=self._like)
-            batch.job_ids = _job_ids(connection)
+            batch.job_ids = _job_ids(connection) if self._place is not None else {}
         batch.within_snapshot = self._place is not None and self._place.within_snapshot
         batch.anew = self._place is None
         for _, event in found:
@@ -209,6 +209,8 @@ class HistoryFollower:
             _write_live(connection, batch)
             _write_ended(connection, batch)
             put_rows(connection, schema.unmeasured, to_measure(batch), replace=False)
+            if batch.anew:  # what is told once more is no later than what is known
+                connection.execute(schema.site_job_ids.delete())
             job_ids = ({"site": site, "job_id": last} for site, last in batch.job_ids.items())
             put_rows(connection, schema.site_job_ids, map(fitted, job_ids), replace=True)
             _write_place(connection, place)
