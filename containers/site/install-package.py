@@ -63,8 +63,8 @@ def install_hooks() -> None:
 
 def main() -> None:
     install_package()
+    install_hooks()  # and the text of the helper, before its program
     install_helper()
-    install_hooks()
     shutil.rmtree(INCOMING)
     (LIB / "federator.sha256").write_text(sys.argv[1] + "\n", encoding="ascii")
 

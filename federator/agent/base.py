@@ -168,7 +168,7 @@ class Partition:
     max_nodes: int | None = None  # None: any number
     root_only: bool | None = None  # None: not told
     over_subscribe: str = ""  # in Slurm's words: NO, EXCLUSIVE, YES:4, FORCE:4; "": not told
-    groups: str = ""  # those whose users it takes, with commas between; "": all
+    groups: str | None = None  # whose users it takes, with commas between; "": all; None: not told
 
 
 class SubmittedJob(NamedTuple):

@@ -88,14 +88,17 @@ def fscancel(given: Given) -> int:
 
 
 def _check_users(given: Given) -> None:
-    """Refuse a user whom nobody is, as scancel does; root may mean one of another site."""
+    """Refuse a user whom nobody is, as scancel does; root may mean one of another site.
+
+    Who has jobs in the queue is somebody, though this host may not know them, or by another name.
+    """
     if "user" not in given or os.geteuid() == 0:
         return
-    from federator.cli.unknown_names import is_user  # noqa: PLC0415  # seldom needed
+    from federator.cli.unknown_names import is_user, with_jobs  # noqa: PLC0415  # seldom needed
 
-    for name in users_named(given.get("user")):
-        if not is_user(name):
-            raise InvalidRequest(f"Invalid user name: {printable(name)}")
+    missing = [name for name in users_named(given.get("user")) if not is_user(name)]
+    for name in missing and set(missing) - with_jobs(missing):
+        raise InvalidRequest(f"Invalid user name: {printable(name)}")
 
 
 def _signal(given: Given) -> str:

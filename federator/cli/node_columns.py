@@ -225,7 +225,8 @@ def _over_subscribe(group: Group) -> str:
 
 
 def _groups(group: Group) -> str:
-    return group.partition.groups or "all"
+    groups = group.partition.groups
+    return ABSENT if groups is None else groups or "all"
 
 
 _absent, _all = _always(ABSENT), _always("all")

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from federator.cli.client import call
 from federator.cli.text import my_name
 from federator.errors import InvalidRequest
-from federator.wire.client_protocol import NodesCall, NodesReply, QueueRow
+from federator.wire.client_protocol import NodesCall, NodesReply, QueueCall, QueueReply, QueueRow
 from federator.wire.node_rows import unpacked_nodes
 
 
@@ -29,6 +29,12 @@ def unknown_users(names: Collection[str], rows: Collection[QueueRow]) -> list[st
     """
     missing = set(names) - {row.user for row in rows} if names else set()
     return [name for name in names if name in missing and not is_user(name)]
+
+
+def with_jobs(users: Collection[str]) -> set[str]:
+    """Those users who have jobs in the queue."""
+    reply = call(QueueCall(users=tuple(users), brief=True))
+    return {row.user for row in reply.rows} if isinstance(reply, QueueReply) else set()
 
 
 def check_nodes(names: Collection[str], clusters: tuple[str, ...]) -> None:

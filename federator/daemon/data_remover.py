@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from federator.daemon.data_mover import FIRST_RETRY_S, LAST_RETRY_S, STEP_S, seen_of
+from federator.daemon.data_mover import FIRST_RETRY_S, STEP_S, seen_of
 from federator.model.dataset import CopyPhase, DataRemoval, DataReplica, DataSet
 from federator.model.message import CopySeen
 from federator.model.workload import SiteName
@@ -22,6 +22,7 @@ from federator.sched.state.catalogue import Catalogue, retired_replicas
 from federator.wire.agent_protocol import CopyOrder, CopyStatus
 
 AT_ONCE: Final = 2  # in one domain; others wait
+LAST_RETRY_S: Final = 86400.0  # each try reads all of it, and what is another content stays so
 LOOKS_S: Final = 3600.0  # for copies that nobody has used for long
 DUE_LOOKS_S: Final = 10.0  # for those whose grace is over: something may stand against it
 _Key = tuple[str, str, str]  # name, version, domain
@@ -116,13 +117,13 @@ class DataRemover:
 
     def _order(self, of: DataSet, replica: DataReplica) -> tuple[SiteName, CopyOrder] | None:
         there = self._catalogue.domains.get(replica.domain)
-        if there is None or self._catalogue.in_the_way(of, replica.domain, replica.path):
+        able = [] if there is None else sorted(filter(self._able, there.mounts))
+        if there is None or not able:
+            return None
+        if self._catalogue.in_the_way(of, replica.domain, replica.path):
             return None
         before = self._ordered.get((of.name, of.version, replica.domain))
         last = before[0] if before is not None else None  # has what is half removed
-        able = sorted(site for site in there.mounts if self._able(site))
-        if not able:
-            return None
         site = last if last in able else able[0]
         assert site is not None
         order = CopyOrder(

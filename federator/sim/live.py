@@ -155,6 +155,7 @@ def _draft(workload: Workload) -> Draft:
         time_limit_s=workload.time_limit_s,
         requeue=workload.requeue,
         elastic=workload.elastic,
+        spare=workload.spare,
     )
 
 

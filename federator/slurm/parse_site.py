@@ -129,7 +129,7 @@ def _partition(line: str) -> Partition:
         max_nodes=_known(field.get("MaxNodes", "UNLIMITED"), parse_count),
         root_only={"YES": True, "NO": False}.get(field.get("RootOnly", "")),
         over_subscribe=field.get("OverSubscribe", ""),
-        groups="" if (groups := field.get("AllowGroups", "")) == "ALL" else groups,
+        groups="" if (groups := field.get("AllowGroups")) == "ALL" else groups,
     )
 
 

@@ -3,12 +3,13 @@
 ``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
 stand-alone, too: standard library and other parts only, Python 3.6 or later.
 
-What is at the place must have the digest that it is said to have: anything else stays. Then it is
-renamed into the hidden folder of copies, beside its place, and removed there: so nobody takes for
-whole what is removed in part. A worker does that, as it does copies, and one that is killed is
-followed by another.
+What is at the place must have the digest that it is said to have: anything else stays. Then, if it
+is still asked for, it is renamed to a hidden name beside its place, and removed there: so nobody
+takes for whole what is removed in part. A worker does that, as it does copies, and one that is
+killed is followed by another.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ from federator.slurm.site_copy import (
 from federator.slurm.site_files import BARE, holds_something
 
 REMOVAL_WORDS = ("root", "path", "digest")
+UNASKED_S = 15.0  # for which nobody asked: it may not be wanted any more
 
 
 def removal_mistake(order: "Any") -> str:
@@ -61,9 +63,10 @@ def said_of_removal(phase: str, detail: str = "") -> "dict[str, Any]":
 
 def removal_step(order: "dict[str, Any]") -> "dict[str, Any]":
     """Have the removal go on; tell where it stands."""
-    parts, hidden = parts_of(order), copy_name(order).encode()
+    parts, hidden, gone = parts_of(order), copy_name(order).encode(), gone_name(order)
     parent = step_into(open_root(order), parts[:-1], False)
-    if parent is None or not {parts[-1], hidden}.intersection(names(parent)):
+    there = set() if parent is None else {os.fsencode(name) for name in os.listdir(parent)}
+    if parent is None or not there.intersection((parts[-1], hidden, gone)):
         if not holds_something(order["root"].encode("utf-8", "surrogateescape")):
             raise CopyFailed(BARE)
         return said_of_removal("dropped")
@@ -74,30 +77,45 @@ def removal_step(order: "dict[str, Any]") -> "dict[str, Any]":
     lock, news = ask_and_lock(), read_news()
     if lock is None:
         return dict(news, phase="checking")
-    if news["phase"] in ("dropped", "failed"):  # said once; the next step begins again
+    if news["phase"] == "failed":  # said once; the next step begins again
         os.unlink("news")
-        if news["phase"] == "dropped":
-            shutil.rmtree("../" + copy_name(order), ignore_errors=True)
+        return news
+    if news["phase"] == "dropped" and not there.intersection((parts[-1], gone)):
+        shutil.rmtree("../" + copy_name(order), ignore_errors=True)
         return news
     note_news("checking")
     begin_worker(lambda: note_news("dropped", remove_files(order)), lock)
     return said_of_removal("checking")
 
 
-def names(folder: int) -> "list[bytes]":
-    return [os.fsencode(name) for name in os.listdir(folder)]
+def gone_name(order: "dict[str, Any]") -> bytes:
+    """What is removed is renamed to this, whichever login node does it: the next goes on."""
+    words = "\0".join((order["path"], order["digest"])).encode("utf-8", "surrogateescape")
+    return b".fed-gone-" + hashlib.sha256(words).hexdigest()[:16].encode()
 
 
 def remove_files(order: "dict[str, Any]") -> int:
     """Remove what is at the place, if it is what it should be, and the rest of an earlier try."""
-    place = os.path.join(b"..", parts_of(order)[-1])
+    place, gone = os.path.join(b"..", parts_of(order)[-1]), os.path.join(b"..", gone_name(order))
+    remove_opened(gone)
     if os.path.lexists(place):
         digest, _ = proof_of(order, place)
         if digest != order["digest"]:
             raise CopyFailed("something else is at its place, and stays: " + order["path"])
-        remove_tree(b"in")  # of a copy that has ended
-        os.rename(place, b"in")
-    remove_tree(b"in")
-    if os.path.lexists(b"in"):
-        raise CopyFailed("some of it cannot be removed: " + order["path"])
+        note_news("checking")  # by the disk's clock
+        if os.stat("news").st_mtime - os.stat("asked").st_mtime > UNASKED_S:
+            raise CopyFailed("nobody asks for its removal any more")
+        if os.path.isdir(place):
+            os.chmod(place, 0o700)  # one that may not be written to cannot be renamed
+        os.rename(place, gone)
+        remove_opened(gone)
     return 0
+
+
+def remove_opened(gone: bytes) -> None:
+    """Remove a file, or a folder with all in it that is the user's, also what is read-only."""
+    for folder, _, _ in os.walk(gone):  # follows no link
+        os.chmod(folder, 0o700)
+    remove_tree(gone)
+    if os.path.lexists(gone):
+        raise CopyFailed("some of it cannot be removed")

@@ -50,7 +50,7 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     preempt_mode: str = "OFF"
     root_only: bool | None = None  # None: not told, as of an older agent
     over_subscribe: str = ""  # NO, EXCLUSIVE, YES:4, FORCE:4; "": the same
-    groups: str = ""  # those whose users it takes; "": all
+    groups: str | None = None  # those whose users it takes; "": all; None: not told
 
 
 class SiteNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

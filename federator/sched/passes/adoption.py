@@ -235,6 +235,7 @@ def _submitted(workload: Workload, key: str) -> Submitted:
         data=workload.data,
         output=workload.output,
         elastic=workload.elastic,
+        spare=workload.spare,
         deadline_at_s=workload.deadline_at_s,
         starts_by_s=workload.starts_by_s,
     )

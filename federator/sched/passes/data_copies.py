@@ -85,10 +85,13 @@ def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:
     """
     before = of.replica_in(domain)
     if before is not None and before.state is ReplicaState.RETIRED:
-        back = taken_back(before)
-        return replace(of, replicas=with_replica(of.replicas, back))
-    if before is not None and before.state is ReplicaState.READY:
-        return of
+        before = taken_back(before)
+        of = replace(of, replicas=with_replica(of.replicas, before))
+    if before is not None and before.state in (ReplicaState.READY, ReplicaState.RETIRED):
+        if not before.for_jobs or not (copy.by or copy.planned):
+            return of
+        wanted = replace(before, for_jobs=False)  # not by jobs alone any more
+        return replace(of, replicas=with_replica(of.replicas, wanted))
     copied = None if before is None else before.copy
     if copied is not None:
         is_over = copied.phase is CopyPhase.FAILED
@@ -145,7 +148,8 @@ def replica_after(
     match seen.phase:
         case CopyPhase.DONE:
             ready = replace(replica, state=ReplicaState.READY, digest=of.digest, copy=None)
-            for_jobs = not (copy.by or copy.planned)
+            is_new = replica.state is ReplicaState.COPYING
+            for_jobs = is_new and not (copy.by or copy.planned)
             return replace(ready, sealed_at_s=now_s, copied_at_s=now_s, for_jobs=for_jobs)
         case CopyPhase.FAILED:
             failed = replace(

@@ -27,6 +27,7 @@ from federator.sched.state.catalogue import retired_replicas, with_replica
 from federator.sched.state.ledger import Ledger
 
 MOST_TRIES: Final = 1_000  # that are counted
+MOST_RETIRED: Final = 200  # at a time, of those that nobody asked for
 
 
 def retire_refusal(ledger: Ledger, of: DataSet, domain: str) -> tuple[DataRefusalCode, str] | None:
@@ -108,6 +109,8 @@ def tidy_data(turn: Transaction) -> None:
                 after = retired(after, replica.domain, removal)
         if after is not of:
             _keep(turn, after)
+        if len(ledger.catalogue.shrinking) >= MOST_RETIRED:
+            return
 
 
 def _is_unused(ledger: Ledger, of: DataSet, replica: DataReplica, since_s: float) -> bool:

@@ -28,6 +28,7 @@ from federator.model.message import AnswerData, AnswerDataRefused, DataAsked
 from federator.model.workload import TenantName
 from federator.sched.passes.data_copies import copy_refusal, source_of, used_bytes, with_copy
 from federator.sched.passes.data_removals import (
+    has_other,
     retire_refusal,
     retired,
     taken_back,
@@ -195,6 +196,9 @@ class _Changes:
         left = tuple(r for r in known.replicas if r.domain not in domains)
         key = known.name, known.version
         kept = with_one_left(replace(known, replicas=left))
+        goes = [r.domain for r in kept.replicas if r.removal is not None and r.removal.begun]
+        if given.at and goes and not any(r.state is ReplicaState.READY for r in kept.replicas):
+            raise _Refused(DataRefusalCode.REMOVING, given, goes[0])
         self._after[key] = kept if left and given.at else None
         self._shrunk[key] = given
 
@@ -250,7 +254,7 @@ class _Changes:
                 copy=None if sound else r.copy,
                 removal=None,
             )
-            if r.domain in domains and not _goes(r, sound=sound)
+            if r.domain in domains and not _goes(known, r, sound=sound)
             else r
             for r in known.replicas
         )
@@ -323,9 +327,15 @@ class _Changes:
                 raise _Refused(DataRefusalCode.OTHER_CONTENT, given, f"{what} {is_}")
 
 
-def _goes(replica: DataReplica, *, sound: bool) -> bool:
-    """Whether what was read of a replica changes nothing: it is retired, and whole so far."""
-    return replica.removal is not None and (sound or replica.removal.begun)
+def _goes(of: DataSet, replica: DataReplica, *, sound: bool) -> bool:
+    """Whether what was read of a replica changes nothing: it is retired.
+
+    One that was found whole is taken back where no other good one is left: no site is asked to go
+    on with its removal. One that was found damaged is lost, unless its removal has begun.
+    """
+    if replica.removal is None:
+        return False
+    return has_other(of, replica.domain) if sound else replica.removal.begun
 
 
 def is_shared(of: DataSet, tenants: frozenset[TenantName]) -> bool:

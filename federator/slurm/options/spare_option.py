@@ -21,6 +21,9 @@ _TOTALS: Final = {
     "ntasks": "--ntasks-per-node",
     "gpus": "--gpus-per-node",
     "gpus-per-task": "--gpus-per-node",
+    "ntasks-per-gpu": "--ntasks-per-node",
+    "ntasks-per-socket": "--ntasks-per-node",
+    "ntasks-per-core": "--ntasks-per-node",
 }
 
 

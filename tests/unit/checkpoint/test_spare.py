@@ -19,13 +19,14 @@ SHELLS = [shell for shell in ("dash", "bash", "bash --posix") if shutil.which(sh
 SRUN = """#!/bin/sh
 case "$*" in
 *--overlap*) for word in "$@"; do node=${word#--nodelist=}; [ "$word" = "$node" ] || break; done
-    echo "asked $node" >>calls; [ ! -e "gone.$node" ] ;;
+    echo "asked $node" >>calls; [ ! -e tell ] || touch deadline; [ ! -e "gone.$node" ] ;;
 *) echo "srun $*" >>calls
     while [ "${1#--}" != "$1" ]; do shift; done
     exec "$@" ;;
 esac
 """
-SQUEUE = "#!/bin/sh\ncat nodes\n"
+SQUEUE = "#!/bin/sh\necho squeue >>asked; [ ! -e away ] || exit 1; cat nodes\n"
+SLEEP = "#!/bin/sh\necho slept >>asked; [ ! -e soon ] || rm -f away\n"
 SCONTROL = """#!/bin/sh
 [ "$1" = hostnames ] || [ "$2" = hostnames ] || { echo "scontrol $*" >>calls; exit; }
 echo "$3" | tr , '\\n'
@@ -38,7 +39,8 @@ def run(
     shell: str, folder: Path, body: str, *, nodes: str = "n1,n2,n3", strict: bool = False
 ) -> tuple[int, list[str], str]:
     """Status, calls of Slurm, and what was said, of a gang of two nodes with a spare."""
-    for name, text in (("srun", SRUN), ("squeue", SQUEUE), ("scontrol", SCONTROL)):
+    stand_ins = (("srun", SRUN), ("squeue", SQUEUE), ("scontrol", SCONTROL), ("sleep", SLEEP))
+    for name, text in stand_ins:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "nodes").write_text(f"{nodes}\n")
@@ -46,12 +48,14 @@ def run(
         "PATH": f"{folder}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_JOB_NODELIST": nodes,
         "FED_SPARE": "1",
         "FED_CHECKPOINT_DIR": str(folder),
         "FED_PREEMPT_DEADLINE": str(folder / "deadline"),
     }
     (folder / "body").write_text(body)
-    head = f"{'set -eu' if strict else ':'}\n. '{FUNCTIONS}/fed-checkpoint.sh'\n"
+    ifs = "IFS=$'\\n\\t'" if strict and "bash" in shell else ":"
+    head = f"{'set -eu' if strict else ':'}\n{ifs}\n. '{FUNCTIONS}/fed-checkpoint.sh'\n"
     done = subprocess.run(
         [*shell.split(), "-c", f"{head}. '{FUNCTIONS}/fed-spare.sh'\nfed_gang sh ./body"],
         cwd=folder,
@@ -107,6 +111,31 @@ def test_a_failure_on_nodes_that_answer_is_the_programs_own(shell: str, tmp_path
 def test_a_program_that_was_told_to_leave_is_not_started_again(shell: str, tmp_path: Path) -> None:
     status, calls, _ = run(shell, tmp_path, "touch gone.n2 deadline; exit 85")
     assert (status, launches(calls)) == (85, ["n1,n2"])
+
+
+def test_one_that_is_told_to_leave_while_its_nodes_are_asked_is_not_started_again(
+    shell: str, tmp_path: Path
+) -> None:
+    status, calls, _ = run(shell, tmp_path, "touch gone.n2 tell; exit 3")
+    assert (status, launches(calls)) == (3, ["n1,n2"])
+
+
+def test_a_check_that_succeeds_nowhere_says_nothing_of_the_nodes(
+    shell: str, tmp_path: Path
+) -> None:
+    """It may be mistyped, or Slurm start no steps."""
+    status, calls, _ = run(shell, tmp_path, "touch gone.n1 gone.n2; exit 3")
+    assert (status, launches(calls)) == (3, ["n1,n2"])
+
+
+def test_the_first_start_needs_no_slurmctld_and_a_later_one_waits_for_it(
+    shell: str, tmp_path: Path
+) -> None:
+    (tmp_path / "away").touch()
+    body = '[ "$FED_LAUNCH" = 2 ] || { touch gone.n2 soon; exit 3; }'
+    status, calls, _ = run(shell, tmp_path, body)
+    assert (status, launches(calls)) == (0, ["n1,n2", "n1,n3"])
+    assert (tmp_path / "asked").read_text().split() == ["squeue", "slept", "squeue"]
 
 
 def test_with_too_few_nodes_left_the_job_is_requeued(shell: str, tmp_path: Path) -> None:

@@ -300,12 +300,12 @@ def test_of_an_agent_a_release_older_it_is_not_known(run: Run) -> None:
         partitions=(PartitionRow(name="gpu"),),
     )
     reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(old)),))
-    assert run(["-h", "-o", "%z|%X|%d|%w|%r|%h|%g"], reply).lines == ["N/A|N/A|N/A|N/A|N/A|N/A|all"]
+    assert run(["-h", "-o", "%z|%X|%d|%w|%r|%h|%g"], reply).lines == ["N/A|N/A|N/A|N/A|N/A|N/A|N/A"]
 
 
 def test_who_may_use_a_partition_and_how_is_shown(run: Run) -> None:
     limited = PartitionRow(name="gpu", root_only=True, over_subscribe="FORCE:4", groups="a,b")
-    usual = PartitionRow(name="cpu", root_only=False, over_subscribe="NO")
+    usual = PartitionRow(name="cpu", root_only=False, over_subscribe="NO", groups="")
     listed = structs.replace(ALPINE, partitions=(limited, usual))
     reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(listed)),))
     lines = run(["-h", "-o", "%R|%r|%h|%g"], reply).lines

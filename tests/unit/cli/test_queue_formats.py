@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from federator.cli import fsqueue
+from federator.cli import fsqueue, unknown_names
 from federator.cli.job_states import CODES
 from federator.cli.queue_columns import COLUMNS, STEP_COLUMNS
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -94,6 +94,7 @@ TASKS = row(
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Run fsqueue against an answer; return exit status, lines, and what it asked."""
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setattr(unknown_names, "call", lambda _: QueueReply(rows=(), now_s=NOW_S))
 
     def command(words: list[str], *rows: QueueRow) -> tuple[int, list[str], QueueCall]:
         asked: list[Call] = []

@@ -15,6 +15,7 @@ import pytest
 
 from federator.cli.data_digest import tree_digest
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
+from federator.slurm import site_copy, site_remove
 from federator.slurm.site_files import BARE
 
 Json = dict[str, Any]
@@ -128,3 +129,57 @@ def test_an_order_that_cannot_be_removes_nothing(site: Site, changes: Json) -> N
     said = site.step(**changes)
     assert said.get("phase") == "failed" or said["exit_status"] == 64
     assert (site.place / "words").exists()
+
+
+def test_what_is_read_only_goes_too(site: Site) -> None:
+    for path in (site.place / "deep/more", site.place / "deep", site.place):
+        path.chmod(path.stat().st_mode & ~0o222)
+    site.until("dropped")
+    assert os.listdir(site.root / "sets") == []
+
+
+def test_one_that_was_renamed_away_is_not_gone_for_another_login_node(site: Site) -> None:
+    """The node that renamed it has died; the name of its hidden folder is its own."""
+    words = "\0".join(("sets/wiki", site.digest)).encode()
+    gone = site.root / "sets" / (".fed-gone-" + hashlib.sha256(words).hexdigest()[:16])
+    site.place.rename(gone)
+    (site.root / "other").touch()
+    assert site.step()["phase"] == "checking"
+    site.until("dropped")
+    assert not gone.exists()
+
+
+def test_a_removal_that_nobody_asks_for_any_more_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "place").write_text("stays")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "asked").touch()
+    monkeypatch.chdir(hidden)
+    order = {"root": str(tmp_path), "path": "place", "digest": "any:0"}
+    monkeypatch.setitem(site_copy.PROOFS, "any", lambda _: ("any:0", 5))
+    os.utime("asked", (1.0, 1.0))
+    with pytest.raises(site_copy.CopyFailed, match="nobody asks"):
+        site_remove.remove_files(order)
+    assert (tmp_path / "place").exists()
+    (hidden / "asked").touch()
+    os.utime("asked")
+    assert site_remove.remove_files(order) == 0
+    assert os.listdir(tmp_path) == ["hidden"]
+
+
+def test_an_old_word_that_it_is_gone_is_not_believed_of_what_is_there_again(site: Site) -> None:
+    site.step()
+    hidden = site.root / "sets" / (".fed-copy-" + _name(site))
+    until_s = time.monotonic() + PATIENCE_S
+    while site.place.exists() and time.monotonic() < until_s:
+        pass
+    while '"dropped"' not in (hidden / "news").read_text():
+        pass
+    (site.place / "deep").mkdir(parents=True)
+    (site.place / "words").write_text("many words\n")
+    (site.place / "deep/more").write_bytes(b"\0" * 1000)
+    assert site.step()["phase"] == "checking"
+    site.until("dropped")
+    assert not site.place.exists()

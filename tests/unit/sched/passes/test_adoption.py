@@ -269,6 +269,7 @@ def every_field(workload: Workload) -> Workload:
         array=ArrayTask(array_id=workload.id, index=3, max_running=2),
         optional=True,
         deadline_at_s=workload.submitted_at_s + 9_000.0,
+        spare=1,
         starts_by_s=workload.submitted_at_s + 5_000.0,
         interactive=True,
         watched=True,

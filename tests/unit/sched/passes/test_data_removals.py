@@ -256,3 +256,34 @@ def test_a_removal_says_nothing_of_another_content() -> None:
     f.observe(CopySeen(name="a", version="1", domain="east", digest=other, phase=CopyPhase.DROPPED))
     f.run_for(1.0)
     assert state(f) is RETIRED
+
+
+def test_one_that_a_user_takes_back_is_no_copy_for_jobs_any_more() -> None:
+    f = fleet(UNUSED, alpine=1)
+    staged(f)
+    tidy(f, 1100.0)
+    assert state(f) is RETIRED
+    copy(f)
+    assert state(f) is READY
+    tidy(f, 5000.0)
+    assert state(f) is READY
+
+
+def test_one_that_a_user_asks_for_while_it_is_there_stays() -> None:
+    f = fleet(UNUSED, alpine=1)
+    staged(f)
+    copy(f)
+    tidy(f, 5000.0)
+    assert state(f) is READY
+
+
+def test_the_last_good_one_is_not_taken_out_of_the_catalogue_beside_one_that_goes() -> None:
+    f = begun(sealed())
+    assert code(ask(f, DataVerb.REMOVE, at=at("west"))) is DataRefusalCode.REMOVING
+
+
+def test_where_no_other_is_left_one_that_is_found_whole_is_taken_back() -> None:
+    f = begun(sealed())
+    ask(f, DataVerb.LOSE, at=at("west"))
+    ask(f, DataVerb.SEAL, at=at("east"), digest=DIGEST)
+    assert state(f) is READY
