@@ -66,6 +66,7 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     reserved: bool = False
     maintenance: bool = False
     shape: NodeShape | None = None
+    weight: _Count | None = None
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):

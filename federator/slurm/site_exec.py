@@ -67,8 +67,7 @@ SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeu
 SCONTROL = "/usr/bin/scontrol"
 TIMEOUT_S, FOLDER_TIMEOUT_S, LOOK_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 10, 60
 MAX_REQUEST_BYTES, MAX_SCRIPT_BYTES = 24 * 2**20, 4 * 2**20  # the script's: Slurm's own default
-MAX_ITEMS, MAX_IDS = 4096, 1000000
-ROOT = 0
+MAX_ITEMS, MAX_IDS, ROOT = 4096, 1000000, 0
 MAX_ITEM_BYTES = 128 * 1024 - 1  # Linux takes no longer argument or variable
 
 USAGE, NO_FILES, UNREADABLE, TIMED_OUT = 64, 66, 70, 124  # exit statuses of our own
@@ -579,8 +578,7 @@ def alter(
 
 
 ACTS = (sbatch, scancel, limit, tell, look, inspect, tidy, copy, remove, output)
-OPERATIONS = {act.__name__: act for act in ACTS}
-OPERATIONS["signal"] = send_signal
+OPERATIONS = {**{act.__name__: act for act in ACTS}, "signal": send_signal}
 
 
 def answer_to(raw: bytes) -> "dict[str, object]":
