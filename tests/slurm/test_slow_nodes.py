@@ -74,6 +74,7 @@ def test_a_gang_on_a_slow_node_moves_exactly_when_that_pays(federation: Running)
     for id_ in others:
         federation.await_state(id_, "RUNNING")
     within(150, lambda: all(windows_of(id_) >= 7 for id_ in others))
+    within(60, lambda: all(federation.row(id_)["pace"] for id_ in others))  # told, too
     federation.run("fscancel", *map(str, others))
     federation.await_end(*others)
 
