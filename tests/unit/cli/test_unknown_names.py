@@ -101,8 +101,21 @@ def test_a_user_whom_nobody_is_has_nothing_to_cancel(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(unknown_names, "call", lambda _: QueueReply(rows=(), now_s=0.0))
     monkeypatch.setattr(sys, "argv", ["fscancel", "-u", "nosuch-user", "7"])
     with pytest.raises(SystemExit) as ended:
         fscancel.main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "fscancel: error: Invalid user name: nosuch-user\n"
+
+
+def test_a_user_of_another_site_who_has_jobs_is_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[Call] = []
+
+    def call(message: Call) -> Reply:
+        asked_for.append(message)
+        return QueueReply(rows=(ROW,), now_s=0.0)
+
+    monkeypatch.setattr(unknown_names, "call", call)
+    assert unknown_names.with_jobs(["elsewhere"]) == {"elsewhere"}
+    assert asked_for == [QueueCall(users=("elsewhere",), brief=True)]
