@@ -31,10 +31,10 @@ fed_gang() {
         $_fed_gang_run srun --nodes="$FED_NNODES" --ntasks="$((FED_NNODES * ${SLURM_NTASKS_PER_NODE:-1}))" \
             --nodelist="$FED_NODES" --no-kill=off --kill-on-bad-exit=1 "$@" || _fed_gang_status=$?
         [ "$_fed_gang_status" -ne 0 ] || return 0
-        _fed_gang_is_told || return "$_fed_gang_status"
+        _fed_gang_may_go_on || return "$_fed_gang_status"
         _fed_gang_left=$(_fed_gang_ask_slurm) || return "$_fed_gang_status" # nobody can tell
         _fed_gang_now=$(_fed_gang_gone)
-        _fed_gang_is_told || return "$_fed_gang_status" # meanwhile
+        _fed_gang_may_go_on || return "$_fed_gang_status" # meanwhile
         [ -n "$_fed_gang_now" ] || return "$_fed_gang_status" # the nodes are well: it is CMD's own failure
         _fed_gang_lost="$_fed_gang_lost $_fed_gang_now"
         # shellcheck disable=SC2086 # without the blanks between
@@ -43,7 +43,7 @@ fed_gang() {
 }
 
 # Fails once the job was told to leave: its program is not started again.
-_fed_gang_is_told() { [ ! -e "${FED_PREEMPT_DEADLINE:-}" ]; }
+_fed_gang_may_go_on() { [ ! -e "${FED_PREEMPT_DEADLINE:-}" ]; }
 
 # The job's nodes, as slurmctld has them now; it may be restarting, and has five minutes for that.
 _fed_gang_ask_slurm() {

@@ -71,6 +71,8 @@ class SizeChecks:
             is_elastic = truth.script is not None and truth.script.elastic
             if entry.state is not WorkloadState.FAILED or not is_elastic or not runs:
                 continue
+            if entry.reason is not None and entry.reason.code is ReasonCode.DEADLINE:
+                continue  # it was to go on, and came too late
             last = runs[-1]
             if last.exit_code == NOT_JOINED and _worked(runs[:-1]) and not truth.unrecorded:
                 self._evidence.break_(

@@ -115,6 +115,14 @@ def test_a_refusal_has_the_exit_status_of_its_kind(run: Run) -> None:
         run(ErrorReply(message="in use"), "rm", "imagenet")
 
 
+def test_files_are_removed_only_by_a_word_of_their_own_and_never_by_force(run: Run) -> None:
+    given = DataGiven(name="imagenet", at=(DataPlace(domain="west"),))
+    asked, _ = run(DONE, "rm", "imagenet", "--at", "west", "--files")
+    assert asked == [DataCall(verb="retire", sets=(given,))]
+    with pytest.raises(InvalidRequest, match="--force"):
+        run(DONE, "rm", "imagenet", "--at", "west", "--files", "--force")
+
+
 @pytest.mark.parametrize("words", [("add", "a@"), ("add", "a", "--at", "west"), ("rm", "a@")])
 def test_what_names_nothing_is_refused_before_anybody_is_asked(
     run: Run, words: tuple[str, ...]
