@@ -77,12 +77,21 @@ def was_too_large(entry: WorkloadRecord, event: Changed) -> bool:
 
 def last_good(entry: WorkloadRecord, nodes: int) -> int:
     """The size to go back to: one on which it has worked, or else one of half as many nodes."""
-    if 0 < entry.good_nodes < nodes:
-        return entry.good_nodes
+    if 0 < (good := _known_good(entry)) < nodes:
+        return good
     least = entry.workload.jobs[0].nodes or 1
     return next((n for n in larger_sizes(entry.workload) if n <= nodes // 2), least)
 
 
 def is_on_trial(entry: WorkloadRecord) -> bool:
     """Tell whether an attempt has more nodes than any before it that is known to have worked."""
-    return 0 < entry.good_nodes < len(entry.node_names)
+    return 0 < _known_good(entry) < len(entry.node_names)
+
+
+def _known_good(entry: WorkloadRecord) -> int:
+    """On how many nodes it has worked; 0: none is known.
+
+    Where no run has saved yet, one that was to be resized counts. Beside runs that did it proves
+    nothing: it may have been asked seconds after its start.
+    """
+    return max((nodes for nodes, _ in entry.stints), default=entry.good_nodes)

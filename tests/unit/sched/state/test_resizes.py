@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from federator.model.lifecycle import WorkloadState
-from federator.model.reason import ReasonCode
+from federator.model.event import Changed
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import WorkloadId
 from federator.sched.passes.report_events import TRIAL_S
+from federator.sched.state.resizes import note_worked
 from federator.sched.state.rules import Rules
 from tests.fakes.loopback import Loopback
 from tests.unit.sched.passes.test_elastic_sizes import RUNS, WAITS, elastic, fleet, nodes, rigid
@@ -67,6 +69,19 @@ def test_one_that_has_worked_at_the_larger_size_for_long_has_failed() -> None:
     f.run_for(TRIAL_S + 60.0)
     fail(f, id_)
     assert f.state(id_) is FAILED
+
+
+def test_one_asked_to_grow_again_seconds_after_its_start_has_not_worked_yet() -> None:
+    f = fleet(rules=RULES)
+    id_ = grown(f)
+    until_it_runs(f, id_)
+    entry = f.entry(id_)
+    entry.stints = ((2, 300.0),)  # what it saved on two
+    soon = Reason(code=ReasonCode.RESIZED, needed=8)
+    asked = WorkloadEvent.REQUEUE_ASKED
+    note_worked(entry, Changed(workload=id_, happening=asked, at_s=f.clock.now_s, reason=soon))
+    fail(f, id_)
+    assert (nodes(f, id_), f.entry(id_).attempt) == (2, 3)
 
 
 def test_one_that_never_grew_has_failed() -> None:
