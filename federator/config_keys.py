@@ -136,6 +136,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
         "storage.NAME.keep_free_gib": "Room in GiB that no copy of a data set takes.",
         "storage.NAME.copy_mib_per_s": "The most that each copy to it takes in MiB/s; 0: no bound.",
+        "storage.NAME.copy_streams": "How many rsyncs make each copy to it, side by side.",
         "data.stage": "Whether data sets are copied by themselves for jobs that wait.",
         "data.stage_max_gib": "Larger data sets are not copied by themselves.",
         "data.checkpoint_keep_free_gib": "Room in a region's shared folder that no copy takes.",

@@ -39,6 +39,7 @@ class StorageConfig(Strict):
     capacity_tib: Annotated[float, Field(ge=0, le=1e9)] = 0.0  # 0: not told
     keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that no copy takes
     copy_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each copy; 0: no bound
+    copy_streams: Annotated[int, Field(ge=1, le=16)] = 1  # of each copy, side by side
 
     @property
     def domain(self) -> StorageDomain:
@@ -48,6 +49,7 @@ class StorageConfig(Strict):
             capacity_bytes=round(self.capacity_tib * _TIB),
             keep_free_bytes=round(self.keep_free_gib * _GIB),
             copy_kib_per_s=math.ceil(self.copy_mib_per_s * 1024),
+            copy_streams=self.copy_streams,
         )
 
 

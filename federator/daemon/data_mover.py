@@ -170,6 +170,7 @@ class DataMover:
                     size_bytes=of.size_bytes,
                     keep_free_bytes=there.keep_free_bytes,
                     kib_per_s=there.copy_kib_per_s,
+                    streams=there.copy_streams,
                     replace=replica.state is ReplicaState.LOST,
                 )
                 return site, order

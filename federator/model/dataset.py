@@ -163,6 +163,7 @@ class StorageDomain(Struct, frozen=True, kw_only=True):
     capacity_bytes: int = 0  # 0: not told
     keep_free_bytes: int = 0  # that no copy may take
     copy_kib_per_s: int = 0  # of each copy to it; 0: as fast as it goes
+    copy_streams: int = 1  # of each copy to it, side by side
 
 
 def is_digest(text: str) -> bool:

@@ -24,8 +24,10 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from federator.slurm.site_streams import LISTS, MOST_STREAMS, deal_out
 
 RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
@@ -33,7 +35,7 @@ LEFT_FOR_S = 14 * 86400.0  # a hidden folder that nobody asked about for so long
 MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 HIDDEN = re.compile(r"\.fed-copy-[0-9a-f]{16}\Z")
-OF_A_COPY = frozenset(("asked", "lock", "news", "news.new", "said", "in"))
+OF_A_COPY = frozenset(("asked", "lock", "news", "news.new", "said", "in", *LISTS))
 HOST = re.compile(
     r"((?:[a-z_][a-z0-9_.-]{0,31}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\]))?\Z"
 )
@@ -53,6 +55,8 @@ def order_mistake(order: "Any") -> str:
     """The reason why an order cannot be; "" when it can."""
     kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
     kinds.update(replace=bool, drop=bool)
+    if "streams" in order:
+        kinds["streams"] = int
     if set(order) != set(kinds):
         return "the order has other fields"
     for name, kind in kinds.items():
@@ -62,7 +66,8 @@ def order_mistake(order: "Any") -> str:
         return "host or port is malformed"
     if not os.path.isabs(order["source"]) or not os.path.isabs(order["root"]):
         return "source and root must be absolute"
-    return "" if all(order[name] >= 0 for name in COPY_NUMBERS) else "a number is negative"
+    numbers = [order[name] for name, kind in kinds.items() if kind is int]
+    return "" if all(number >= 0 for number in numbers) else "a number is negative"
 
 
 def step_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
@@ -337,54 +342,125 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
     os.makedirs("in", exist_ok=True)
     have = sum(os.lstat(os.path.join(b"in", name)).st_size for name in files_of_tree(b"in"))
     check_room(order, max(0, order["size_bytes"] - have))
+    streams, copied = min(order.get("streams", 1), MOST_STREAMS), 0
+    if streams > 1 and deal_out(listing_of(order), streams) > 1:
+        parent = order["source"].rpartition("/")[0] + "/"
+        shares = [
+            rsync_words(order, ["-tps", "--from0", "--files-from=" + name], parent, streams)
+            for name in LISTS[:streams]
+        ]
+        copied = run_side_by_side(shares, order, lock, 0)
+    run_side_by_side(
+        [rsync_words(order, ["-rtps", "--delete"], order["source"], 1)], order, lock, copied
+    )
+
+
+def rsync_words(
+    order: "dict[str, Any]", how: "list[str]", source: str, streams: int
+) -> "list[bytes]":
+    """The command of one of some rsyncs that share the bandwidth."""
+    argv = [RSYNC, *how, "--inplace", "--chmod=u+rw,Du+x,ug-s"]
+    argv += ["--info=progress2", "--outbuf=N"]
+    share = max(1, order["kib_per_s"] // streams)
+    argv += ["--bwlimit=" + str(share)] if order["kib_per_s"] else []
+    return in_bytes([*argv, *reached(order), "--", from_host(order, source), "in/"])
+
+
+def reached(order: "dict[str, Any]") -> "list[str]":
+    """How rsync reaches the source, and how long it waits for it."""
     shell = [SSH, "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
     shell += ["-p", order["port"]] if order["port"] else []
-    source = order["source"] if not order["host"] else order["host"] + ":" + order["source"]
-    argv = [RSYNC, "-rtps", "--inplace", "--delete", "--chmod=u+rw,Du+x,ug-s"]
-    argv += ["--info=progress2", "--outbuf=N", f"--timeout={SILENT_S}"]
-    argv += ["--rsh=" + " ".join(map(shlex.quote, shell))] if order["host"] else []
-    argv += ["--bwlimit=" + str(order["kib_per_s"])] if order["kib_per_s"] else []
+    rsh = ["--rsh=" + " ".join(map(shlex.quote, shell))] if order["host"] else []
+    return [f"--timeout={SILENT_S}", *rsh]
+
+
+def from_host(order: "dict[str, Any]", source: str) -> str:
+    return source if not order["host"] else order["host"] + ":" + source
+
+
+def in_bytes(words: "list[str]") -> "list[bytes]":
+    return [word.encode("utf-8", "surrogateescape") for word in words]
+
+
+def start_rsync(words: "list[bytes]", lock: "tuple[int, ...]") -> "subprocess.Popen[bytes]":
+    """Start one; what it says goes to the file ``said``, where others may write, too."""
     variables = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": os.path.expanduser("~")}
-    words = [word.encode("utf-8", "surrogateescape") for word in [*argv, "--", source, "in/"]]
-    with open("said", "wb") as said:
-        process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=said, pass_fds=(lock,), env=variables
+    with open("said", "ab") as said:
+        return subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=said, pass_fds=lock, env=variables
         )
+
+
+def listing_of(order: "dict[str, Any]") -> "Iterator[bytes]":
+    """The lines in which rsync lists the source, each with what is above it in the source."""
+    words = [RSYNC, "-rts8", "--list-only", *reached(order), "--"]
+    process = start_rsync(in_bytes([*words, from_host(order, order["source"])]), ())
+    assert process.stdout is not None
+    with process.stdout:
+        yield from process.stdout
+    require_success(process)
+
+
+def run_side_by_side(
+    commands: "list[list[bytes]]", order: "dict[str, Any]", lock: int, before: int
+) -> int:
+    """Run rsyncs to their end, all of them or until one fails; return the bytes copied.
+
+    Args:
+        before: bytes that earlier ones have copied.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("said")
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        watch(process, order)
+        for words in commands:
+            processes.append(start_rsync(words, (lock,)))
+        return watch(processes, order, before)
     except BaseException:
-        process.kill()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
         raise
+
+
+def require_success(process: "subprocess.Popen[bytes]") -> None:
     if process.wait() != 0:
         with open("said", "rb") as said:
             words_said = said.read().decode("utf-8", "replace").strip().replace("\n", "; ")
         raise CopyFailed(f"rsync ended with {process.returncode}: {words_said[-200:]}")
 
 
-def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
-    """Pass on how far rsync is; stop it where there is no room, or nobody asks any more."""
-    assert process.stdout is not None
-    copied, news_at_s, line = 0, 0.0, b""
-    while True:
-        if select.select([process.stdout], [], [], NEWS_S)[0]:
-            part = os.read(process.stdout.fileno(), 65536)
+def watch(processes: "list[subprocess.Popen[bytes]]", order: "dict[str, Any]", before: int) -> int:
+    """Pass on how far rsyncs are; end where there is no room, or nobody asks any more."""
+    of_pipe = {process.stdout: process for process in processes if process.stdout is not None}
+    copied, lines, news_at_s = dict.fromkeys(of_pipe, 0), dict.fromkeys(of_pipe, b""), 0.0
+    while of_pipe:
+        for pipe in select.select(list(of_pipe), [], [], NEWS_S)[0]:
+            part = os.read(pipe.fileno(), 65536)
             if not part:
-                return
-            line = (line + part)[-256:]
-            for word in line.replace(b"\r", b"\n").split(b"\n")[:-1]:
-                first = word.split()[:1]
-                if first and first[0].replace(b",", b"").isdigit():
-                    copied = int(first[0].replace(b",", b""))
+                require_success(of_pipe.pop(pipe))
+                continue
+            lines[pipe] = (lines[pipe] + part)[-256:]
+            copied[pipe] = bytes_said(lines[pipe], copied[pipe])
         if time.time() - news_at_s < NEWS_S:
             continue
         news_at_s = time.time()
-        note_news("copying", copied)
+        note_news("copying", before + sum(copied.values()))
         check_room(order, 0)
         with contextlib.suppress(FileNotFoundError):
             if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
                 continue
         raise CopyFailed("nobody asks for it any more")
+    return before + sum(copied.values())
+
+
+def bytes_said(line: bytes, before: int) -> int:
+    """The bytes that rsync has copied by its last whole line; as before, where it says nothing."""
+    for word in line.replace(b"\r", b"\n").split(b"\n")[:-1]:
+        first = word.split()[:1]
+        if first and first[0].replace(b",", b"").isdigit():
+            before = int(first[0].replace(b",", b""))
+    return before
 
 
 def check_room(order: "dict[str, Any]", needed: int) -> None:

@@ -52,6 +52,7 @@ def config(**logins: str) -> FederationConfig:
                     "mounts": {"baker": "/e", "cedar": "/mnt/e"},
                     "keep_free_gib": 1,
                     "copy_mib_per_s": 0.5,
+                    "copy_streams": 4,
                 },
             },
         }
@@ -122,6 +123,7 @@ def test_an_order_is_all_that_the_site_must_know() -> None:
         size_bytes=5,
         keep_free_bytes=2**30,
         kib_per_s=512,
+        streams=4,
     )
 
 
