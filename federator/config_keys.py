@@ -133,6 +133,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "prices.currency": "Shown beside costs.",
         "prices.rules": "What an hour costs; of each price the first rule that matches counts.",
         "storage.NAME.mounts.NAME": "The path at which a site mounts the storage domain.",
+        "storage.NAME.rclone": "An object store, as REMOTE:BUCKET/PATH of its users' rclone.",
         "storage.NAME.capacity_tib": "The room for data sets in TiB; 0: not told.",
         "storage.NAME.keep_free_gib": "Room in GiB that no copy of a data set takes.",
         "storage.NAME.copy_mib_per_s": "The most that each copy to it takes in MiB/s; 0: no bound.",

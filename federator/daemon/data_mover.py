@@ -185,6 +185,8 @@ class DataMover:
         """
         if site in source.mounts:
             return "", source.mounts[site]
+        if source.rclone:
+            return "", f"rclone:{source.rclone.rstrip('/')}"
         sites = self.config.sites
         hosts = [
             (self._account(name, site, owner) + sites[name].login, root)

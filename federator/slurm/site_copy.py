@@ -27,11 +27,21 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from federator.slurm.site_rclone import (
+    JSON_LOG,
+    OBJECTS,
+    is_folder_words,
+    rclone_words,
+    read_log_line,
+    says_folder,
+)
 from federator.slurm.site_streams import LISTS, MOST_STREAMS, deal_out
 
 RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
 LEFT_FOR_S = 14 * 86400.0  # a hidden folder that nobody asked about for so long is nobody's
+NUMBER = re.compile(rb"[0-9][0-9,]*\Z")
+MOST_LINES = 1 << 17  # bytes that are not read yet; more are nobody's progress
 MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 HIDDEN = re.compile(r"\.fed-copy-[0-9a-f]{16}\Z")
@@ -64,7 +74,8 @@ def order_mistake(order: "Any") -> str:
             return name + " is not what it must be"
     if not HOST.match(order["host"]) or not PORT.match(order["port"]):
         return "host or port is malformed"
-    if not os.path.isabs(order["source"]) or not os.path.isabs(order["root"]):
+    is_stored = OBJECTS.match(order["source"]) and not order["host"]
+    if not (is_stored or os.path.isabs(order["source"])) or not os.path.isabs(order["root"]):
         return "source and root must be absolute"
     numbers = [order[name] for name, kind in kinds.items() if kind is int]
     return "" if all(number >= 0 for number in numbers) else "a number is negative"
@@ -338,11 +349,14 @@ def empty_folder() -> None:
 
 
 def fetch(order: "dict[str, Any]", lock: int) -> None:
-    """Run rsync to its end; it goes on with what an earlier one has left."""
+    """Bring all that is at the source; what an earlier worker has left is not sent again."""
     os.makedirs("in", exist_ok=True)
     have = sum(os.lstat(os.path.join(b"in", name)).st_size for name in files_of_tree(b"in"))
     check_room(order, max(0, order["size_bytes"] - have))
     streams, copied = min(order.get("streams", 1), MOST_STREAMS), 0
+    if OBJECTS.match(order["source"]):
+        fetch_objects(order, lock, streams)
+        return
     if streams > 1 and deal_out(listing_of(order), streams) > 1:
         parent = order["source"].rpartition("/")[0] + "/"
         shares = [
@@ -353,6 +367,17 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
     run_side_by_side(
         [rsync_words(order, ["-rtps", "--delete"], order["source"], 1)], order, lock, copied
     )
+
+
+def fetch_objects(order: "dict[str, Any]", lock: int, streams: int) -> None:
+    """Run rclone to its end; a file of which it has a part is sent again."""
+    source = order["source"]
+    asking = start(in_bytes(is_folder_words(source)), ())
+    answer = asking.communicate()[0]
+    require_success(asking, "rclone")
+    target = "in/" + source.rpartition("/")[2]
+    words = rclone_words(source, target, order["kib_per_s"], streams, says_folder(answer))
+    run_side_by_side([in_bytes(words)], order, lock, 0)
 
 
 def rsync_words(
@@ -382,19 +407,27 @@ def in_bytes(words: "list[str]") -> "list[bytes]":
     return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
-def start_rsync(words: "list[bytes]", lock: "tuple[int, ...]") -> "subprocess.Popen[bytes]":
-    """Start one; what it says goes to the file ``said``, where others may write, too."""
+def start(words: "list[bytes]", lock: "tuple[int, ...]") -> "subprocess.Popen[bytes]":
+    """Start a program; what it complains of goes to the file ``said``, where others may write.
+
+    rclone's log is told with its progress.
+    """
+    is_log = JSON_LOG.encode() in words
     variables = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": os.path.expanduser("~")}
     with open("said", "ab") as said:
         return subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=said, pass_fds=lock, env=variables
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if is_log else said,
+            pass_fds=lock,
+            env=variables,
         )
 
 
 def listing_of(order: "dict[str, Any]") -> "Iterator[bytes]":
     """The lines in which rsync lists the source, each with what is above it in the source."""
     words = [RSYNC, "-rts8", "--list-only", *reached(order), "--"]
-    process = start_rsync(in_bytes([*words, from_host(order, order["source"])]), ())
+    process = start(in_bytes([*words, from_host(order, order["source"])]), ())
     assert process.stdout is not None
     with process.stdout:
         yield from process.stdout
@@ -404,7 +437,7 @@ def listing_of(order: "dict[str, Any]") -> "Iterator[bytes]":
 def run_side_by_side(
     commands: "list[list[bytes]]", order: "dict[str, Any]", lock: int, before: int
 ) -> int:
-    """Run rsyncs to their end, all of them or until one fails; return the bytes copied.
+    """Run programs to their end, all of them or until one fails; return the bytes copied.
 
     Args:
         before: bytes that earlier ones have copied.
@@ -414,7 +447,7 @@ def run_side_by_side(
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for words in commands:
-            processes.append(start_rsync(words, (lock,)))
+            processes.append(start(words, (lock,)))
         return watch(processes, order, before)
     except BaseException:
         for process in processes:
@@ -423,25 +456,29 @@ def run_side_by_side(
         raise
 
 
-def require_success(process: "subprocess.Popen[bytes]") -> None:
+def require_success(process: "subprocess.Popen[bytes]", name: str = "rsync") -> None:
     if process.wait() != 0:
         with open("said", "rb") as said:
             words_said = said.read().decode("utf-8", "replace").strip().replace("\n", "; ")
-        raise CopyFailed(f"rsync ended with {process.returncode}: {words_said[-200:]}")
+        raise CopyFailed(f"{name} ended with {process.returncode}: {words_said[-200:]}")
 
 
 def watch(processes: "list[subprocess.Popen[bytes]]", order: "dict[str, Any]", before: int) -> int:
-    """Pass on how far rsyncs are; end where there is no room, or nobody asks any more."""
+    """Pass on how far programs are; end where there is no room, or nobody asks any more."""
+    program = "rclone" if OBJECTS.match(order["source"]) else "rsync"
     of_pipe = {process.stdout: process for process in processes if process.stdout is not None}
-    copied, lines, news_at_s = dict.fromkeys(of_pipe, 0), dict.fromkeys(of_pipe, b""), 0.0
+    copied, rest, news_at_s = dict.fromkeys(of_pipe, 0), dict.fromkeys(of_pipe, b""), 0.0
     while of_pipe:
         for pipe in select.select(list(of_pipe), [], [], NEWS_S)[0]:
             part = os.read(pipe.fileno(), 65536)
             if not part:
-                require_success(of_pipe.pop(pipe))
+                require_success(of_pipe.pop(pipe), program)
                 continue
-            lines[pipe] = (lines[pipe] + part)[-256:]
-            copied[pipe] = bytes_said(lines[pipe], copied[pipe])
+            *lines, rest[pipe] = (
+                (rest[pipe] + part).replace(b"\r", b"\n")[-MOST_LINES:].split(b"\n")
+            )
+            for line in lines:
+                copied[pipe] = bytes_said(line, copied[pipe])
         if time.time() - news_at_s < NEWS_S:
             continue
         news_at_s = time.time()
@@ -455,12 +492,15 @@ def watch(processes: "list[subprocess.Popen[bytes]]", order: "dict[str, Any]", b
 
 
 def bytes_said(line: bytes, before: int) -> int:
-    """The bytes that rsync has copied by its last whole line; as before, where it says nothing."""
-    for word in line.replace(b"\r", b"\n").split(b"\n")[:-1]:
-        first = word.split()[:1]
-        if first and first[0].replace(b",", b"").isdigit():
-            before = int(first[0].replace(b",", b""))
-    return before
+    """The bytes copied by a line of rsync's progress, or of rclone's log; else as before."""
+    if line.startswith(b"{"):
+        before, complaint = read_log_line(line, before)
+        if complaint:
+            with open("said", "w", encoding="utf-8", errors="replace") as said:
+                said.write(complaint)
+        return before
+    first = line.split()[:1]
+    return int(first[0].replace(b",", b"")) if first and NUMBER.match(first[0]) else before
 
 
 def check_room(order: "dict[str, Any]", needed: int) -> None:

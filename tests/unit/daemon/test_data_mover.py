@@ -22,6 +22,7 @@ from federator.model.dataset import (
     DataReplica,
     DataSet,
     ReplicaState,
+    StorageDomain,
 )
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.message import CopySeen
@@ -125,6 +126,14 @@ def test_an_order_is_all_that_the_site_must_know() -> None:
         kib_per_s=512,
         streams=4,
     )
+
+
+def test_an_object_store_is_read_by_the_site_itself() -> None:
+    rig = Rig()
+    rig.catalogue.domains["west"] = StorageDomain(mounts={}, rclone="s3:fed/")
+    rig.wants()
+    ((site, order),) = rig.orders()
+    assert (site, order.host, order.source) == (BAKER, "", "rclone:s3:fed/sets/a")
 
 
 def test_an_owner_logs_in_by_the_name_that_the_source_has_for_them() -> None:
