@@ -5,11 +5,10 @@ stand-alone, too: standard library only, Python 3.6 or later.
 
 One rsync sends one file after the other through one connection, which small files leave idle and
 one core of ssh bounds. The source is listed, and each file goes to the list with least to send.
-What cannot be listed comes with the one rsync that follows (``site_copy.fetch``).
+What cannot be listed comes with the one rsync that follows (``site_fetch.fetch``).
 """
 
 import contextlib
-import heapq
 import re
 from collections.abc import Iterable
 
@@ -25,7 +24,7 @@ def deal_out(listing: "Iterable[bytes]", streams: int) -> int:
     Names in which rsync has written a character in another way are left out.
     """
     files = 0
-    load = [(0, number) for number in range(streams)]
+    load = [0] * streams
     with contextlib.ExitStack() as opened:
         lists = [opened.enter_context(open(LISTS[number], "wb")) for number in range(streams)]
         for line in listing:
@@ -33,8 +32,7 @@ def deal_out(listing: "Iterable[bytes]", streams: int) -> int:
             if found is None or b"\\#" in found.group(2):
                 continue
             files += 1
-            sent, number = load[0]
-            size = int(found.group(1).replace(b",", b""))
-            heapq.heapreplace(load, (sent + size + FILE_COSTS_BYTES, number))
+            number = load.index(min(load))
+            load[number] += int(found.group(1).replace(b",", b"")) + FILE_COSTS_BYTES
             lists[number].write(found.group(2) + b"\0")
     return files

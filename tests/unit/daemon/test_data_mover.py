@@ -130,7 +130,8 @@ def test_an_order_is_all_that_the_site_must_know() -> None:
 
 def test_an_object_store_is_read_by_the_site_itself() -> None:
     rig = Rig()
-    rig.catalogue.domains["west"] = StorageDomain(mounts={}, rclone="s3:fed/")
+    stored = StorageDomain(mounts={}, rclone="s3:fed/")
+    rig.catalogue.domains = {**rig.catalogue.domains, "west": stored}
     rig.wants()
     ((site, order),) = rig.orders()
     assert (site, order.host, order.source) == (BAKER, "", "rclone:s3:fed/sets/a")
