@@ -80,8 +80,10 @@ def test_a_disk_that_fills_meanwhile_fails_a_copy_that_goes_on_when_there_is_roo
 
 
 def test_a_copy_goes_on_after_its_network_was_cut(troubled: Running) -> None:
-    data(troubled, "copy", "text/books", "--to", "small:cut/books")
+    data(troubled, "rm", "text/books", "--at", "small")
+    at("cedar", "rm", "-rf", f"{SMALL}/sets/books")
     at("cedar", "install", "-d", "-o", USER, f"{SMALL}/cut")
+    data(troubled, "copy", "text/books", "--to", "small:cut/books")
     within(60, lambda: " % copied" in shown(troubled))
     with cut_off("alpine"):
         within(120, lambda: "failed" in shown(troubled))  # rsync waits a minute for the other side
