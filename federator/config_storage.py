@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from federator.config_mistakes import Mistake, brief, one_of, one_word_of
 from federator.config_services import Strict
@@ -18,6 +19,7 @@ from federator.model.dataset import MAX_PATH_BYTES, StorageDomain
 from federator.model.workload import SiteName
 from federator.sched.state.rules import DataMoving, Staging
 
+_REMOTE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,63}:[!-~]{0,512}")
 _GIB: Final = 2**30
 _TIB: Final = 2**40
 
@@ -32,22 +34,42 @@ def _root(path: str) -> str:
     return normal
 
 
-class StorageConfig(Strict):
-    """What some sites mount, each at its own path."""
+def _remote(text: str) -> str:
+    """An object store as rclone names it."""
+    if text and not _REMOTE.fullmatch(text):
+        raise ValueError("expected REMOTE:BUCKET/PATH of an rclone remote")
+    path = text.partition(":")[2]
+    if text and any(part in (".", "..") for part in path.split("/")):
+        raise ValueError("expected a path without . and ..")
+    return text
 
-    mounts: Annotated[dict[SiteKey, Annotated[str, AfterValidator(_root)]], Field(min_length=1)]
+
+class StorageConfig(Strict):
+    """What some sites mount, each at its own path; or an object store, which none mounts."""
+
+    mounts: dict[SiteKey, Annotated[str, AfterValidator(_root)]] = Field(default_factory=dict)
+    rclone: Annotated[str, AfterValidator(_remote)] = ""
     capacity_tib: Annotated[float, Field(ge=0, le=1e9)] = 0.0  # 0: not told
     keep_free_gib: Annotated[float, Field(ge=0, le=1e9)] = 10.0  # that no copy takes
     copy_mib_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each copy; 0: no bound
+    copy_streams: Annotated[int, Field(ge=1, le=16)] = 1  # of each copy, side by side
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if bool(self.mounts) == bool(self.rclone):
+            raise ValueError("expected either mounts or rclone")
+        return self
 
     @property
     def domain(self) -> StorageDomain:
         """As the core knows it."""
         return StorageDomain(
             mounts=dict(self.mounts),
+            rclone=self.rclone,
             capacity_bytes=round(self.capacity_tib * _TIB),
             keep_free_bytes=round(self.keep_free_gib * _GIB),
             copy_kib_per_s=math.ceil(self.copy_mib_per_s * 1024),
+            copy_streams=self.copy_streams,
         )
 
 

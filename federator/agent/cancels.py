@@ -12,6 +12,7 @@ from federator.agent.order_turns import OrderTurns
 from federator.agent.steps import Steps
 from federator.agent.vanished import Vanished
 from federator.model.site_message import AttemptAbsent, CancelOrder, LaunchAccepted
+from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import CancelFailed
 
 
@@ -37,9 +38,7 @@ class Cancels:
         """Its turn has come: end the job that is known; else find out whether there is one."""
         report = self._memory.known.get(order.attempt)
         if order.site_job_id:
-            owner = self._memory.index.launched.get(order.site_job_id)
-            is_anothers = owner is not None and owner.attempt != order.attempt
-            self._scancel(record, order, None if is_anothers else order.site_job_id)
+            self._scancel(record, order, self._own(order.attempt, order.site_job_id))
         elif report is not None and report.user == order.user:
             self._scancel(record, order, report.site_job_id)
         else:
@@ -53,7 +52,14 @@ class Cancels:
             return
         mark = self._memory.index.get(order.attempt)
         has_job = mark is not None and mark.step is JournalStep.JOB
-        self._scancel(record, order, mark.job_id if mark is not None and has_job else None)
+        job_id = mark.job_id if mark is not None and has_job else 0
+        self._scancel(record, order, self._own(order.attempt, job_id))
+
+    def _own(self, attempt: AttemptId, job_id: int) -> int | None:
+        """A job's id; None: there is none, or a later attempt's job has that id now."""
+        owner = self._memory.index.launched.get(job_id)
+        is_anothers = owner is not None and owner.attempt != attempt
+        return None if is_anothers or not job_id else job_id
 
     def _scancel(self, record: AttemptRecord, order: CancelOrder, job_id: int | None) -> None:
         """``job_id``: None where the site has no job of it, and must never have one."""

@@ -197,7 +197,7 @@ def _domain_row(row: DomainRow) -> tuple[str, ...]:
         str(row.copying),
         str(row.lost),
         "-" if used is None else f"{used:.1f}",
-        ",".join(row.mounts),
+        ",".join(row.mounts) or row.rclone,
     )
 
 

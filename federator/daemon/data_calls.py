@@ -241,6 +241,7 @@ _WORDS: Final = {
         "another data set is at {detail}, above it or below; name another path: --to DOMAIN:PATH"
     ),
     DataRefusalCode.NO_ROOM: "it is more than the capacity of {detail} that is left",
+    DataRefusalCode.NOT_MOUNTED: "no site mounts {detail}; data sets are only copied from there",
     DataRefusalCode.LAST_COPY: "no other sealed replica would be left of that in {detail}",
     DataRefusalCode.REMOVING: "its files in {detail} are being removed",
     DataRefusalCode.SCRATCH: "it is scratch, which jobs change: it has no seal",
@@ -340,6 +341,7 @@ def domain_rows(
             DomainRow(
                 name=name,
                 mounts={str(site): root for site, root in domain.mounts.items()},
+                rclone=domain.rclone,
                 capacity_bytes=domain.capacity_bytes,
                 sets=sum(use.sets for use in uses.values()),
                 used_bytes=sum(use.size_bytes for use in uses.values()),

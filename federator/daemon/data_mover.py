@@ -170,6 +170,7 @@ class DataMover:
                     size_bytes=of.size_bytes,
                     keep_free_bytes=there.keep_free_bytes,
                     kib_per_s=there.copy_kib_per_s,
+                    streams=there.copy_streams,
                     replace=replica.state is ReplicaState.LOST,
                 )
                 return site, order
@@ -184,6 +185,8 @@ class DataMover:
         """
         if site in source.mounts:
             return "", source.mounts[site]
+        if source.rclone:
+            return "", f"rclone:{source.rclone.rstrip('/')}"
         sites = self.config.sites
         hosts = [
             (self._account(name, site, owner) + sites[name].login, root)

@@ -157,12 +157,14 @@ def home_of(of: DataSet) -> str:
 
 
 class StorageDomain(Struct, frozen=True, kw_only=True):
-    """What a set of sites mounts, by federation.yaml."""
+    """What a set of sites mounts, or an object store that none mounts, by federation.yaml."""
 
     mounts: Mapping[SiteName, str]  # the path at each, absolute
+    rclone: str = ""  # of an object store: REMOTE:PATH, as its users' rclone knows it
     capacity_bytes: int = 0  # 0: not told
     keep_free_bytes: int = 0  # that no copy may take
     copy_kib_per_s: int = 0  # of each copy to it; 0: as fast as it goes
+    copy_streams: int = 1  # of each copy to it, side by side
 
 
 def is_digest(text: str) -> bool:
@@ -260,6 +262,7 @@ class DataRefusalCode(Enum):
     NO_SOURCE = "no source"  # no ready replica in another domain
     OCCUPIED = "occupied"  # another data set is at ``detail``, above it or below
     NO_ROOM = "no room"  # by the capacity of ``detail``
+    NOT_MOUNTED = "not mounted"  # no site mounts ``detail``
     LAST_COPY = "last copy"  # no other sealed replica would be left of that in ``detail``
     REMOVING = "removing"  # the files in ``detail`` are being removed
 

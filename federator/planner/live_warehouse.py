@@ -1,6 +1,7 @@
 """Makes a warehouse of the catalogue, of what workloads used, and of the GPUs of sites.
 
-- A region is a storage domain; domains that the same sites mount are one. The GPUs of a site count
+- A region is a storage domain that sites mount; those of the same sites are one. What has its home
+  in an object store is not planned. The GPUs of a site count
   where its first domain is, as federation.yaml orders them.
 - A table is a data set that a mover could copy: sealed, of known size, whole somewhere. Its home is
   that of the catalogue, or where a copy that becomes its home is on its way to.
@@ -105,6 +106,8 @@ def live_warehouse(
 def _regions_of(catalogue: Catalogue) -> list[list[str]]:
     by_sites: dict[frozenset[str], list[str]] = {}
     for name, domain in catalogue.domains.items():
+        if not domain.mounts:
+            continue
         by_sites.setdefault(frozenset(domain.mounts), []).append(name)
     return list(by_sites.values())
 

@@ -3,8 +3,8 @@
 Python keeps the byte code of a module and not that of a program, which it would compile at each
 start: half of what a request costs. So the program does no more than import.
 
-The package has the text as a few modules; ``site_exec`` imports each of the others by one line,
-which is replaced by the module. What one of those imports of another is there already, and goes.
+The package has the text as a few modules. The first line that imports one of them is replaced by
+the module; later ones go.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ def helper_files(source: str) -> dict[str, tuple[bytes, bool]]:
 def helper_of(source: str) -> str:
     """Return the text of the helper in one piece, given the text of ``site_exec``."""
 
+    there = set[str]()
+
     def module(found: re.Match[str]) -> str:
-        return _IMPORT.sub("", HELPER_SOURCE.with_name(f"{found[1]}.py").read_text("utf-8"))
+        if found[1] in there:
+            return ""
+        there.add(found[1])
+        return _IMPORT.sub(module, HELPER_SOURCE.with_name(f"{found[1]}.py").read_text("utf-8"))
 
     return _IMPORT.sub(module, source)

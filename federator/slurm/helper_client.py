@@ -257,6 +257,7 @@ class HelperClient:
             answer = await self._help(order.user, op="remove", order=words)
         else:
             words |= {"host": host, "port": port}
+            words |= {"streams": order.streams} if order.streams > 1 else {}  # not of all helpers
             answer = await self._help(order.user, op="copy", order=words)
         try:
             said = msgspec.convert(answer, _CopySaid)

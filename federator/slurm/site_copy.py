@@ -17,23 +17,25 @@ import hashlib
 import json
 import os
 import re
-import select
-import shlex
 import shutil
-import signal
 import stat
-import subprocess
-import time
-from collections.abc import Callable
 from typing import Any
 
-RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
-ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
+from federator.slurm.site_fetch import fetch
+from federator.slurm.site_rclone import OBJECTS
+from federator.slurm.site_streams import LISTS
+from federator.slurm.site_worker import (
+    CopyFailed,
+    begin_worker,
+    digest_of_tree,
+    note_news,
+    read_news,
+)
+
 LEFT_FOR_S = 14 * 86400.0  # a hidden folder that nobody asked about for so long is nobody's
-MOST_FDS = 256  # that the helper may have open
 STEP_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 HIDDEN = re.compile(r"\.fed-copy-[0-9a-f]{16}\Z")
-OF_A_COPY = frozenset(("asked", "lock", "news", "news.new", "said", "in"))
+OF_A_COPY = frozenset(("asked", "lock", "news", "news.new", "said", "in", *LISTS))
 HOST = re.compile(
     r"((?:[a-z_][a-z0-9_.-]{0,31}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\]))?\Z"
 )
@@ -45,14 +47,12 @@ PROOFS: "dict[str, Any]" = {}  # by what a digest begins with: returns that of a
 READY: "dict[str, Any]" = {}  # the same: is called with what was proved, before it is published
 
 
-class CopyFailed(Exception):
-    """The copy cannot be made now; the words are for people."""
-
-
 def order_mistake(order: "Any") -> str:
     """The reason why an order cannot be; "" when it can."""
     kinds = {**dict.fromkeys(COPY_WORDS, str), **dict.fromkeys(COPY_NUMBERS, int)}
     kinds.update(replace=bool, drop=bool)
+    if "streams" in order:
+        kinds["streams"] = int
     if set(order) != set(kinds):
         return "the order has other fields"
     for name, kind in kinds.items():
@@ -60,9 +60,11 @@ def order_mistake(order: "Any") -> str:
             return name + " is not what it must be"
     if not HOST.match(order["host"]) or not PORT.match(order["port"]):
         return "host or port is malformed"
-    if not os.path.isabs(order["source"]) or not os.path.isabs(order["root"]):
+    is_stored = OBJECTS.match(order["source"]) and not order["host"]
+    if not (is_stored or os.path.isabs(order["source"])) or not os.path.isabs(order["root"]):
         return "source and root must be absolute"
-    return "" if all(order[name] >= 0 for name in COPY_NUMBERS) else "a number is negative"
+    numbers = [order[name] for name, kind in kinds.items() if kind is int]
+    return "" if all(number >= 0 for number in numbers) else "a number is negative"
 
 
 def step_in_words(request: "dict[str, Any]", user: "dict[str, str]") -> str:
@@ -127,13 +129,6 @@ def ask_and_lock() -> "int | None":
     return lock
 
 
-def begin_worker(act: "Callable[[], None]", lock: int) -> None:
-    """Start a worker that has the lock."""
-    os.set_inheritable(lock, True)
-    if os.fork() == 0:
-        work_apart(act, lock)
-
-
 def is_there(order: "dict[str, Any]") -> bool:
     """Whether a file or folder is at the place of the copy, beside the hidden folder."""
     place = os.path.join(b"..", order["path"].encode("utf-8", "surrogateescape").split(b"/")[-1])
@@ -188,60 +183,6 @@ def step_into(at: int, parts: "list[bytes]", make: bool) -> "int | None":
         os.close(at)
         at = below
     return at
-
-
-def read_news() -> "dict[str, Any]":
-    broken = (OSError, ValueError, RecursionError)  # the owner may have written anything there
-    with contextlib.suppress(*broken), open("news", encoding="utf-8") as file:
-        news = json.load(file)
-        sound = type(news) is dict and set(news) == {"phase", "bytes", "detail"}
-        if sound and [type(news[of]) for of in ("phase", "bytes", "detail")] == [str, int, str]:
-            return {**news, "bytes": min(max(0, news["bytes"]), (1 << 63) - 1)}
-    return {"phase": "none", "bytes": 0, "detail": ""}
-
-
-def note_news(phase: str, copied: int = 0, detail: str = "") -> None:
-    """Write for those who ask, in one step."""
-    with open("news.new", "w", encoding="utf-8") as file:
-        json.dump({"phase": phase, "bytes": copied, "detail": detail[:300]}, file)
-    os.rename("news.new", "news")
-
-
-def note_failure(words: str) -> None:
-    """Write why the copy failed, even where the disk is full: what was written before gives way."""
-    try:
-        note_news("failed", 0, words)
-    except OSError:
-        for name in ("news.new", "news", "said"):
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-        note_news("failed", 0, words)
-
-
-def work_apart(act: "Callable[[], None]", lock: int) -> None:
-    """Be the worker: a session of its own, with the lock and nothing else of the helper's.
-
-    ``act`` notes what it did; what it fails with is noted here.
-    """
-    try:
-        os.setsid()
-        os.nice(10)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(nowhere, fd)
-        os.closerange(3, lock)
-        os.closerange(lock + 1, MOST_FDS)
-        signal.alarm(0)
-        try:
-            act()
-        except CopyFailed as failed:
-            note_failure(str(failed))
-        except OSError as error:
-            note_failure("{}: {}".format(error.strerror, error.filename or "a file"))
-        except Exception as error:  # a worker without a word would be started for ever
-            note_failure(repr(error))
-    finally:
-        os._exit(0)
 
 
 def make_copy(order: "dict[str, Any]", lock: int) -> int:
@@ -332,68 +273,6 @@ def empty_folder() -> None:
         os.close(lock)
 
 
-def fetch(order: "dict[str, Any]", lock: int) -> None:
-    """Run rsync to its end; it goes on with what an earlier one has left."""
-    os.makedirs("in", exist_ok=True)
-    have = sum(os.lstat(os.path.join(b"in", name)).st_size for name in files_of_tree(b"in"))
-    check_room(order, max(0, order["size_bytes"] - have))
-    shell = [SSH, "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
-    shell += ["-p", order["port"]] if order["port"] else []
-    source = order["source"] if not order["host"] else order["host"] + ":" + order["source"]
-    argv = [RSYNC, "-rtps", "--inplace", "--delete", "--chmod=u+rw,Du+x,ug-s"]
-    argv += ["--info=progress2", "--outbuf=N", f"--timeout={SILENT_S}"]
-    argv += ["--rsh=" + " ".join(map(shlex.quote, shell))] if order["host"] else []
-    argv += ["--bwlimit=" + str(order["kib_per_s"])] if order["kib_per_s"] else []
-    variables = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": os.path.expanduser("~")}
-    words = [word.encode("utf-8", "surrogateescape") for word in [*argv, "--", source, "in/"]]
-    with open("said", "wb") as said:
-        process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=said, pass_fds=(lock,), env=variables
-        )
-    try:
-        watch(process, order)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if process.wait() != 0:
-        with open("said", "rb") as said:
-            words_said = said.read().decode("utf-8", "replace").strip().replace("\n", "; ")
-        raise CopyFailed(f"rsync ended with {process.returncode}: {words_said[-200:]}")
-
-
-def watch(process: "subprocess.Popen[bytes]", order: "dict[str, Any]") -> None:
-    """Pass on how far rsync is; stop it where there is no room, or nobody asks any more."""
-    assert process.stdout is not None
-    copied, news_at_s, line = 0, 0.0, b""
-    while True:
-        if select.select([process.stdout], [], [], NEWS_S)[0]:
-            part = os.read(process.stdout.fileno(), 65536)
-            if not part:
-                return
-            line = (line + part)[-256:]
-            for word in line.replace(b"\r", b"\n").split(b"\n")[:-1]:
-                first = word.split()[:1]
-                if first and first[0].replace(b",", b"").isdigit():
-                    copied = int(first[0].replace(b",", b""))
-        if time.time() - news_at_s < NEWS_S:
-            continue
-        news_at_s = time.time()
-        note_news("copying", copied)
-        check_room(order, 0)
-        with contextlib.suppress(FileNotFoundError):
-            if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
-                continue
-        raise CopyFailed("nobody asks for it any more")
-
-
-def check_room(order: "dict[str, Any]", needed: int) -> None:
-    """Refuse what would leave less free than is to be kept."""
-    room = os.statvfs(".")
-    if room.f_bavail * room.f_frsize < order["keep_free_bytes"] + needed:
-        raise CopyFailed("no room: it would leave less free than storage.NAME.keep_free_gib")
-
-
 def kind_of(order: "dict[str, Any]") -> str:
     return str(order["digest"]).partition(":")[0]
 
@@ -402,36 +281,3 @@ def proof_of(order: "dict[str, Any]", path: bytes) -> "tuple[str, int]":
     """The digest of what is at a path, of the kind that is ordered, and its bytes."""
     proof: tuple[str, int] = PROOFS.get(kind_of(order), digest_of_tree)(path)
     return proof
-
-
-def digest_of_tree(path: bytes) -> "tuple[str, int]":
-    """The ``sha256tree`` of a file or folder, and its bytes; see docs/data.md."""
-    whole, size = hashlib.sha256(), 0
-    for below in files_of_tree(path):
-        name = os.path.join(path, below) if below else path
-        one, read = hashlib.sha256(), 0
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would block
-        with open(fd, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise CopyFailed("it holds what is neither a file nor a folder")
-            part = file.read(1 << 20)
-            while part:
-                one.update(part)
-                read += len(part)
-                part = file.read(1 << 20)
-        whole.update(b"%s %d %s\0" % (one.hexdigest().encode(), read, below))
-        size += read
-    return "sha256tree:" + whole.hexdigest(), size
-
-
-def files_of_tree(root: bytes, below: bytes = b"") -> "list[bytes]":
-    """The paths of all files, in their byte order; b"" where the root is a file itself."""
-    if not below and not stat.S_ISDIR(os.lstat(root).st_mode):
-        return [b""]
-    found = []
-    with os.scandir(os.path.join(root, below) if below else root) as entries:
-        kinds = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-    for name, is_folder in sorted(kinds, key=lambda kind: kind[0] + b"/" * kind[1]):
-        path = os.path.join(below, name)
-        found += files_of_tree(root, path) if is_folder else [path]
-    return found

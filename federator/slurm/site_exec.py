@@ -38,8 +38,8 @@ The exit status is 66 where files of the job cannot be opened and sbatch was not
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_files``, ``site_tidy``, ``site_copy``, ``site_remove`` and ``site_output`` are written into
-it (``site_installer.helper``): a site has one file to look through.
+the other ``site_…`` modules are written into it (``site_installer.helper``): a site has one file to
+look through.
 """
 
 import contextlib

@@ -17,8 +17,9 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from federator.slurm.site_copy import (
-    STEP_INTO,
+from federator.slurm.site_copy import STEP_INTO
+from federator.slurm.site_files import BARE, holds_something
+from federator.slurm.site_worker import (
     CopyFailed,
     digest_of_tree,
     files_of_tree,
@@ -26,7 +27,6 @@ from federator.slurm.site_copy import (
     read_news,
     work_apart,
 )
-from federator.slurm.site_files import BARE, holds_something
 
 OUTPUT_WORDS = ("root", "path")
 GONE = "its folder is gone"

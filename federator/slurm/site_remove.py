@@ -16,19 +16,16 @@ import shutil
 from typing import Any
 
 from federator.slurm.site_copy import (
-    CopyFailed,
     ask_and_lock,
-    begin_worker,
     copy_name,
-    note_news,
     open_root,
     parts_of,
     proof_of,
-    read_news,
     remove_tree,
     step_into,
 )
 from federator.slurm.site_files import BARE, holds_something
+from federator.slurm.site_worker import CopyFailed, begin_worker, note_news, read_news
 
 REMOVAL_WORDS = ("root", "path", "digest")
 UNASKED_S = 15.0  # for which nobody asked: it may not be wanted any more

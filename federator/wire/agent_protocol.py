@@ -268,6 +268,7 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     size_bytes: int = 0
     keep_free_bytes: int = 0
     kib_per_s: int = 0  # 0: as fast as it goes
+    streams: int = 1  # rsyncs side by side; earlier agents have one
     replace: bool = False
     drop: bool = False
     remove: bool = False

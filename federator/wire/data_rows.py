@@ -42,6 +42,7 @@ class DomainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     mounts: dict[str, str]  # by site
+    rclone: str = ""  # of an object store
     capacity_bytes: int = 0  # 0: not told
     sets: int = 0
     used_bytes: int = 0  # by data sets of which the size is known

@@ -42,7 +42,7 @@ from federator.model.site import Snapshot
 from federator.model.submission import unpack_submission
 from federator.model.unreadable import UNREADABLE
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName
-from federator.slurm import site_checkpoint, site_copy, site_output
+from federator.slurm import site_checkpoint, site_output, site_worker
 from federator.slurm.helper_client import _answer
 from federator.slurm.options.options import parse_command_line, parse_script
 from federator.slurm.parse_accounts import accounted
@@ -214,7 +214,7 @@ def news_of(path: Path) -> Any:
     here = os.getcwd()
     os.chdir(path.parent)
     try:
-        return site_copy.read_news()
+        return site_worker.read_news()
     finally:
         os.chdir(here)
 
@@ -332,7 +332,7 @@ CORPORA: dict[str, Corpus] = {
     "notes of an output": Corpus(
         a_file(output_of, "sealed"),
         lambda: [b'{"bytes": 7, "files": 1, "digest": "tree-sha256:00"}'],
-        (site_copy.CopyFailed,),
+        (site_worker.CopyFailed,),
     ),
     # users
     "sbatch scripts": Corpus(text(parse_script), lambda: [SCRIPT], (InvalidRequest,)),

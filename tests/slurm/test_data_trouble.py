@@ -14,6 +14,7 @@ from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, at, within
 from tests.slurm.test_mover import READS, data, digest_at, why
+from tests.slurm.weather import cut_off
 
 pytestmark = pytest.mark.slurm
 
@@ -76,6 +77,20 @@ def test_a_disk_that_fills_meanwhile_fails_a_copy_that_goes_on_when_there_is_roo
     within(90, lambda: shown(troubled).count("ready, sealed") == 2)
     assert at("cedar", "ls", "-A", f"{SMALL}/sets").split() == ["books"]
     assert digest_at("cedar", f"{SMALL}/sets/books") == digest_at("alpine", f"{SETS}/books")
+
+
+def test_a_copy_goes_on_after_its_network_was_cut(troubled: Running) -> None:
+    data(troubled, "rm", "text/books", "--at", "small")
+    at("cedar", "rm", "-rf", f"{SMALL}/sets/books")
+    at("cedar", "install", "-d", "-o", USER, f"{SMALL}/cut")
+    data(troubled, "copy", "text/books", "--to", "small:cut/books")
+    within(60, lambda: " % copied" in shown(troubled))
+    with cut_off("alpine"):
+        within(120, lambda: "failed" in shown(troubled))  # rsync waits a minute for the other side
+        assert "books" not in at("cedar", "ls", f"{SMALL}/cut").split()
+    within(120, lambda: shown(troubled).count("ready, sealed") == 2)
+    assert at("cedar", "ls", "-A", f"{SMALL}/cut").split() == ["books"]
+    assert digest_at("cedar", f"{SMALL}/cut/books") == digest_at("alpine", f"{SETS}/books")
 
 
 def test_nobody_reads_or_moves_what_is_anothers(troubled: Running) -> None:

@@ -27,7 +27,8 @@ def configure(running: Running, stage: str, mib_per_s: int) -> None:
     """Bound copies, and say whether jobs may have them."""
     settings = yaml.safe_load(running.config.read_text())
     settings["data"] = {"stage": stage, "removal_grace_h": 0}
-    settings["storage"]["east"] |= {"copy_mib_per_s": mib_per_s, "keep_free_gib": 1}
+    east = {"copy_mib_per_s": mib_per_s, "keep_free_gib": 1, "copy_streams": 3}
+    settings["storage"]["east"] |= east
     running.config.write_text(yaml.safe_dump(settings))
 
 

@@ -33,7 +33,11 @@ def test_a_federation_without_storage_has_none(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("  flash: {mounts: {birch: /w}}\n", "storage.flash.mounts.birch: unknown site 'birch'"),
-        ("  flash: {mounts: {}}\n", "storage.flash.mounts"),
+        ("  flash: {mounts: {}}\n", "storage.flash: expected either mounts or rclone"),
+        ("  flash: {mounts: {alpine: /w}, rclone: 's3:x'}\n", "expected either mounts or rclone"),
+        ("  flash: {rclone: ':local:/etc'}\n", "expected REMOTE:BUCKET/PATH of an rclone remote"),
+        ("  flash: {rclone: 's3:a b'}\n", "expected REMOTE:BUCKET/PATH of an rclone remote"),
+        ("  flash: {rclone: 's3:a/../b'}\n", "expected a path without . and .."),
         ("  flash: {mounts: {alpine: w}}\n", "expected an absolute path"),
         ("  flash: {mounts: {alpine: /}}\n", "expected a path below /"),
         ("  flash: {mounts: {alpine: /w/../x}}\n", "without empty parts, . and .."),
@@ -51,6 +55,12 @@ def test_a_mistake_is_named_by_its_key(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(ConfigError) as raised:
         load_config(write(tmp_path, storage(text)))
     assert words in str(raised.value)
+
+
+def test_an_object_store_is_a_domain_that_no_site_mounts(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, storage("  archive: {rclone: 's3:fed/sets'}\n")))
+    archive = config.rules.storage["archive"]
+    assert (archive.rclone, dict(archive.mounts)) == ("s3:fed/sets", {})
 
 
 def test_off_needs_no_quotes_although_yaml_reads_it_as_false() -> None:

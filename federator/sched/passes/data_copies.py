@@ -55,8 +55,9 @@ def copy_refusal(
         return DataRefusalCode.SCRATCH, ""
     if not of.digest.startswith(COPYABLE):
         return DataRefusalCode.UNSEALED, ""
-    if source_of(of, domain, domains) is None:
-        return DataRefusalCode.NO_SOURCE, domain
+    there = bool(domains[domain].mounts)
+    if not there or source_of(of, domain, domains) is None:
+        return DataRefusalCode.NO_SOURCE if there else DataRefusalCode.NOT_MOUNTED, domain
     capacity, before = domains[domain].capacity_bytes, of.replica_in(domain)
     if before is not None and before.removal is not None and before.removal.begun:
         return DataRefusalCode.REMOVING, domain
@@ -67,13 +68,16 @@ def copy_refusal(
 
 
 def source_of(of: DataSet, domain: str, domains: Mapping[str, StorageDomain]) -> DataReplica | None:
-    """The replica to copy from; one that was proved before one that was not."""
+    """The replica to copy from: one that sites mount before one in an object store.
+
+    Of several, one that was proved.
+    """
     ready = [
         r
         for r in of.replicas
         if r.state is ReplicaState.READY and r.domain in domains and r.domain != domain
     ]
-    return max(ready, key=lambda r: bool(r.digest), default=None)
+    return max(ready, key=lambda r: (bool(domains[r.domain].mounts), bool(r.digest)), default=None)
 
 
 def with_copy(of: DataSet, domain: str, path: str, copy: DataCopy) -> DataSet:

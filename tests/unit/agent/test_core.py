@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from federator.agent.attempt_table import AttemptState
-from federator.agent.effects import Kill, MakeSweep, Notify, ReadFolders, Sbatch
+from federator.agent.effects import Kill, MakeSweep, Notify, ReadFolders, Sbatch, Scancel
+from federator.agent.journal import JournalMark, JournalStep
 from federator.agent.observations import Done, Ordered
 from federator.model.site import SiteJobState
-from federator.model.site_message import LaunchAccepted
+from federator.model.site_message import CancelOrder, LaunchAccepted
 from tests.fakes.one_attempt import ATTEMPT, ORDERS, OneAttempt
 
 HELD = ("Kill: done", "Sbatch: done")  # until a test has them answered
@@ -156,3 +157,22 @@ def test_a_cancel_from_a_queue_that_never_heard_of_the_job_is_answered_with_the_
     site.settle_down(for_s=10.0)
     told = [m for m in site.said if isinstance(m, LaunchAccepted) or getattr(m, "gone", False)]
     assert [type(m).__name__ for m in told] == ["LaunchAccepted", "Report"]
+
+
+def test_a_job_that_has_the_id_of_an_earlier_one_is_not_cancelled_in_its_place() -> None:
+    """slurmctld had lost the earlier one, whose id its hooks had noted, and gave it again."""
+    site = OneAttempt()
+    site.first_sweep()
+    begun = JournalMark(step=JournalStep.INTENT, at_s=site.now_s, user="ada")
+    job = replace(begun, step=JournalStep.JOB, job_id=103)
+    other = replace(ATTEMPT, attempt=ATTEMPT.attempt + 1)
+    index = site.core.memory.index
+    for attempt, mark in ((ATTEMPT, begun), (other, job), (ATTEMPT, replace(job, late=True))):
+        index.remember(attempt, mark)
+    site.record = True
+    site.observe(Ordered(message=CancelOrder(attempt=ATTEMPT, user="ada", pending_only=True)))
+    site.settle_down()
+    decided = [effect for _, _, effects in site.story for effect in effects]
+    assert not any(isinstance(effect, Scancel) for effect in decided)
+    accepted = [message for message in site.said if isinstance(message, LaunchAccepted)]
+    assert [(each.attempt, each.site_job_id) for each in accepted] == [(ATTEMPT, 103)]

@@ -22,6 +22,7 @@ from federator.model.dataset import (
     DataReplica,
     DataSet,
     ReplicaState,
+    StorageDomain,
 )
 from federator.model.event import DataSetDropped, DataSetKept
 from federator.model.message import CopySeen
@@ -52,6 +53,7 @@ def config(**logins: str) -> FederationConfig:
                     "mounts": {"baker": "/e", "cedar": "/mnt/e"},
                     "keep_free_gib": 1,
                     "copy_mib_per_s": 0.5,
+                    "copy_streams": 4,
                 },
             },
         }
@@ -122,7 +124,17 @@ def test_an_order_is_all_that_the_site_must_know() -> None:
         size_bytes=5,
         keep_free_bytes=2**30,
         kib_per_s=512,
+        streams=4,
     )
+
+
+def test_an_object_store_is_read_by_the_site_itself() -> None:
+    rig = Rig()
+    stored = StorageDomain(mounts={}, rclone="s3:fed/")
+    rig.catalogue.domains = {**rig.catalogue.domains, "west": stored}
+    rig.wants()
+    ((site, order),) = rig.orders()
+    assert (site, order.host, order.source) == (BAKER, "", "rclone:s3:fed/sets/a")
 
 
 def test_an_owner_logs_in_by_the_name_that_the_source_has_for_them() -> None:

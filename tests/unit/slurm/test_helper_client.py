@@ -189,3 +189,14 @@ def test_a_removal_is_an_order_of_its_own_that_says_no_more_than_it_must() -> No
     assert asyncio.run(helper.copy(order)) == (CopyPhase.DROPPED, 0, "")
     place = {"root": "/e", "path": "a", "digest": "sha256tree:00"}
     assert json.loads(runner.told[-1]) == {"op": "remove", "order": place}
+
+
+@pytest.mark.parametrize(("streams", "said"), [(1, None), (3, 3)])
+def test_a_helper_of_an_earlier_release_makes_copies_of_one_stream(
+    streams: int, said: int | None
+) -> None:
+    helper, runner = helper_of(
+        lambda _argv: printed(b'{"phase": "copying", "bytes": 0, "detail": ""}')
+    )
+    asyncio.run(helper.copy(replace(COPY, streams=streams)))
+    assert json.loads(runner.told[-1])["order"].get("streams") == said

@@ -18,7 +18,7 @@ import pytest
 
 from federator.cli.data_digest import tree_digest
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
-from federator.slurm import site_copy
+from federator.slurm import site_copy, site_worker
 
 Json = dict[str, Any]
 PATIENCE_S = 30.0
@@ -268,15 +268,15 @@ def test_paths_that_lead_out_are_refused(site: Site, path: str) -> None:
 
 def test_the_digest_is_that_of_verify(site: Site) -> None:
     (site.here / "deep.txt").write_text("sorts before what is in deep/")
-    found, size = site_copy.digest_of_tree(bytes(site.here))
+    found, size = site_worker.digest_of_tree(bytes(site.here))
     expected = tree_digest(bytes(site.here))
     assert (found, size) == (expected.digest, expected.size_bytes)
 
 
 def test_a_pipe_that_a_job_left_is_refused_and_not_waited_for(site: Site) -> None:
     os.mkfifo(site.here / "pipe")
-    with pytest.raises(site_copy.CopyFailed, match="neither a file nor a folder"):
-        site_copy.digest_of_tree(bytes(site.here))
+    with pytest.raises(site_worker.CopyFailed, match="neither a file nor a folder"):
+        site_worker.digest_of_tree(bytes(site.here))
 
 
 def test_what_leaves_this_host_is_bounded_and_comes_as_the_user(site: Site, tmp_path: Path) -> None:

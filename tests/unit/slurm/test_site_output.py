@@ -14,7 +14,7 @@ import pytest
 
 from federator.cli.data_digest import tree_digest
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
-from federator.slurm import site_copy, site_output
+from federator.slurm import site_output, site_worker
 
 Json = dict[str, Any]
 PATIENCE_S = 30.0
@@ -121,7 +121,7 @@ def test_nothing_written_is_told_and_put_nowhere(site: Site) -> None:
 def test_a_worker_that_dies_is_followed_by_one_that_finishes(site: Site, dies_before: str) -> None:
     """The worker's steps are made one by one here; the real helper then goes on."""
     data = written(site)
-    digest, size = site_copy.digest_of_tree(bytes(data))
+    digest, size = site_worker.digest_of_tree(bytes(data))
     noted = json.dumps({"bytes": size, "files": 2, "digest": digest})
     (site.working / "news").write_text('{"phase": "checking", "bytes": 0, "detail": ""}')
     name = "sealed.new" if dies_before == "rename sealed" else "sealed"

@@ -15,7 +15,7 @@ import pytest
 
 from federator.cli.data_digest import tree_digest
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
-from federator.slurm import site_copy, site_remove
+from federator.slurm import site_copy, site_remove, site_worker
 from federator.slurm.site_files import BARE
 
 Json = dict[str, Any]
@@ -160,7 +160,7 @@ def test_a_removal_that_nobody_asks_for_any_more_removes_nothing(
     order = {"root": str(tmp_path), "path": "place", "digest": "any:0"}
     monkeypatch.setitem(site_copy.PROOFS, "any", lambda _: ("any:0", 5))
     os.utime("asked", (1.0, 1.0))
-    with pytest.raises(site_copy.CopyFailed, match="nobody asks"):
+    with pytest.raises(site_worker.CopyFailed, match="nobody asks"):
         site_remove.remove_files(order)
     assert (tmp_path / "place").exists()
     (hidden / "asked").touch()

@@ -23,6 +23,7 @@ from federator.model.event import DataSetKept
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerData, AnswerDataRefused, CopySeen, DataAsked
 from federator.model.workload import WorkloadId
+from federator.sched.passes.data_copies import source_of
 from federator.sched.state.rules import Rules, Staging
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -134,6 +135,21 @@ def test_what_cannot_be_copied_is_refused(given: Any, expected: DataRefusalCode)
     add(f, **given)
     assert code(copy(f)) is expected
     assert replica(f) is None
+
+
+def test_nothing_is_copied_to_what_no_site_mounts_and_from_there_only_what_is_nowhere_else() -> (
+    None
+):
+    stored = {**STORAGE, "archive": StorageDomain(mounts={}, rclone="s3:sets")}
+    f = fleet(Rules(storage=stored))
+    add(f, at=(DataPlace(domain="archive", path="a"), DataPlace(domain="west", path="sets/a")))
+    add(f, name="b")
+    assert code(copy(f, "archive", name="b")) is DataRefusalCode.NOT_MOUNTED
+    of = f.federation.ledger.catalogue.find("a", "1")
+    assert of is not None
+    source = source_of(of, "east", stored)
+    assert source is not None
+    assert source.domain == "west"
 
 
 def test_copies_count_in_the_use_of_a_domain_from_the_start() -> None:

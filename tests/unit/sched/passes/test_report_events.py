@@ -8,7 +8,7 @@ import pytest
 
 from federator.model.lifecycle import WorkloadEvent, WorkloadState, step
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import AttemptReport, Leave, SiteJobState
+from federator.model.site import AttemptReport, Leave, SiteComponent, SiteJobState
 from federator.sched.passes.report_events import events_of_report, reason_for
 from federator.sched.state.ledger import WorkloadRecord
 from tests.fakes.build import attempt, workload
@@ -272,3 +272,20 @@ def test_one_that_was_told_comes_back_whatever_status_its_launcher_makes_of_it()
 def test_one_that_nobody_told_and_that_dies_of_a_signal_has_failed(number: int) -> None:
     entry = WorkloadRecord(workload=workload(), state=WorkloadState.RUNNING)
     assert events_of_report(entry, ended(signal=number)) == [WorkloadEvent.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("leave", "ends"),
+    [(None, WorkloadEvent.CANCELLED), (Leave(told_at_s=10.0), WorkloadEvent.PREEMPTED)],
+)
+def test_a_het_job_whose_leader_completed_before_it_was_told_to_leave_does_not_come_back(
+    leave: Leave | None, ends: WorkloadEvent
+) -> None:
+    """Somebody had cancelled its other component."""
+    entry = WorkloadRecord(workload=workload(), state=WorkloadState.PREEMPTING)
+    parts = {
+        0: SiteComponent(job_id=7, state=SiteJobState.COMPLETED),
+        1: SiteComponent(job_id=8, state=SiteJobState.CANCELLED),
+    }
+    found = replace(report(SiteJobState.CANCELLED), components=parts, leave=leave, ended_at_s=20.0)
+    assert events_of_report(entry, found) == [ends]
