@@ -75,6 +75,11 @@ class JobHistory:
         """All that had ended before this Unix time is in the history; 0: nothing may be."""
         return self._follower.at_s
 
+    @property
+    def went_back(self) -> Mapping[str, int]:
+        """How often a site's job ids went back, by site, since the daemon began to lead."""
+        return self._follower.went_back
+
     def start(self) -> None:
         """Begin to follow the log."""
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)

@@ -44,6 +44,9 @@ class HistoryState(Protocol):
     @property
     def at_s(self) -> float: ...
 
+    @property
+    def went_back(self) -> Mapping[str, int]: ...
+
 
 class Gauges:
     """The gauges of one term.
@@ -167,6 +170,10 @@ class Gauges:
         yield family(
             "federator_site_connections_total",
             (((n,), link.connections) for n, link in self._links.items()),
+        )
+        back: Mapping[str, int] = self._history.went_back if self._history is not None else {}
+        yield family(
+            "federator_site_job_ids_went_back_total", (((n,), back.get(n, 0)) for n in sites)
         )
         yield family(
             "federator_gpus",
