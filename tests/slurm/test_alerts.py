@@ -343,7 +343,7 @@ def job_ids_went_back(watched: Watched) -> None:
         with history:
             history.execute("UPDATE site_job_ids SET job_id = 60000000 WHERE site = ?", (site,))
         within(60, lambda: running.row(_done_at_a_site(running))["site"] == site)
-        watched.prometheus.await_firing("FederatorSiteJobIdsWentBack")
+        watched.prometheus.await_firing("FederatorSiteJobIdsWentBack", site)
 
 
 def _done_at_a_site(running: Running) -> int:
