@@ -336,7 +336,11 @@ def test_jobs_that_waste_what_they_hold_are_found_and_their_users_mailed(
     assert seen["seldom-#"]["interruptions"] == 3
     assert seen["fails-#"]["in_a_row"] == 5
     asked(running, "--mail")
-    mails = {str(got["To"]).partition("@")[0]: str(got.get_content()) for got in server.got}
+    mails = {}
+    for got in server.got:
+        text = got.get_payload(decode=True)
+        assert isinstance(text, bytes)
+        mails[str(got["To"]).partition("@")[0]] = text.decode()
     for user in {user for _, user, _ in FOUND}:
         told = re.findall(r"^([a-z-]+): (\w+) \(vision\) '([^']+)'", mails.pop(user), re.M)
         assert set(told) == {each for each in FOUND if each[1] == user}
