@@ -349,7 +349,8 @@ class FederationConfig(Strict):
             )
             for name, tenant in self.tenants.items()
         ]
-        return Tenancy(tenants, {name: gpu.weight for name, gpu in self.gpus.items()})
+        gpus, credit = {name: gpu.weight for name, gpu in self.gpus.items()}, self.policy.credit
+        return Tenancy(tenants, gpus, credit.cpu_weight, credit.mem_gib_weight)
 
     @property
     def rules(self) -> Rules:

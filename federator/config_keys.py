@@ -66,6 +66,8 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.credit.fair_share": "Credit of a tenant that used nothing lately.",
         "policy.credit.per_nice": "Credit taken off for each unit of --nice.",
         "policy.credit.non_preemptible": "Credit taken off from work that may not be evicted.",
+        "policy.credit.cpu_weight": "GPUs that a CPU counts as in usage, where that is more.",
+        "policy.credit.mem_gib_weight": "GPUs that a GiB of memory counts as, likewise.",
         "policy.credit.age_cap_h": "Waiting longer adds no credit.",
         "policy.credit.usage_window_h": "A tenant's usage is its average over this time.",
         "policy.credit.usage_half_life_h": "Usage decays with this half-life instead.",

@@ -38,6 +38,8 @@ class CreditConfig(Strict):
     usage_half_life_h: Hours | None = None
     per_nice: _Credit = 0.01  # credit lost by each unit of --nice
     non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
+    cpu_weight: _Credit = 0.0  # GPUs that a CPU counts as in usage, where that is more
+    mem_gib_weight: _Credit = 0.0  # that a GiB of memory does
 
     @model_validator(mode="after")
     def _one_average(self) -> CreditConfig:

@@ -54,6 +54,11 @@ _ENDED_AS: Final[Mapping[WorkloadEvent, str]] = {
     WorkloadEvent.LOST: "NODE_FAIL",
 }
 """The state of an attempt that is over while its workload waits for another."""
+_PUT_BACK_AS: Final[Mapping[ReasonCode, str]] = {
+    ReasonCode.NODE_FAILED: "NODE_FAIL",
+    ReasonCode.PREEMPTED: "PREEMPTED",
+}
+"""The state of an attempt that its site has put back into its own queue, by the reason."""
 
 
 class _Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +160,8 @@ class HistoryBatch:
         if row.last is not None and before in AT_SITE:
             self._note_job_id(row.last, event.site_job_id)
             _take_news(row.last, event)
+            if before is WorkloadState.RUNNING and event.happening is WorkloadEvent.SITE_REQUEUED:
+                _put_back(row.last, event)
             if state not in AT_SITE:
                 self._attempt_over(row, row.last, event)
         if state in TERMINAL:
@@ -198,10 +205,11 @@ class HistoryBatch:
         attempt.reason = _reason(event.reason)
         if attempt.facts is not None:
             attempt.facts.known_at_s = event.at_s
-        waits = row.state == WorkloadState.PENDING.value
-        attempt.state = _ENDED_AS.get(event.happening, "") if waits else ended_state(row)
-        if waits and event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
-            attempt.state = "REQUEUED"
+        if not attempt.state:  # else its site put it back before it was withdrawn there
+            waits = row.state == WorkloadState.PENDING.value
+            attempt.state = _ENDED_AS.get(event.happening, "") if waits else ended_state(row)
+            if waits and event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+                attempt.state = "REQUEUED"
         self.attempts[row.id, attempt.attempt] = attempt
 
     def _lives(self, row: AccountingRow) -> None:
@@ -336,8 +344,11 @@ def _plan(jobs: tuple[JobPlan, ...]) -> dict[str, object]:
 
 def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     attempt.site_job_id = event.site_job_id or attempt.site_job_id
-    attempt.started_at_s = event.started_at_s or attempt.started_at_s
-    attempt.ended_at_s = event.ended_at_s or attempt.ended_at_s
+    if event.happening is WorkloadEvent.STARTED:  # again, if its site was quicker
+        attempt.state, attempt.ended_at_s = "", 0.0
+    if not attempt.state:
+        attempt.started_at_s = event.started_at_s or attempt.started_at_s
+        attempt.ended_at_s = event.ended_at_s or attempt.ended_at_s
     attempt.exit_code, attempt.signal = event.exit_code, event.signal
     facts = attempt.facts
     if facts is None:
@@ -349,6 +360,13 @@ def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     if event.leave is not None:  # by its site's clock, as its start and its end
         facts.told_at_s = event.leave.told_at_s
         facts.saved_at_s = event.leave.saved_at_s or facts.saved_at_s
+
+
+def _put_back(attempt: AccountingAttempt, event: Changed) -> None:
+    """It holds nothing from now on, though it is the attempt until its site has withdrawn it."""
+    code = event.reason.code if event.reason is not None else ReasonCode.REQUEUED
+    attempt.state = _PUT_BACK_AS.get(code, "REQUEUED")
+    attempt.ended_at_s = event.at_s
 
 
 def _promise(victim: AccountingRow, winner: AccountingRow) -> None:

@@ -40,7 +40,7 @@ from federator.wire.accounting_rows import (
     MeasuredUse,
 )
 
-VERSION: Final = 9
+VERSION: Final = 10
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -279,6 +279,11 @@ def _with_job_ids(connection: Connection) -> None:
         _add_columns(connection, table)
 
 
+def _with_ends_by_accounts(connection: Connection) -> None:
+    """When attempts ended by their sites' accounts; of those before it that is not known."""
+    _add_columns(connection, measured)
+
+
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     1: _whatever_case,
     2: _with_use,
@@ -288,6 +293,7 @@ MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {
     6: _with_due_by_site,
     7: _with_swings,
     8: _with_job_ids,
+    9: _with_ends_by_accounts,
 }
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 

@@ -46,7 +46,9 @@ _LOCK: Final = 0x666564757361  # of PostgreSQL's, of this database
 _A: Final = schema.attempts.c
 _M: Final = schema.measured.c
 _W: Final = schema.workloads.c
-_MEASURED: Final = ("gpu_util_frac", "ready_s", "save_s", "alloc_cpus", "alloc_mem_mib")
+_MEASURED: Final = (
+    *("gpu_util_frac", "ready_s", "save_s", "alloc_cpus", "alloc_mem_mib", "accounts_end_at_s"),
+)
 _decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
 
 
@@ -179,7 +181,7 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
             attempt=row["attempt"],
             awarded_at_s=row["awarded_at_s"],
             started_at_s=row["started_at_s"],
-            ended_at_s=row["ended_at_s"],
+            ended_at_s=_ended_at_s(row),
             known_at_s=row["known_at_s"],
             state=row["state"],
             evicted=bool(row["evicted"]),
@@ -209,6 +211,13 @@ def _use(row: Mapping[Any, Any]) -> AttemptUse:
         ),
         busy_frac=row["gpu_util_frac"],
     )
+
+
+def _ended_at_s(row: Mapping[Any, Any]) -> float:
+    """By its site's accounts, if these know of an earlier end: it was requeued, and seen later."""
+    ended_at_s, told_at_s = float(row["ended_at_s"]), row["accounts_end_at_s"]
+    earlier = told_at_s is not None and row["started_at_s"] <= told_at_s < ended_at_s
+    return float(told_at_s) if earlier else ended_at_s
 
 
 def _short_types(gpu_types: str) -> str:

@@ -24,6 +24,8 @@ class Resources:
     Args:
         gpu_types: these types, in any order.
         gpu_weights: what an hour of a GPU of each type counts in usage; 1 for types not named.
+        cpu_weight: what an hour of a CPU counts, where that is more; 0: none does.
+        mem_gib_weight: what an hour of a GiB of memory counts, likewise.
 
     Attributes:
         names: of the resources, in the order of all amounts.
@@ -32,10 +34,17 @@ class Resources:
         InvalidRequest: a weight that is negative or no number.
     """
 
-    def __init__(self, gpu_types: Iterable[str], gpu_weights: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        gpu_types: Iterable[str],
+        gpu_weights: Mapping[str, float],
+        cpu_weight: float = 0.0,
+        mem_gib_weight: float = 0.0,
+    ) -> None:
         self._types = sorted(set(gpu_types))
         self.names: tuple[str, ...] = (*PLAIN, *self._types)
         self.gpu_weights = dict(gpu_weights)
+        self._cpu_weight, self._mem_gib_weight = cpu_weight, mem_gib_weight
         for name, weight in self.gpu_weights.items():
             if not 0 <= weight < inf:  # NaN fails too
                 raise InvalidRequest(
@@ -73,7 +82,18 @@ class Resources:
         """An allowance as a vector; a type that it does not name has no bound of its own."""
         return (gpus, cpus, *(gpu_types.get(name, inf) for name in self._types))
 
-    def weighted_gpus(self, gpus: int, gpu_types: Mapping[str, int]) -> float:
-        """GPUs as usage counts them; those of no known type count 1 each."""
+    def weighted_gpus(
+        self, gpus: int, gpu_types: Mapping[str, int], cpus: int = 0, mem_mib: int = 0
+    ) -> float:
+        """GPUs as usage counts them; those of no known type count 1 each.
+
+        CPUs or memory count in their place where they weigh more: the dominant resource.
+
+        Source:
+            Ghodsi et al., Dominant Resource Fairness (NSDI'11) sec. 4: a user's share is that of
+            the resource of which it has most. The maximum is taken of each workload here, as
+            Slurm's ``PriorityFlags=MAX_TRES`` does of each job, and not of a tenant's sums.
+        """
         typed = sum(n * self.gpu_weights.get(name, 1.0) for name, n in gpu_types.items())
-        return typed + gpus - sum(gpu_types.values())
+        weighted = typed + gpus - sum(gpu_types.values())
+        return max(weighted, cpus * self._cpu_weight, mem_mib / 1024 * self._mem_gib_weight)

@@ -113,6 +113,8 @@ class Tenancy:
     Args:
         tenants: in the order of the configuration.
         gpu_weights: what an hour of a GPU of each type counts in usage; 1 for types not named.
+        cpu_weight: what an hour of a CPU counts in usage, where that is more; 0: none does.
+        mem_gib_weight: what an hour of a GiB of memory counts, likewise.
 
     Raises:
         InvalidRequest: a name given twice, an unknown parent, parents that form a circle, or a
@@ -123,6 +125,8 @@ class Tenancy:
         self,
         tenants: Iterable[Tenant] = (),
         gpu_weights: Mapping[str, float] = MappingProxyType({}),
+        cpu_weight: float = 0.0,
+        mem_gib_weight: float = 0.0,
     ) -> None:
         self.tenants: list[Tenant] = []
         self._row_of: dict[TenantName, int] = {}
@@ -135,7 +139,7 @@ class Tenancy:
             self.tenants.append(tenant)
         bounded = [b for t in self.tenants for b in (t.quota, t.limit) if b is not None]
         types = (name for bound in bounded for name in bound.gpu_types)
-        self.resources = Resources(types, gpu_weights)
+        self.resources = Resources(types, gpu_weights, cpu_weight, mem_gib_weight)
         self._n_configured = len(self.tenants)
         for row in range(len(self.tenants)):
             self._chains.append(tuple(_chain_of(row, self.tenants, self._row_of)))

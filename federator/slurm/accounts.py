@@ -82,7 +82,7 @@ class SlurmAccounts:
         for start in range(0, len(jobs), ACCOUNTED_AT_ONCE):
             some = jobs[start : start + ACCOUNTED_AT_ONCE]
             ids = ",".join(str(job.site_job_id) for job in some)
-            argv = ("sacct", "-n", "-P", "-j", ids, "-o", ",".join(USAGE_FIELDS))
+            argv = ("sacct", "-n", "-P", "-D", "-j", ids, "-o", ",".join(USAGE_FIELDS))
             try:
                 done = await self._run(argv)
             except SiteUnavailable as error:  # as in ``_sacct``

@@ -12,6 +12,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import Final
 
 from federator.wire.accounting_rows import MeasuredUse
@@ -30,6 +32,8 @@ USAGE_FIELDS: Final = (
     "TRESUsageInTot",
     "End",
 )
+_START: Final = USAGE_FIELDS.index("Start")
+_END: Final = USAGE_FIELDS.index("End")
 STARTS_DIFFER_S: Final = 120.0  # clocks, and what slurmctld told first
 _ID: Final = re.compile(r"([0-9]{1,18})(?:\+([0-9]{1,9}))?(?:\.(.+))?")
 _TIME: Final = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+(?:\.[0-9]+)?)")
@@ -48,34 +52,37 @@ _MIB: Final[Mapping[str, float]] = {
 class _Component:
     """A job, or a component of a het job, with its steps."""
 
-    allocation: Sequence[str] | None = None
+    allocation: Sequence[str]
     steps: list[Sequence[str]] = field(default_factory=list)
 
 
 def measured(output: str, ended: Collection[EndedJob]) -> list[MeasuredUse | None]:
     """What each of these used, in their order; None: sacct has no whole record of it.
 
+    Of a job that was requeued each run has records of its own, its steps behind it.
+
     Args:
-        output: of ``sacct -n -P`` with ``USAGE_FIELDS``, under SLURM_TIME_FORMAT=%s.
+        output: of ``sacct -n -P -D`` with ``USAGE_FIELDS``, under SLURM_TIME_FORMAT=%s.
         ended: the jobs, of which the records must have the user and the start.
     """
-    found: dict[int, dict[int, _Component]] = defaultdict(lambda: defaultdict(_Component))
+    found: dict[int, dict[int, list[_Component]]] = defaultdict(lambda: defaultdict(list))
     for line in output.splitlines():
         record = line.split("|")
         match = _ID.fullmatch(record[0])
         if match is None or len(record) != len(USAGE_FIELDS):
             continue
-        component = found[int(match[1])][int(match[2] or 0)]
+        runs = found[int(match[1])][int(match[2] or 0)]
         if match[3] is None:
-            component.allocation = record
-        else:
-            component.steps.append(record)
+            runs.append(_Component(record))
+        elif runs:
+            runs[-1].steps.append(record)
     return [_of_job(found[job.site_job_id], job) for job in ended]
 
 
-def _of_job(components: Mapping[int, _Component], job: EndedJob) -> MeasuredUse | None:
-    known = [each for each in components.values() if each.allocation is not None]
-    if not known or not all(_is_its(each.allocation or (), job) for each in known):
+def _of_job(components: Mapping[int, Sequence[_Component]], job: EndedJob) -> MeasuredUse | None:
+    all_runs = [runs for runs in components.values() if runs]
+    known = [_run_of(runs, job) for runs in all_runs]
+    if not known or not all(_is_its(each.allocation, job) for each in known):
         return None
     uses = [_of_component(each) for each in known]
     return MeasuredUse(
@@ -88,7 +95,30 @@ def _of_job(components: Mapping[int, _Component], job: EndedJob) -> MeasuredUse 
         alloc_mem_mib=_sum(use.alloc_mem_mib for use in uses),
         gpu_util_frac=_gpu_util_frac(known),
         gpu_mem_mib=_most(use.gpu_mem_mib for use in uses),
+        accounts_end_at_s=max(map(partial(_end_at_s, job), known, all_runs)),
     )
+
+
+def _run_of(runs: Sequence[_Component], job: EndedJob) -> _Component:
+    """The run that began when the job did, as far as any has begun."""
+
+    def distance_s(run: _Component) -> float:
+        start = run.allocation[_START]
+        return abs(int(start) - job.started_at_s) if start.isdecimal() else inf
+
+    return min(runs, key=distance_s)
+
+
+def _end_at_s(job: EndedJob, first: _Component, runs: Iterable[_Component]) -> float:
+    """The end of its run, or of the last that its site began by itself before all was over.
+
+    What was put back and withdrawn has a record, too, of a run that took no time.
+    """
+    began, ends_s = int(first.allocation[_START]), [float(first.allocation[_END])]
+    for start, end in ((run.allocation[_START], run.allocation[_END]) for run in runs):
+        if start.isdecimal() and end.isdecimal() and began < int(start) < int(end):
+            ends_s += [float(end)] if int(start) < job.ended_at_s else []
+    return max(ends_s)
 
 
 def _is_its(allocation: Sequence[str], job: EndedJob) -> bool:
@@ -96,13 +126,13 @@ def _is_its(allocation: Sequence[str], job: EndedJob) -> bool:
 
     A job of which slurmdbd has no end yet is not known either: its last steps may be to come.
     """
-    user, start, end = allocation[1], allocation[2], allocation[10]
+    user, start, end = allocation[1], allocation[_START], allocation[_END]
     near = start.isdecimal() and abs(int(start) - job.started_at_s) <= STARTS_DIFFER_S
     return user == job.user and near and end.isdecimal()
 
 
 def _of_component(component: _Component) -> MeasuredUse:
-    allocation = component.allocation or ()
+    allocation = component.allocation
     tres = _tres(allocation[8])
     used = [_tres(step[9]) for step in component.steps]
     is_measured = any(used)  # else sacct shows a time of 0 for what nobody measured
@@ -123,7 +153,7 @@ def _gpu_util_frac(components: Iterable[_Component]) -> float | None:
     percent = gpus = 0.0
     is_measured = False
     for each in components:
-        allocated = _tres((each.allocation or ())[8]).get("gres/gpu", "0")
+        allocated = _tres(each.allocation[8]).get("gres/gpu", "0")
         most = _most(_number(_tres(step[9]).get("gres/gpuutil")) for step in each.steps)
         is_measured |= most is not None
         percent += most or 0.0

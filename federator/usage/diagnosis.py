@@ -77,7 +77,7 @@ class JudgedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ran_s(self) -> float:
-        """Its length; 0: it never ran, or runs."""
+        """Its length; 0: it never ran, or runs, or was over within a second."""
         ran = self.started_at_s > 0 and self.ended_at_s > self.started_at_s
         return self.ended_at_s - self.started_at_s if ran else 0.0
 

@@ -39,7 +39,8 @@ def examine(
     for record in sorted(records, key=lambda each: (each.ended_at_s, each.id, each.attempt)):
         families.setdefault(record.owner, []).append(record)
     for members in families.values():
-        ended = [each for each in members if each.ran_s]
+        # One that failed at once began and ended in the same second, by its site.
+        ended = [each for each in members if each.started_at_s > 0 and each.ended_at_s > 0]
         running = [each for each in members if not each.ended_at_s]
         for detector in DETECTORS:
             made = detector(ended, bounds)

@@ -41,6 +41,9 @@ class MeasuredUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     own_most_s: float | None = None
     slow_rank: float | None = None
     ranks: float | None = None
+    # The end of the run by its site's accounts, Unix time: of a job that the site requeued it is
+    # known to nobody else.
+    accounts_end_at_s: float | None = None
 
 
 class AttemptFacts(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from federator.history.usage_sums import MOST_SUM, count_some, counted_anew, use
 from federator.model.event import Awarded, LogRecord, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.prices import PriceList, PriceRule, Rates
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import Leave, NodeShare
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
@@ -537,6 +538,70 @@ def test_what_a_lost_record_leaves_is_flagged(log: Log, url: str) -> None:
     (row,) = asked(url, "user").rows
     assert (row.held_gpu_ms, row.sums["missing_flags"]) == (10 * H32_MS, 1)
     assert row.sums["overlap_flags"] == 0
+
+
+REQUEUES = {  # by the reason: the state, and the class of what was held
+    ReasonCode.NODE_FAILED: ("NODE_FAIL", "lost_failure_gpu_ms"),
+    ReasonCode.PREEMPTED: ("PREEMPTED", "lost_preemption_gpu_ms"),
+    ReasonCode.REQUEUED: ("REQUEUED", "unknown_gpu_ms"),
+}
+
+
+def requeued(code: ReasonCode) -> list[LogRecord]:
+    """Its site puts it back 50 s after its start; it is withdrawn there 4 s later."""
+    return [
+        *life(1)[:4],
+        changed(1, _H.SITE_REQUEUED, T0_S + 70, reason=Reason(code=code)),
+        changed(1, _H.WITHDRAWN, T0_S + 75, ended_at_s=T0_S + 74, site_state="CANCELLED"),
+    ]
+
+
+@pytest.mark.parametrize("code", REQUEUES)
+def test_a_job_that_its_site_put_back_holds_nothing_from_then_on(
+    log: Log, url: str, code: ReasonCode
+) -> None:
+    """By its site's accounts even earlier: the agent saw it 3 s later."""
+    state, loss = REQUEUES[code]
+    log.write(*requeued(code))
+    follow(log, url)
+    with reader(url).connect() as connection:
+        found = connection.execute(select(schema.attempts.c.state, schema.attempts.c.ended_at_s))
+        assert found.all() == [(state, T0_S + 70)]
+    (row,) = asked(url, "user").rows
+    assert (row.held_gpu_ms, row.sums[loss]) == (50 * H32_MS, 50 * H32_MS)
+    due = measured.due(writer(url), ["alpine"], T0_S + 1000, 10)
+    for told_at_s, counted_s in ((T0_S + 67, 47), (T0_S + 99, 50), (T0_S, 50), (inf, 50)):
+        measured.put(writer(url), due, [MeasuredUse(accounts_end_at_s=told_at_s)], T0_S + 1000)
+        (row,) = asked(url, "user").rows
+        assert (row.held_gpu_ms, row.sums[loss]) == (counted_s * H32_MS, counted_s * H32_MS)
+    assert kept(url) == made_anew(url)
+
+
+def test_a_job_that_runs_again_at_its_site_before_it_is_withdrawn_goes_on(
+    log: Log, url: str
+) -> None:
+    log.write(
+        *requeued(ReasonCode.NODE_FAILED)[:-1],
+        changed(1, _H.STARTED, T0_S + 80, started_at_s=T0_S + 79),
+        changed(1, _H.COMPLETED, T0_S + 100, ended_at_s=T0_S + 99, site_state="COMPLETED"),
+    )
+    follow(log, url)
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == row.sums["unknown_gpu_ms"] == 20 * H32_MS
+
+
+def test_a_history_of_the_release_before_goes_on_without_ends_by_accounts(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        connection.execute(text("ALTER TABLE measured DROP COLUMN accounts_end_at_s"))
+        connection.execute(schema.history_version.update().values(version=9))
+    log.write(*life(2, T0_S + 100))
+    follow(log, url)
+    assert asked(url, "day").total.sums["attempts"] == 2
+    assert kept(url) == made_anew(url)
 
 
 def test_a_site_restored_from_a_backup_gives_ids_again_and_nothing_counts_twice(

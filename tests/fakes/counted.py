@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -31,8 +32,8 @@ class FakeLink:
 class FakeHistory:
     """A history that is up to date with a time."""
 
-    def __init__(self, at_s: float) -> None:
-        self.at_s = at_s
+    def __init__(self, at_s: float, went_back: Mapping[str, int] = MappingProxyType({})) -> None:
+        self.at_s, self.went_back = at_s, went_back
 
 
 class Counted(Loopback):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -55,13 +56,18 @@ def samples(label: str) -> tuple[Reading, ...]:
         )
 
 
-def watched(label: str, seed: int) -> dict[str, Any]:
-    """Fields of a judged attempt, by the watch alone."""
+def looks_at(label: str, seed: int, turns: int = 60 * HOURS) -> Iterator[list[Reading]]:
+    """What the watch sees of one GPU in so many of its turns."""
     rng, seen, gap = random.Random(seed), samples(label), int(GAP_S / EVERY_S)
-    tally: dict[str, Any] = {}
-    for _ in range(60 * HOURS):
+    for _ in range(turns):
         at = rng.randrange(len(seen))
-        looks = [seen[(at + k * gap) % len(seen)] for k in range(LOOKS)]
+        yield [seen[(at + k * gap) % len(seen)] for k in range(LOOKS)]
+
+
+def watched(label: str, seed: int, turns: int = 60 * HOURS) -> dict[str, Any]:
+    """Fields of a judged attempt, by the watch alone."""
+    tally: dict[str, Any] = {}
+    for looks in looks_at(label, seed, turns):
         busy = [look.busy_frac or 0.0 for look in looks]
         most = max(looks, key=lambda look: look.busy_frac or 0.0)
         tally = summary.added(tally, [most], busy)

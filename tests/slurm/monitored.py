@@ -35,6 +35,7 @@ LOWERED: Final = {
     "FederatorQueueStalled": ("[60s]", "[20s]"),  # in which there was no award
     "FederatorOwnersWait": ("> 3600", "> 15"),
     "FederatorClaimsMissed": ("[720s]", "[90s]"),
+    "FederatorSiteJobIdsWentBack": ("[720s]", "[60s]"),
 }
 SHORTER: Final = {  # these divided would be the longest waits of their tests
     "FederatorLogLong": "3s",

@@ -210,6 +210,7 @@ def test_jobs_that_fail_or_idle_or_wait_and_nodes_and_copies_that_fail_fire(
         a_node_dies,
         budget_is_cut_while_gangs_wait,
         a_job_idled,
+        job_ids_went_back,
         copies_fail,
     )
 
@@ -326,6 +327,29 @@ def a_job_idled(watched: Watched) -> None:
         watched.prometheus.await_firing("FederatorDoctorFindings")
         idle_for(-IDLE_S, "NULL")
     watched.prometheus.await_clear("FederatorDoctorFindings")
+
+
+def job_ids_went_back(watched: Watched) -> None:
+    """By the history: it says that the site had given a far higher one."""
+    running = watched.running
+    site = running.row(_done_at_a_site(running))["site"]
+    with closing(sqlite3.connect(running.folder / "queue-history.db", timeout=60)) as history:
+
+        def is_there() -> bool:
+            asked = "SELECT job_id FROM site_job_ids WHERE site = ?"
+            return history.execute(asked, (site,)).fetchone() is not None
+
+        within(60, is_there)
+        with history:
+            history.execute("UPDATE site_job_ids SET job_id = 60000000 WHERE site = ?", (site,))
+        within(60, lambda: running.row(_done_at_a_site(running))["site"] == site)
+        watched.prometheus.await_firing("FederatorSiteJobIdsWentBack", site)
+
+
+def _done_at_a_site(running: Running) -> int:
+    done = running.submit(TRUE, "-n1", "-t5")
+    running.await_end(done)
+    return done
 
 
 def copies_fail(watched: Watched) -> None:

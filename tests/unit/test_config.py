@@ -642,6 +642,14 @@ def test_the_tenancy_has_parents_priorities_and_the_weights_of_gpus(tmp_path: Pa
     ]
     assert tenancy.chain(0) == (0, 1)
     assert tenancy.resources.gpu_weights == {"a100": 1.0, "h100": 2.0}
+    assert tenancy.resources.weighted_gpus(0, {}, 64, 1 << 20) == 0.0
+
+
+def test_cpus_and_memory_have_weights_in_usage_if_the_file_says_so(tmp_path: Path) -> None:
+    credit = "  launch_lease_s: 30\n  credit: {cpu_weight: 0.0625, mem_gib_weight: 0.25}"
+    resources = load(tmp_path, "  launch_lease_s: 30", credit).tenancy().resources
+    assert resources.weighted_gpus(0, {}, 64, 0) == 4.0
+    assert resources.weighted_gpus(0, {}, 64, 32 * 1024) == 8.0
 
 
 @pytest.mark.parametrize(

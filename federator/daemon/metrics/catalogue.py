@@ -197,6 +197,11 @@ CATALOGUE: Final = (
     ),
     _counter("site_connections_total", "Channels that came up", "site"),
     _counter("site_downs_total", "Times that a site went down", "site"),
+    _counter(
+        "site_job_ids_went_back_total",
+        "Times that a site gave a job id not above one before: its slurmctld lost its state",
+        "site",
+    ),
     _gauge("site_drained", "1: drained or cordoned as a whole, or written off", "site"),
     _gauge(
         "gpus",

@@ -44,6 +44,9 @@ class HistoryState(Protocol):
     @property
     def at_s(self) -> float: ...
 
+    @property
+    def went_back(self) -> Mapping[str, int]: ...
+
 
 class Gauges:
     """The gauges of one term.
@@ -84,6 +87,7 @@ class Gauges:
         found = [
             *role_metrics(leads=True),
             *self._of_term(config),
+            *self._of_history(),
             *self._of_queue(now_s),
             *self._of_claims(now_s),
             *self._of_sites(config, held),
@@ -103,12 +107,20 @@ class Gauges:
         yield gauge("federator_term_start_timestamp_seconds", self._began_s)
         yield gauge("federator_collect_seconds", self._took_s)
         yield gauge("federator_log_tail_records", ledger.tail)
-        at_s = self._history.at_s if self._history is not None else ledger.latest_s
-        yield gauge("federator_history_lag_seconds", max(0.0, ledger.latest_s - at_s))
         found = self.findings().items()
         yield family("federator_doctor_findings", (((kind,), n) for kind, n in found))
         began_s = last.began_s if last is not None else 0.0
         yield gauge("federator_pass_start_timestamp_seconds", began_s)
+
+    def _of_history(self) -> Iterator[Collected]:
+        latest_s, history = self._federation.ledger.latest_s, self._history
+        at_s = history.at_s if history is not None else latest_s
+        yield gauge("federator_history_lag_seconds", max(0.0, latest_s - at_s))
+        back: Mapping[str, int] = history.went_back if history is not None else {}
+        sites = self._federation.sites
+        yield family(
+            "federator_site_job_ids_went_back_total", (((n,), back.get(n, 0)) for n in sites)
+        )
 
     def _of_queue(self, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger

@@ -104,7 +104,7 @@ def fair_share_terms(used_gpus: F64, weights: CreditWeights) -> F64:
         MAST (OSDI'24) sec. 4.2, Expr 11. The paper does not say whether ``all_tenants.used`` is
         the sum or the mean over tenants; it is the **sum** here, so that the term stays within
         ``[0, fair_share]`` whatever the number of tenants. While nobody has used anything every
-        share is 0. What a child used is not counted again for its parent. Only GPUs count: a
-        tenant that uses CPUs alone keeps the whole term.
+        share is 0. What a child used is not counted again for its parent. Only GPUs count, unless
+        CPUs and memory have weights: see ``model.resources.Resources.weighted_gpus``.
     """
     return weights.fair_share * (1.0 - usage_shares(used_gpus))

@@ -85,6 +85,7 @@ class Holdings:
         """The charge of these plans."""
         shares = [share for plan in plans for share in plan.nodes.values()]
         gpus, cpus = sum(s.gpus for s in shares), sum(s.cpus for s in shares)
+        mem_mib = sum(s.mem_mib for s in shares)
         types: dict[str, int] = {}
         for plan in plans:
             for name, number in plan.gpu_types.items():
@@ -92,7 +93,7 @@ class Holdings:
         return Charge(
             row=row,
             amounts=self.tenancy.resources.amounts(gpus, cpus, types),
-            weighted_gpus=self.tenancy.resources.weighted_gpus(gpus, types),
+            weighted_gpus=self.tenancy.resources.weighted_gpus(gpus, types, cpus, mem_mib),
             lent=lent,
         )
 

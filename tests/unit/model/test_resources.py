@@ -57,6 +57,16 @@ def test_gpus_are_weighted_by_type_and_those_of_no_known_type_count_one_each() -
     assert weighted.weighted_gpus(8, {}) == 8.0
     assert weighted.weighted_gpus(12, {"h100": 4, "t4": 4}) == 4 * 2.0 + 4 * 0.0 + 4
     assert weighted.request([gang(1)]) == (8, 1)
+    assert weighted.weighted_gpus(0, {}, 640, 1 << 20) == 0.0  # nothing else counts
+
+
+def test_cpus_and_memory_count_where_they_weigh_more_than_the_gpus() -> None:
+    """A fleet of 16 CPUs and 128 GiB for each GPU: shares of the dominant resource."""
+    dominant = Resources((), {"h100": 2.0}, 1 / 16, 1 / 128)
+    assert dominant.weighted_gpus(8, {"h100": 8}, 128, 1 << 20) == 16.0
+    assert dominant.weighted_gpus(1, {}, 128, 4096) == 8.0
+    assert dominant.weighted_gpus(0, {}, 16, 512 * 1024) == 4.0
+    assert dominant.weighted_gpus(0, {}) == 0.0
 
 
 def test_an_allowance_that_names_no_type_bounds_none() -> None:

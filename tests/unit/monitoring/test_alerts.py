@@ -135,6 +135,12 @@ CASES: Final = (
             f'federator_doctor_findings{{{ONE},kind="failing"}}': "3x800",
         },
     ),
+    Case(
+        "FederatorSiteJobIdsWentBack",
+        "2h",
+        {f'federator_site_job_ids_went_back_total{{{ONE},site="alpine"}}': "0x100 1x700"},
+        {f'federator_site_job_ids_went_back_total{{{ONE},site="alpine"}}': "1x800"},
+    ),
     Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=1, done=1)),
     Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=0, done=0)),
     Case(

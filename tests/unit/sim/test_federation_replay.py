@@ -90,6 +90,8 @@ NOT_SET = {
     "slow_nodes.quarantine_s",
     "slow_nodes.restart_s",
     "defragment.quiet_hours",
+    "credit.cpu_weight",
+    "credit.mem_gib_weight",
 }  # an option of its own; what users may do, who here do nothing; the history, a clock, jobs
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 

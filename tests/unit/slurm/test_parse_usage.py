@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from federator.model.workload import AttemptId, WorkloadId
@@ -96,8 +97,26 @@ def test_memory_is_that_of_the_largest_step_and_gpus_are_averaged() -> None:
             alloc_mem_mib=16384.0,
             gpu_util_frac=0.75,
             gpu_mem_mib=38888.0,
+            accounts_end_at_s=1900.0,
         )
     ]
+
+
+def test_of_a_job_that_was_requeued_each_run_has_its_own_records() -> None:
+    """As sacct -D shows them: the run that a dead node ended, then the one that was withdrawn."""
+    again = MEASURED.replace("|1900\n", "|2500\n").replace("|1000|", "|2000|")
+    put_back = "7|ann|Unknown||00:00:00|00:00:00|00:00:00||billing=8,cpu=8||2600\n"
+    for shown in (MEASURED + again + put_back, put_back + again + MEASURED):
+        first, second = measured(shown, [job(7, "ann", 1001.0), job(7, "ann", 2000.0)])
+        assert first is not None
+        assert second is not None
+        assert (first.accounts_end_at_s, second.accounts_end_at_s) == (1900.0, 2500.0)
+        assert (first.cpu_s, second.cpu_s) == (720.5, 720.5)
+    assert measured(put_back, [job(7, "ann", 1000.0)]) == [None]
+    whole = msgspec.structs.replace(job(7, "ann", 1000.0), ended_at_s=2501.0)  # one attempt of two
+    (use,) = measured(MEASURED + again + put_back, [whole])
+    assert use is not None
+    assert use.accounts_end_at_s == 2500.0
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,16 @@ def test_a_family_that_fails_is_found_until_it_succeeds_again() -> None:
     assert kinds(*failed, *(attempt(k) for k in range(9, 12))) == []
 
 
+def test_a_family_that_fails_at_once_is_found_too() -> None:
+    """Slurm counts whole seconds: such a job ends in the second in which it began."""
+    at_once = [
+        attempt(k, state="FAILED", started_at_s=T0_S + k, ended_at_s=T0_S + k) for k in range(1, 6)
+    ]
+    assert kinds(*at_once) == ["failing"]
+    never = [attempt(k, state="FAILED", started_at_s=0.0, ended_at_s=T0_S + k) for k in range(1, 6)]
+    assert kinds(*never) == []
+
+
 def test_failures_of_nodes_and_users_who_cancel_are_not_the_familys() -> None:
     states = ["NODE_FAIL", "CANCELLED", "NODE_FAIL", "CANCELLED", "CANCELLED"]
     assert kinds(*(attempt(k, state=s, gpus=0) for k, s in enumerate(states, 1))) == []

@@ -201,6 +201,16 @@ def test_the_history_lags_by_the_age_of_its_newest_record_in_the_log() -> None:
     assert lag_s(latest_s) == 0.0
 
 
+def test_job_ids_that_went_back_are_counted_by_site() -> None:
+    f = Counted({"alpine": rack("a", 1), "cedar": rack("c", 1)})
+    name = "federator_site_job_ids_went_back_total"
+    assert f.value(name, "cedar") == 0  # there is no history
+    history = FakeHistory(0.0, went_back={"alpine": 2})
+    metrics = TermMetrics(f.federation, f.config, f.links, history, elapsed=f.clock, wall=f.clock)
+    found = values_of(as_metrics(metrics.collect(f.config)), name)
+    assert found == {("alpine",): 2, ("cedar",): 0}
+
+
 def test_a_standby_shows_that_it_is_one_and_no_more() -> None:
     found = as_metrics(standby_metrics(up_to_date=True))
     assert values_of(found, "federator_leader") == {(): 0}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import TenantName
+from federator.sched.state.credit import usage_shares
 from federator.sched.state.holdings import Charge, Holdings, fits
-from federator.sched.state.usage import WindowAverage
+from federator.sched.state.usage import DecayedAverage, WindowAverage
 from tests.fakes.build import plan_on, tenant
 
 LAB, VISION, SPEECH = 0, 1, 2
@@ -48,6 +51,17 @@ def test_a_charge_is_what_the_plans_take_on_all_their_nodes() -> None:
     found = holdings().charge_for(VISION, (train, serve))
     assert (found.row, found.amounts) == (VISION, (12, 67, 8))
     assert found.weighted_gpus == 8 * 2.0 + 4
+
+
+def test_a_charge_is_of_the_resource_that_weighs_most_and_so_is_the_tenants_share() -> None:
+    tenancy = Tenancy([tenant("vision", 16), tenant("prep")], {}, 1 / 16, 1 / 128)
+    held = Holdings(tenancy, DecayedAverage(3600.0))
+    shares = (NodeShare(gpus=8, cpus=8, mem_mib=1024), NodeShare(cpus=384, mem_mib=1024))
+    for row, share in enumerate(shares):
+        plan = JobPlan(name="j", partition="p", gpu_types={}, nodes={f"a{row}": share})
+        held.add(held.charge_for(row, (plan,)), True, 0.0)
+    shared = usage_shares(held.averages(7200.0))
+    assert shared.tolist() == pytest.approx([8 / 32, 24 / 32])
 
 
 def test_a_plan_of_an_older_release_without_types_counts_gpus_and_cpus() -> None:
