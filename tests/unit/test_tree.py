@@ -147,6 +147,7 @@ def test_the_map_of_tests_is_that_of_this_tree() -> None:
 
 HOME_MADE = re.compile(r"(?i)(?<![a-z])told(?![a-z])|untold|befall|stray|weather|researcher")
 HOME_MADE_CLASSES = re.compile(r"(?i)happening|told|news|weather|stray|^standing$|researcher")
+HOME_MADE_PROSE = re.compile(r"(?i)\bbefall|\bhappenings\b")
 PUBLISHED = {
     "told_at_s": "field of journal marks, of reports on the wire and of the event log",
     "told_to_leave": "method that training scripts call (federator.checkpoint)",
@@ -192,3 +193,13 @@ def test_modules_say_what_they_own_and_ask_no_question() -> None:
     asking = {"What", "Who", "Whose", "Which", "How", "That", "Why"}
     riddles = {n: line for n, line in first.items() if "?" in line or line.split(" ")[0] in asking}
     assert riddles == {}
+
+
+def test_comments_and_docstrings_use_no_home_made_words() -> None:
+    found = [
+        f"{name_of(path)}: {line.strip()}"
+        for path in FILES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if HOME_MADE_PROSE.search(line)
+    ]
+    assert found == []
