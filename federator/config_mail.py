@@ -1,4 +1,4 @@
-"""The key ``mail`` of federation.yaml: how users are mailed what befalls their jobs."""
+"""The key ``mail`` of federation.yaml: how users are mailed the events of their jobs."""
 
 from __future__ import annotations
 

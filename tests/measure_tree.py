@@ -47,8 +47,9 @@ def main() -> None:
     counts: list[int] = []
     for path in product:
         source = path.read_text(encoding="utf-8")
-        code = code_lines(source)
-        for node in ast.walk(ast.parse(source)):
+        tree = ast.parse(source)
+        code = code_lines(source, tree)
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
                 functions.append(len(code.intersection(lines)))

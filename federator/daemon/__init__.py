@@ -1,1 +1,1 @@
-"""The daemon: turns happenings into observations and carries out the federation's commands."""
+"""The daemon: turns messages and time into observations and carries out the commands."""

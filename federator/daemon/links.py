@@ -13,14 +13,14 @@ import msgspec
 import structlog
 
 from federator.daemon.attempt_recall import AttemptRecall
-from federator.daemon.greeting import (
-    GREETING_S,
+from federator.daemon.handshake import (
+    HANDSHAKE_S,
     ServedFolder,
     checked_host,
     checked_release,
-    greet,
     last_of_ours,
     next_message,
+    shake_hands,
 )
 from federator.daemon.shadow_filter import ShadowFilter
 from federator.daemon.site_admission import SiteAdmission
@@ -70,7 +70,7 @@ PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 STANDBY_PING_S: Final = 0.5  # where another login node could serve the site
 STANDBY_SILENCE_S: Final = 2.5
-STANDBY_GREETING_S: Final = 20.0  # an agent has the old one's lock by then, or does not want it
+STANDBY_HANDSHAKE_S: Final = 20.0  # an agent has the old one's lock by then, or does not want it
 AGAIN_S: Final = 0.1  # to the other login node, when a channel that was up is lost
 _EXPECTED: Final = (FederatorError, OSError, *UNREADABLE, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
@@ -263,7 +263,7 @@ class SiteLink:
         """Number the channel, and hear from its agent.
 
         Raises:
-            SiteUnavailable: it is not to be served; see ``greeting.greet``.
+            SiteUnavailable: it is not to be served; see ``handshake.shake_hands``.
         """
         # Of this term's channels, which are opened one after the other, the later has the greater.
         number = int(asyncio.get_running_loop().time() * 1000)
@@ -271,9 +271,9 @@ class SiteLink:
         standby = self.has_standby()
         if standby or self.dials:
             welcome = self.served_folder.named_in(welcome)
-        within_s = STANDBY_GREETING_S if standby else GREETING_S
+        within_s = STANDBY_HANDSHAKE_S if standby else HANDSHAKE_S
         # To start takes an agent longer than to answer.
-        frames, hello = await greet(channel, welcome, SILENCE_S, within_s)
+        frames, hello = await shake_hands(channel, welcome, SILENCE_S, within_s)
         # Of a site that dials, the one that stood by is the only one when it is served.
         if standby or (self.dials and self.served_folder.is_elsewhere(hello)):
             self.served_folder.check_shares(hello)

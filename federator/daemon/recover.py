@@ -15,7 +15,7 @@ from typing import Final
 from federator.agent.journal import Served
 from federator.config import FederationConfig
 from federator.daemon.attempt_recall import remembered
-from federator.daemon.greeting import GREETING_S, check_hello
+from federator.daemon.handshake import HANDSHAKE_S, check_hello
 from federator.daemon.links import PING_S
 from federator.daemon.own_config import new_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
@@ -107,7 +107,7 @@ async def _ask(
 ) -> Sequence[Remembered]:
     channel = await transport.open()
     try:
-        async with asyncio.timeout(GREETING_S + TELLS_WITHIN_S):
+        async with asyncio.timeout(HANDSHAKE_S + TELLS_WITHIN_S):
             await asyncio.wait_for(skip_to_banner(channel.reader), QUIET_S)
             site = config.sites[name]
             welcome = Welcome(
@@ -124,7 +124,7 @@ async def _ask(
             )
             channel.write(frame(welcome))
             frames = FrameReader(channel.reader)
-            hello = await _next(frames, GREETING_S)
+            hello = await _next(frames, HANDSHAKE_S)
             if not isinstance(hello, Hello) or hello.site != name:
                 raise SiteUnavailable(f"expected the agent of {name}, got {hello}")
             check_hello(hello, welcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from federator.daemon.greeting import ServedFolder
+from federator.daemon.handshake import ServedFolder
 from federator.daemon.links import SiteLink
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import Admission

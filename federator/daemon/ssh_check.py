@@ -1,7 +1,7 @@
 """Checks from the daemon's host that a site's ssh account runs the agent and nothing else.
 
 Each try is a session of its own beside the running agent's. What it starts ends before it works:
-the daemon's greeting never comes.
+the daemon's first word never comes.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Cluster(SimulatedSlurm):
             job.signal = signal or job.signal
             self._end(job, state, 0)
 
-    # ---- what befalls it ----
+    # ---- faults that strike it ----
 
     def put_back(self, job: SimulatedJob, *, preempted: bool = False) -> None:
         """As ``scontrol requeue``, or the site's own preemption: the same job waits again."""

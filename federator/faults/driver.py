@@ -67,7 +67,7 @@ class FaultyDriver(SimulatedInspector):
 
     Args:
         cluster: the Slurm.
-        spell: what befalls it.
+        spell: the faults that strike it.
         process: the agent's.
         tell: notes what struck.
         spool: where tickets lie; None: the partition is open.

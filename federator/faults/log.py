@@ -45,7 +45,7 @@ class SharedLog:
         self.full = False
         self.silent = False  # renewals are not answered
         self.slow_s = 0.0
-        self.said: set[str] = set()  # of what befalls it now
+        self.said: set[str] = set()  # of the faults that strike now
 
     def say(self, what: str) -> None:
         """Once in each spell."""

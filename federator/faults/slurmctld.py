@@ -24,7 +24,7 @@ class Slurmctld:
     """Answers, or does not.
 
     Args:
-        spell: what befalls it.
+        spell: the faults that strike it.
         process: the agent's.
         tell: notes what struck.
     """

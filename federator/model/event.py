@@ -267,7 +267,7 @@ class SiteReturned(Event, frozen=True, kw_only=True, tag="site_returned"):
 class Changed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="changed"):
     """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
-    ``attempt`` is 0 only for what befalls a workload that is not at any site.
+    ``attempt`` is 0 only for events of a workload that is not at any site.
     """
 
     workload: WorkloadId

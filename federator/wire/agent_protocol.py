@@ -158,7 +158,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     origin: Origin | None = None
     data: tuple[DataPath, ...] = ()  # where it finds its data sets at the site
     output: OutputPlace | None = None  # where it writes one
-    mailed: bool = False  # the federation mails what befalls it, and so the site need not
+    mailed: bool = False  # the federation mails its events, and so the site need not
 
 
 class SignalTo(Enum):

@@ -40,6 +40,7 @@ def broken_by(
     Orders that lead to a state that was seen are not followed further. It ends at ``most`` breaks.
     """
     seen: set[bytes] = set()
+    settled: dict[bytes, float] = {}
     broken: list[str] = []
     level: list[tuple[str, ...]] = [tuple(start)]
     for _ in range(count):
@@ -52,7 +53,7 @@ def broken_by(
                     continue
                 seen.add(state)
                 following.append((*path, name))
-                world.settle_down()
+                world.settle_down(settled=settled)
                 if world.broken:
                     broken.append(f"{world.broken}: {', '.join((*path, name))}")
                     if len(broken) >= most:

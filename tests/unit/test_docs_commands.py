@@ -158,6 +158,7 @@ def test_a_federation_that_hangs_fails_its_test_before_pytest_ends_the_run() -> 
     assert settings["ini_options"]["faulthandler_timeout"] > ALL_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", HERE, ids=lambda block: block.name)
 def test_the_commands_of_a_block_run(federation: LiveFederation, block: ShownBlock) -> None:
     done = federation.shell(script_of(block, federation))

@@ -1,1 +1,1 @@
-"""Mails users what befalls their jobs."""
+"""Mails users the events of their jobs."""

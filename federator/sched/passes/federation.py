@@ -1,7 +1,7 @@
 """The federation's core: ``Federation.handle`` takes every observation and returns commands.
 
 Same history in, same commands out: no clock, I/O or randomness inside. The daemon turns
-happenings into observations and carries out the commands; a simulator does the same with
+messages and time into observations and carries out the commands; a simulator does the same with
 simulated sites.
 """
 

@@ -54,7 +54,7 @@ from tests.fakes.build import attempt, plan_on, rack
 
 __all__ = ["daemon"]
 
-# ---- greeting ----
+# ---- handshake ----
 
 
 def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> None:

@@ -13,6 +13,8 @@ from federator.sched.starts.estimates import LEAST_JUDGED, SAME_VIEW_S
 from tests.fakes.build import draft, gang, rack
 from tests.unit.sched.starts.test_estimates import RUN_S, Watched
 
+pytestmark = pytest.mark.slow  # estimates are practised first
+
 
 class TwoNodes(Watched):
     """The same with two nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from federator.daemon.greeting import check_hello
+from federator.daemon.handshake import check_hello
 from federator.errors import SiteUnavailable
 from federator.model.site_mode import SiteMode
 from federator.model.site_names import SiteNames

@@ -1,4 +1,4 @@
-"""Exchanges the first words with a site's agent, and tells whether this daemon may serve it."""
+"""Exchanges the first messages with a site's agent and decides whether this daemon serves it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from federator.wire.transport import Channel
 
 _RELEASE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~-]{0,31}", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
-GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
+HANDSHAKE_S: Final = 75.0  # an older agent may have to finish its launches first
 
 
-async def greet(
-    channel: Channel, welcome: Welcome, silence_s: float, greeting_s: float = GREETING_S
+async def shake_hands(
+    channel: Channel, welcome: Welcome, silence_s: float, handshake_s: float = HANDSHAKE_S
 ) -> tuple[FrameReader, Hello]:
     """Say which daemon this is, and hear which agent that is.
 
@@ -36,7 +36,7 @@ async def greet(
         channel: to the agent, just opened.
         welcome: this daemon's first word.
         silence_s: the longest time until it says anything at all.
-        greeting_s: the longest time until it says who it is.
+        handshake_s: the longest time until it says who it is.
 
     Raises:
         SiteUnavailable: it is no agent of this site, or not to be served by this daemon.
@@ -45,7 +45,7 @@ async def greet(
     await asyncio.wait_for(skip_to_banner(channel.reader), silence_s)
     channel.write(frame(welcome))
     frames = FrameReader(channel.reader)
-    hello = await next_message(frames, greeting_s)
+    hello = await next_message(frames, handshake_s)
     if not isinstance(hello, Hello) or hello.site != welcome.site:
         raise SiteUnavailable(f"expected the agent of {welcome.site}, got {hello}")
     check_hello(hello, welcome)
