@@ -6,8 +6,9 @@ each pool it is asked whether any job will come within a window. Boosted trees l
 from one feature set to the next; ``lately`` is the plain rule: jobs come if jobs came.
 
 Source:
-    SIA sec. 5.4.1 (Table 10) and appendix B (Tables 20 and 23): precision, recall and F by window
-    and feature set, and of groups of pools by the mean run time of their jobs. It learnt from five
+    SIA sec. 5.4.1 (Table 10) and appendix B: precision, recall and F by window and feature set, and
+    of groups of pools by the mean run time of their jobs (Tables 20 and 23); recall of each pool
+    (Figure 22), and of each hour in which jobs came to it (Figure 21). It learnt from five
     months of Helios and judged by a sixth.
 """
 
@@ -25,7 +26,7 @@ from federator.errors import InvalidRequest
 from federator.planner.anticipation import WINDOWS_S
 from federator.planner.boosted import trained, xgboost
 from federator.planner.forecast import SimilarJobs
-from federator.planner.history import PoolHistory
+from federator.planner.history import STEP_S, PoolHistory
 from federator.sim.experiments.base import (
     Cell,
     DataTable,
@@ -51,6 +52,7 @@ FEATURE_SETS: Final = {
 LATELY: Final = "lately"
 GROUPS_MIN: Final = (5.0, 60.0, 720.0)
 """Bounds of the mean run time of a pool's jobs, in minutes."""
+STEPS_AN_HOUR: Final = 3600 // STEP_S
 _ALL: Final = "all"
 _ENDS, _STARTS, _COMES = range(3)
 
@@ -59,13 +61,16 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCounts:
-    """How answers and truth went together, by feature set and group of pools.
+    """How answers and truth went together.
 
     Attributes:
         rows: feature set, group, pools, asked, came, said, and both said and came.
+        pools: with all features, of each pool: asked, came, said, both; then the hours in which any
+            job came, those of which all was foreseen, and those of which nothing was.
     """
 
     rows: list[tuple[str, str, int, int, int, int, int]]
+    pools: list[tuple[str, int, int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +109,32 @@ class ForecastTask:
             model = trained(seen[:, :, :columns].reshape(-1, columns), came)
             chances = model.inplace_predict(asked[:, :, :columns].reshape(-1, columns))
             said[name] = (chances > 0.5).reshape(truth.shape)
-        groups = grouped(self.trace)
+        groups, best = grouped(self.trace), said[list(FEATURE_SETS)[-1]]
         return ForecastCounts(
             rows=[
                 (name, group, len(pools), *_counted(answers[:, pools], truth[:, pools]))
                 for name, answers in said.items()
                 for group, pools in groups.items()
-            ]
+            ],
+            pools=[
+                (own.name, *_counted(best[:, k], truth[:, k]), *_hours(best[:, k], truth[:, k]))
+                for k, own in enumerate(self.trace.pools)
+            ],
         )
 
 
 def _counted(said: Flags, truth: Flags) -> tuple[int, int, int, int]:
     return int(truth.size), int(truth.sum()), int(said.sum()), int((said & truth).sum())
+
+
+def _hours(said: Flags, truth: Flags) -> tuple[int, int, int]:
+    """Hours of one pool after whose questions jobs came; all of these foreseen; none of them."""
+    hours = len(truth) // STEPS_AN_HOUR
+    came = truth[: hours * STEPS_AN_HOUR].reshape(hours, -1)
+    hits = came & said[: hours * STEPS_AN_HOUR].reshape(hours, -1)
+    some = came.any(axis=1)
+    foreseen = hits.sum(axis=1) == came.sum(axis=1)
+    return int(some.sum()), int((some & foreseen).sum()), int((some & ~hits.any(axis=1)).sum())
 
 
 def lived(trace: Trace) -> PoolHistory:
@@ -178,6 +197,8 @@ class ForecastsExperiment:
     def runs(self, seed: int) -> list[SimRun[ForecastCounts]]:
         xgboost()  # without it no run has a result
         trace = self.trace if self.trace is not None else sia_workload(_MADE_UP).generate(seed)
+        if not len(trace):
+            raise InvalidRequest("--trace: expected jobs, found none")
         return [
             SimRun(
                 name=f"{length_s // 60} min",
@@ -198,7 +219,7 @@ class ForecastsExperiment:
         return ExperimentResult(
             title="how often are forecasts of arrivals right, on weeks that they did not see?",
             parameters=parameters_of(self),
-            tables=(table,),
+            tables=(table, _of_pools(found)),
             notes=_NOTES,
         )
 
@@ -219,6 +240,40 @@ def _rows(found: Sequence[ForecastCounts]) -> Iterator[tuple[Cell, ...]]:
                 recall,
                 score,
             )
+
+
+def _of_pools(found: Sequence[ForecastCounts]) -> DataTable:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            length_s // 60,
+            pool,
+            came / asked if asked else None,
+            hits / said if said else None,
+            hits / came if came else None,
+            hours,
+            whole / hours if hours else None,
+            none / hours if hours else None,
+        )
+        for length_s, counts in zip(WINDOWS_S, found, strict=True)
+        for pool, asked, came, said, hits, hours, whole, none in counts.pools
+    ]
+    return DataTable(
+        name="pools",
+        title="The same for each pool, with all features",
+        columns=(
+            "window_min",
+            "pool",
+            "came_frac",
+            "precision",
+            "recall",
+            "hours",
+            "hours_foreseen_frac",
+            "hours_missed_frac",
+        ),
+        rows=tuple(rows),
+        about="hours: after some question of which a job came. foreseen: all of these were "
+        "answered by yes; missed: none was.",
+    )
 
 
 _COLUMNS: Final = (

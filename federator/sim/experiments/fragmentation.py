@@ -240,7 +240,11 @@ class FragmentationExperiment:
                 )
         most = NODE_GPUS * self.nodes * self.racks // max(self.sites)
         if self.trace is not None:
-            wanted = max(job.gpus for job in of_trace(self.trace, self.jobs, 1.0, 1, NODE_GPUS))
+            wanted = max(
+                (j.gpus for j in self._jobs(*next(self._settings())).stream("")), default=0
+            )
+            if not wanted:
+                raise InvalidRequest("--trace: expected jobs, found none")
             if wanted > most:
                 raise InvalidRequest(
                     f"--set: racks: a job asks for {wanted} GPUs; expected sites of as many, "

@@ -67,6 +67,8 @@ def of_trace(trace: Trace, jobs: int, load: float, gpus: int, node_gpus: int) ->
         node_gpus: of a node.
     """
     rows = trace.in_order()[:jobs]
+    if not rows:
+        return []
     sizes = [_whole(trace.gpus[row], node_gpus) for row in rows]
     work = sum(n * trace.duration_s[row] for n, row in zip(sizes, rows, strict=True))
     first_s = trace.submit_s[rows[0]]

@@ -58,8 +58,18 @@ def test_days_that_leave_nothing_to_judge_are_refused() -> None:
             ForecastTask(trace=hourly(1), window=2, learn_days=days)(lambda _: None)
 
 
+def test_a_trace_without_jobs_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="--trace: expected jobs, found none"):
+        ForecastsExperiment(trace=trace("", ANT)).runs(0)
+
+
 def test_the_table_has_all_windows_and_feature_sets() -> None:
     result = run_here(ForecastsExperiment(trace=hourly(4), learn_days=2.0), 0)
-    (table,) = result.tables
+    table, pools = result.tables
+    assert [row[1] for row in pools.rows] == ["ant", "bee"] * 3
+    ant = dict(zip(pools.columns, pools.rows[0], strict=True))
+    # The one job of bee is the last of all, and nothing foretold it.
+    assert (ant["recall"], ant["hours_foreseen_frac"], ant["hours_missed_frac"]) == (1, 1, 0)
+    assert pools.rows[1][4:] == (0, 1, 0, 1)
     assert {row[0] for row in table.rows} == {5, 60, 720}
     assert {row[2] for row in table.rows} == {LATELY, *FEATURE_SETS}

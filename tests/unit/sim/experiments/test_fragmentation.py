@@ -231,3 +231,5 @@ def test_a_trace_is_placed_by_every_rule_and_drawn_once() -> None:
     assert [row[2:4] for row in summary.rows] == [(name, 1) for name in PLACERS]
     with pytest.raises(InvalidRequest, match="a job asks for 16 GPUs; expected sites of as many"):
         FragmentationExperiment(trace=TRACE, **{**few, "sites": (2,), "nodes": 1}).runs(0)
+    with pytest.raises(InvalidRequest, match="--trace: expected jobs, found none"):
+        FragmentationExperiment(trace=trace("", pool("ant", 1)), **few).runs(0)
