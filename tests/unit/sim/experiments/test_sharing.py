@@ -103,6 +103,8 @@ def test_the_speed_up_in_each_pool() -> None:
     rows = [row for row in found.rows if row[0] == "all pools"]
     product = 1.0
     for *_, jobs, mean in rows:
+        assert isinstance(jobs, int)
+        assert isinstance(mean, float)
         product *= mean**jobs
     assert product == pytest.approx(0.6 * 1.0 * 2.0)
 
