@@ -51,6 +51,7 @@ ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy.launch_lease_s": "An accepted job must start within this time, or is withdrawn.",
         "policy.bid_timeout_s": "A site that answers later gave no bid.",
         "policy.forecast_ends": "Whether sites reserve by predicted ends where limits say nothing.",
+        "policy.cells": "Whether jobs break the smallest free cells that hold them.",
         "policy.price_weight": "Steps in which a price of 1 counts in bids; 0: it does not.",
         "policy.spot_interruptions": "So many in a day end a job's use of spot; 0: none do.",
         "policy.enable_user_top": "Whether users may put their own jobs first: fscontrol top.",

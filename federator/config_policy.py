@@ -174,6 +174,7 @@ class PolicyConfig(Strict):
     launch_lease_s: Seconds = 60.0
     bid_timeout_s: Seconds = 5.0
     forecast_ends: bool = False
+    cells: bool = False
     price_weight: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     spot_interruptions: Annotated[int, Field(ge=0, le=MOST_INTERRUPTIONS)] = 0
     lending: _LendingMode = Lending.OFF

@@ -48,7 +48,7 @@ class SiteBids:
             return
         self._saves.evictable = frozenset(ask.victims)
         memory.scheduler.rank(ask.victims)
-        memory.scheduler.expect(ask.predicted_ends, ask.prices)
+        memory.scheduler.expect(ask.predicted_ends, ask.prices, ask.cells)
         answers = memory.scheduler.bid(
             [r for r in ask.requests if r.user not in strangers],
             memory.now.unix_s,

@@ -53,6 +53,7 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     predicted_ends: Mapping[WorkloadId, float] = field(default_factory=dict)
     # What a GPU costs for an hour, by partition and GPU type, as of ``Bid.cost``.
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    cells: bool = False  # whether jobs break the smallest cells that hold them; ``sched.bid.cells``
 
 
 class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):

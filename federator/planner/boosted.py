@@ -16,7 +16,7 @@ Source:
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from federator.errors import InvalidRequest
 from federator.planner.forecast import LatelyForecast, Said
@@ -50,9 +50,9 @@ class BoostedForecast:
     """WillJobsArrive by boosted trees."""
 
     def __init__(self) -> None:
-        self._library = xgboost()
+        xgboost()  # an extra: without it nothing is forecast
         self._plain = LatelyForecast()
-        self._models: dict[int, object] = {}
+        self._models: dict[int, Any] = {}
         self._due_s = FIRST_S
 
     def says(self, history: PoolHistory, window: int) -> Said:
@@ -62,7 +62,7 @@ class BoostedForecast:
         if model is None:
             return self._plain.says(history, window)
         features = history.features(window, history.steps, history.steps)[0]
-        chance = model.inplace_predict(features)  # type: ignore[attr-defined]
+        chance = model.inplace_predict(features)
         said: Said = chance > 0.5
         return said
 
@@ -78,16 +78,23 @@ class BoostedForecast:
             seen = history.features(window, first, last, every).reshape(-1, FEATURES)
             came = history.any_came(window, first, last, every).reshape(-1)
             if came.any() and not came.all():
-                self._models[window] = self._trained(seen, came)
+                self._models[window] = trained(seen, came)
 
-    def _trained(self, seen: Features, came: Said) -> object:
-        chosen = {
-            "objective": "binary:logistic",
-            "nthread": 1,
-            "seed": 0,
-            "verbosity": 0,
-            "scale_pos_weight": float((~came).sum() / came.sum()),
-        }
-        data = self._library.DMatrix(seen, label=came, nthread=1)
-        model: object = self._library.train(chosen, data, num_boost_round=_ROUNDS)
-        return model
+
+def trained(seen: Features, came: Said) -> Any:
+    """A model of whether jobs came; its ``inplace_predict`` has the chances for other features.
+
+    Args:
+        seen: shape (examples, features).
+        came: by example; some are true and some are not.
+    """
+    library = xgboost()
+    chosen = {
+        "objective": "binary:logistic",
+        "nthread": 1,
+        "seed": 0,
+        "verbosity": 0,
+        "scale_pos_weight": float((~came).sum() / came.sum()),
+    }
+    data = library.DMatrix(seen, label=came, nthread=1)
+    return library.train(chosen, data, num_boost_round=_ROUNDS)

@@ -27,6 +27,7 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "defragment_moves": "defragment.max_moves",
         "defragment_margin": "defragment.margin",
         "forecast_ends": "forecast_ends",
+        "cells": "cells",
         "lending": "lending",
         "price_weight": "price_weight",
         "spot_interruptions": "spot_interruptions",

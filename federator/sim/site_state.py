@@ -65,7 +65,7 @@ class SiteState:
     def answer(self, ask: Ask, now_s: float) -> BidsMade:
         """The bids for a question of the federation."""
         self.scheduler.rank(ask.victims)
-        self.scheduler.expect(ask.predicted_ends, ask.prices)
+        self.scheduler.expect(ask.predicted_ends, ask.prices, ask.cells)
         answers = self.scheduler.bid(
             ask.requests,
             now_s,

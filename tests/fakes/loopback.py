@@ -170,7 +170,7 @@ class LoopbackAgent:
             case SendTo(message=Ask() as ask):
                 swept = self.sweep()  # bids are made on what is true now
                 self._scheduler.rank(self._anybody() if self._lies else ask.victims)
-                self._scheduler.expect(ask.predicted_ends, ask.prices)
+                self._scheduler.expect(ask.predicted_ends, ask.prices, ask.cells)
                 asked = [r for r in ask.requests if r.user not in self.strangers]
                 answers = self._scheduler.bid(
                     asked,

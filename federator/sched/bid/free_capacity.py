@@ -14,6 +14,7 @@ from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job
+from federator.sched.bid.cells import broken_cell
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RackKey, RequestMix, rack_key
 
@@ -199,12 +200,18 @@ class Kind(NamedTuple):
 
 
 class NodesOfKind(list[FreeNode]):
-    """Nodes of one kind; remembers of each rack which of them is the tightest fit."""
+    """Nodes of one kind; remembers of each rack which of them is the tightest fit.
 
-    __slots__ = ("_parts",)
+    Args:
+        nodes: of the kind.
+        cells: whether large cells are kept whole before the fit is tight.
+    """
 
-    def __init__(self, nodes: Iterable[FreeNode]) -> None:
+    __slots__ = ("_parts", "cells")
+
+    def __init__(self, nodes: Iterable[FreeNode], cells: bool = False) -> None:
         super().__init__(nodes)
+        self.cells = cells
         self._parts: list[_RackPart] | None = None
 
     def tightest(self, least: Least) -> FreeNode | None:
@@ -218,7 +225,7 @@ class NodesOfKind(list[FreeNode]):
             by_switch: dict[str, list[FreeNode]] = {}
             for f in self:
                 by_switch.setdefault(f.node.switch, []).append(f)
-            self._parts = [_RackPart(nodes) for nodes in by_switch.values()]
+            self._parts = [_RackPart(nodes, self.cells) for nodes in by_switch.values()]
         found = [t for part in self._parts if (t := part.tightest(least)) is not None]
         return min(found)[-1] if found else None
 
@@ -226,17 +233,17 @@ class NodesOfKind(list[FreeNode]):
 Least = tuple[int, int, int]
 """GPUs, CPUs and MiB that a node must have free, at least."""
 
-_Tightest = tuple[int, int, int, str, "FreeNode"]
+_Tightest = tuple[int, int, int, int, int, str, "FreeNode"]
 """What decides between the racks, then the name of a node, which no two have, and the node."""
 
 
 class _RackPart:
     """Those of a group that are in one rack."""
 
-    __slots__ = ("_as_of", "_known", "_nodes", "_rack")
+    __slots__ = ("_as_of", "_cells", "_known", "_nodes", "_rack")
 
-    def __init__(self, nodes: list[FreeNode]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: list[FreeNode], cells: bool) -> None:
+        self._nodes, self._cells = nodes, cells
         self._rack = nodes[0].rack
         self._as_of = -1
         self._known: dict[Least, _Tightest | None] = {}
@@ -260,10 +267,19 @@ class _RackPart:
         ]
         if not fitting:
             return None
-        node = min(fitting, key=tightness)
         if gpus <= 0:
-            return (*tightness(node), node)
-        return (node.gpus, sum([f.gpus for f in fitting]), len(fitting), fitting[0].node.name, node)
+            node = min(fitting, key=tightness)
+            return (0, 0, *tightness(node), node)
+        cells = (0, 0)
+        if self._cells:
+            node = min(fitting, key=lambda f: (broken_cell(f.gpus, gpus), tightness(f)))
+            whole = sum(f.gpus == f.node.gpus for f in self._nodes)
+            of_rack = broken_cell(whole, 1) if node.gpus == node.node.gpus else 0
+            cells = (broken_cell(node.gpus, gpus), of_rack)
+        else:
+            node = min(fitting, key=tightness)
+        free = sum([f.gpus for f in fitting])
+        return (*cells, node.gpus, free, len(fitting), fitting[0].node.name, node)
 
 
 def tightness(f: FreeNode) -> tuple[int, int, int, str]:
@@ -301,6 +317,7 @@ class FreeCapacity:
 
     Attributes:
         prices: what a GPU costs for an hour, by partition and GPU type; see ``score.Prices``.
+        cells: whether jobs break the smallest cells that hold them; see ``keep_cells``.
     """
 
     def __init__(
@@ -318,6 +335,7 @@ class FreeCapacity:
         self.mix = RequestMix() if mix is None else mix
         self.licenses = dict(licenses)
         self.prices: Mapping[str, Mapping[str, float]] = NOTHING
+        self.cells = False
         self._by_partition: dict[str, list[FreeNode]] = {}
         racks: dict[str, RackRoom] = {}
         for f in self.nodes:
@@ -329,6 +347,12 @@ class FreeCapacity:
         self._in: dict[tuple[str, ...], list[FreeNode]] = {}
         self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
         self._assigned: set[str] = set()
+
+    def keep_cells(self, cells: bool) -> None:
+        """Say whether jobs break the smallest cells that hold them, or fit as tight as can be."""
+        if cells != self.cells:
+            self.cells = cells
+            self._of_kind.clear()
 
     def renew(self, changed: Iterable[Node]) -> None:
         """Only what is free on some nodes is new; those that are not here are passed over."""
@@ -391,7 +415,8 @@ class FreeCapacity:
         return Suitable(nodes, tuple(alike))
 
     def _unassigned(self, nodes: Iterable[FreeNode]) -> list[FreeNode]:
-        return [f for f in nodes if f.node.name not in self._assigned]
+        left = [f for f in nodes if f.node.name not in self._assigned]
+        return NodesOfKind(left, cells=True) if self.cells else left
 
     def _all_of_kind(self, kind: Kind) -> Suitable | ReasonCode:
         if kind not in self._of_kind:
@@ -422,7 +447,8 @@ class FreeCapacity:
         if not found:
             return ReasonCode.NODE_FAILED
         alike = _by_type(found) if kind.with_gpus else _without_gpus(found)
-        return Suitable(NodesOfKind(found), tuple(map(NodesOfKind, alike)))
+        kinds = tuple(NodesOfKind(nodes, self.cells) for nodes in alike)
+        return Suitable(NodesOfKind(found, self.cells), kinds)
 
     def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
         """Those whose hardware and features are right."""

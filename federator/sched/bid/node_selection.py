@@ -16,6 +16,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.bid.asked_nodes import choose_asked, not_to_be_had
+from federator.sched.bid.cells import broken_cell
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode, NodesOfKind, tightness
 from federator.sched.bid.racks import Racks, cheapest, levels
@@ -121,6 +122,17 @@ def _rack_tightness(rack: list[FreeNode]) -> tuple[int, int, str]:
     return sum(map(_free_gpus, rack)), len(rack), rack[0].node.name
 
 
+def _keeps_cells(suitable: list[FreeNode]) -> bool:
+    return isinstance(suitable, NodesOfKind) and suitable.cells
+
+
+def _tightest_of(nodes: list[FreeNode], gpus: int, cells: bool) -> FreeNode:
+    """The one that so many GPUs are taken from."""
+    if cells and gpus:
+        return min(nodes, key=lambda f: (broken_cell(f.gpus, gpus), tightness(f)))
+    return min(nodes, key=tightness)
+
+
 def _racks(nodes: Iterable[FreeNode]) -> Racks:
     racks: Racks = {}
     for f in nodes:
@@ -132,7 +144,7 @@ def _tightest(job: Job, suitable: list[FreeNode]) -> FreeNode | None:
     """The one node that a job takes; a group remembers it for those that need numbers alone."""
     need = least_share(job)
     if job.exclusive or job.gres:
-        suitable = NodesOfKind(nodes_fitting(job, need, suitable))
+        suitable = NodesOfKind(nodes_fitting(job, need, suitable), _keeps_cells(suitable))
     group = suitable if isinstance(suitable, NodesOfKind) else NodesOfKind(suitable)
     return group.tightest(bounds(need))
 
@@ -149,7 +161,9 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
     racks = _racks(fitting)
     whole = [rack for rack in racks.values() if _covers(job, rack, count)]
     if whole:
-        return _pick(job, min(whole, key=_rack_tightness), count)
+        cells = _keeps_cells(suitable)
+        rack = min(whole, key=lambda r: (broken_cell(len(r), count) * cells, _rack_tightness(r)))
+        return _pick(job, rack, count)
     if not _covers(job, fitting, count):
         return Reason(
             code=ReasonCode.TOO_FEW_NODES,
@@ -236,7 +250,7 @@ def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[F
         return _too_small(job, least, suitable)
     closing = _closing(job, fitting, job.gpus, job.cpus)
     if closing:
-        return [min(closing, key=tightness)]
+        return [_tightest_of(closing, job.gpus, _keeps_cells(suitable))]
     several = [f for f in fitting if SINGLE_NODE not in f.node.features]
     if not several:
         return Reason(code=ReasonCode.NODE_FAILED, job=job.name, detail=",".join(job.avoid))

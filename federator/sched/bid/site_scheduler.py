@@ -255,7 +255,9 @@ class SiteScheduler:
             self._occupants.add(job)
             self._endings.forget()  # optional jobs end one by one
 
-    def expect(self, ends: Mapping[WorkloadId, float], prices: Prices = NOTHING) -> None:
+    def expect(
+        self, ends: Mapping[WorkloadId, float], prices: Prices = NOTHING, cells: bool = False
+    ) -> None:
         """Take over what the federation expects, until the next word.
 
         What is remembered does not depend on predicted ends, see ``RefusalDetails.said_again``.
@@ -263,10 +265,14 @@ class SiteScheduler:
         Args:
             ends: when those who run here are predicted to be over.
             prices: what GPUs cost here.
+            cells: whether jobs break the smallest cells that hold them.
         """
         self._endings.expect(ends)
         if prices != self._room.prices:
             self._room.prices = prices
+            self._memory.forget()
+        if cells != self._room.cells:
+            self._room.keep_cells(cells)
             self._memory.forget()
 
     def started(self, job: RunningJob) -> None:
@@ -377,9 +383,10 @@ class SiteScheduler:
             self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         order = {node.name: k for k, node in enumerate(self.nodes)}
-        prices = self._room.prices
+        prices, cells = self._room.prices, self._room.cells
         self._room = FreeCapacity(nodes, self._fabric, self.mix, free(self.licenses), order)
         self._room.prices = prices
+        self._room.keep_cells(cells)
         self._occupants = Occupants(self._room, self._occupants.jobs, self._holds.leaving)
         self._holds.take_from(self._room)
 

@@ -233,6 +233,7 @@ class SchedulingPass:
             ),
             predicted_ends=self._ends.at(site) if self._ends is not None and predicts else {},
             prices=prices,
+            cells=self._rules.cells,
         )
 
     def learn(self, id_: WorkloadId) -> None:

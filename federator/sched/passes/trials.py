@@ -61,7 +61,13 @@ class Trials:
             prices = tariff.at(name, self._sites[name], turn.now_s)
             if prices:
                 round_.prices[name] = prices
-            question = Ask(pass_id=round_.pass_id, requests=(here,), claims=drained, prices=prices)
+            question = Ask(
+                pass_id=round_.pass_id,
+                requests=(here,),
+                claims=drained,
+                prices=prices,
+                cells=turn.rules.cells,
+            )
             turn.commands.append(SendTo(site=name, message=question))
         self._open[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
 

@@ -103,6 +103,7 @@ class Rules:
         quiet_hours: in which jobs move; None: at any time.
         forecast_ends: whether sites keep room for a blocked workload by predictions of how long
             others run, where time limits promise it no start.
+        cells: whether jobs break the smallest buddy cells that hold them.
         lending: whether work over quota that cannot be evicted waits for a forecast.
         unused: when a quota counts as unused.
         regions: of each site; those of one region share their storage, and with it checkpoints.
@@ -138,6 +139,7 @@ class Rules:
     defragment_margin: float = 2.0
     quiet_hours: QuietHours | None = None
     forecast_ends: bool = False
+    cells: bool = False
     lending: Lending = Lending.OFF
     unused: UnusedQuotaRules = UnusedQuotaRules()
     regions: Mapping[SiteName, str] = field(default_factory=dict)

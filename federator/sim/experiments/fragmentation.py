@@ -4,11 +4,13 @@ The same stream of jobs is placed by the federation's own ``SiteScheduler`` and 
 without the score's fragmentation term, and by plain rules; see ``placers`` and ``stranding``. With
 one site the term decides nothing, as all nodes are alike and inside a site the tightest rack and
 then node are taken; with several it chooses the site, where a job would be as close together in
-each.
+each. "federation, cells" is the federation with ``policy.cells``: a job breaks the smallest buddy
+cell that holds it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -36,18 +38,21 @@ from federator.sim.experiments.placers import (
     best_fit,
     federation,
     first_fit,
+    in_cells,
     rack_fit,
     random_fit,
     unweighed,
 )
 from federator.sim.experiments.stranding import Floor, Stranding, Watch
-from federator.sim.experiments.stream import StreamJob, StreamOf
+from federator.sim.experiments.stream import StreamJob, StreamOf, of_trace
 from federator.sim.runs.base import Progress, SimRun
+from federator.sim.trace import Trace
 
 _OURS: Final = "federation"
 PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType(
     {
         _OURS: federation,
+        "federation, cells": in_cells,
         "federation, no term": unweighed,
         "best fit": best_fit,
         "best fit, racks": rack_fit,
@@ -101,9 +106,12 @@ class StreamSetup:
     shares: tuple[float, ...]
     median_min: float
     sigma: float
+    trace: Trace | None = None
 
     def stream(self, seed: str) -> list[StreamJob]:
-        """The jobs of one draw."""
+        """The jobs of one draw; of a trace there is one."""
+        if self.trace is not None:
+            return of_trace(self.trace, self.jobs, self.load, self.layout.gpus, NODE_GPUS)
         stream = StreamOf(
             sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min, sigma=self.sigma
         )
@@ -113,6 +121,9 @@ class StreamSetup:
     @property
     def mix(self) -> list[tuple[int, float]]:
         """Sizes with their shares, which sum to 1."""
+        if self.trace is not None:
+            sizes = Counter(job.gpus for job in self.stream(""))
+            return [(size, count / sizes.total()) for size, count in sorted(sizes.items())]
         total = sum(self.shares)
         return [(n, share / total) for n, share in zip(self.sizes, self.shares, strict=True)]
 
@@ -157,13 +168,14 @@ class FragmentationExperiment:
     """Parameters.
 
     Attributes:
+        trace: whose jobs come; None: drawn ones. Sizes, shares, draws and durations are its own.
         sites: numbers of sites among which the racks are divided, one after the other.
         racks: in all.
         nodes: of a rack, with eight GPUs each.
         loads: that are tried; above 1 the queue only grows, and what is allocated is all that goes.
         sizes: GPU counts of jobs: at most a node's, or whole nodes.
         shares: of the jobs that have each.
-        jobs: in a draw.
+        jobs: in a draw; of a trace the first, by submission.
         draws: of each load.
         median_min: of the durations.
         sigma: of the logarithm of the durations.
@@ -171,6 +183,7 @@ class FragmentationExperiment:
         steps: of the plot over time.
     """
 
+    trace: Trace | None = None
     sites: tuple[int, ...] = bounded((1, 4), 1, 1000)
     racks: int = bounded(8, 1, 1000)
     nodes: int = bounded(8, 1, 1000)
@@ -212,7 +225,7 @@ class FragmentationExperiment:
         return self._result(by_key, over_time)
 
     def _keys(self) -> Iterator[tuple[int, Layout, float, str]]:
-        for draw in range(self.draws):
+        for draw in range(self.draws if self.trace is None else 1):
             for layout, load in self._settings():
                 for name in PLACERS:
                     yield draw, layout, load, name
@@ -226,6 +239,17 @@ class FragmentationExperiment:
                     f"--set: sites: {self.racks} racks cannot be divided by {sites}"
                 )
         most = NODE_GPUS * self.nodes * self.racks // max(self.sites)
+        if self.trace is not None:
+            wanted = max(
+                (j.gpus for j in self._jobs(*next(self._settings())).stream("")), default=0
+            )
+            if not wanted:
+                raise InvalidRequest("--trace: expected jobs, found none")
+            if wanted > most:
+                raise InvalidRequest(
+                    f"--set: racks: a job asks for {wanted} GPUs; expected sites of as many, "
+                    f"found {most}"
+                )
         for size in self.sizes:
             if size > most or (size > NODE_GPUS and size % NODE_GPUS) or NODE_GPUS % min(size, 8):
                 raise InvalidRequest(
@@ -248,6 +272,7 @@ class FragmentationExperiment:
             shares=self.shares,
             median_min=self.median_min,
             sigma=self.sigma,
+            trace=self.trace,
         )
 
     def _result(

@@ -46,7 +46,10 @@ ABOUT: Final = (
     "of the time for what their own tenant ran, as it left no room in the quota; _high: of "
     "priority 1 to 3; _busiest: in the worst two hours. p95_s: wait of the entitled until their "
     "first start. allocated_busy: while at least as many GPUs were asked for as there are, which "
-    "was busy_frac of the time. hottest: demand / supply of the site where it is highest."
+    "was busy_frac of the time. hottest: demand / supply of the site where it is highest. "
+    "scan_entitled: workloads that MAST's scan had within quota while they waited, with all that "
+    "their tenant ran counted first; scan_violations: of those, who waited so for longer than the "
+    "objective."
 )
 
 

@@ -151,15 +151,17 @@ class FederationPlacer:
     Args:
         layout: of the fleet.
         weighed: whether the score's fragmentation term counts when bids are compared.
+        cells: whether jobs break the smallest cells that hold them (``policy.cells``).
     """
 
-    def __init__(self, layout: Layout, *, weighed: bool = True) -> None:
+    def __init__(self, layout: Layout, *, weighed: bool = True, cells: bool = False) -> None:
         self._weighed = weighed
         self._number = {str(n): n for n in range(layout.sites * layout.site_nodes)}
         self._sites = [SiteScheduler((_PARTITION,)) for _ in range(layout.sites)]
         self._held: dict[int, SiteScheduler] = {}
         for site, scheduler in enumerate(self._sites):
             scheduler.update([_node(layout, n) for n in layout.nodes_of(site)], ())
+            scheduler.expect({}, cells=cells)
 
     def place(self, job: int, gpus: int, free: Sequence[int]) -> list[int] | None:  # noqa: ARG002
         nodes = max(1, gpus // NODE_GPUS)
@@ -191,6 +193,11 @@ class FederationPlacer:
 def federation(layout: Layout, _: Random) -> Placer:
     """As the daemon would."""
     return FederationPlacer(layout)
+
+
+def in_cells(layout: Layout, _: Random) -> Placer:
+    """As the daemon would with ``policy.cells``."""
+    return FederationPlacer(layout, cells=True)
 
 
 def unweighed(layout: Layout, _: Random) -> Placer:

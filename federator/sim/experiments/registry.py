@@ -166,6 +166,12 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             "DurationsExperiment",
             most_jobs=2000,
         ),
+        "forecasts": _entry(
+            "how often forecasts of arrivals are right, on weeks they did not see",
+            "forecasts",
+            "ForecastsExperiment",
+            learn_days=1.5,
+        ),
         "starts": _entry(
             "how well the starts of jobs that wait are estimated",
             "starts",

@@ -339,7 +339,7 @@ class LoadedFleet:
         scheduler = self._sites[site]
         began_s = process_time()
         scheduler.rank(ask.victims)
-        scheduler.expect(ask.predicted_ends, ask.prices)
+        scheduler.expect(ask.predicted_ends, ask.prices, ask.cells)
         answers = scheduler.bid(
             ask.requests,
             self._now_s,

@@ -5,7 +5,8 @@ pools, all but the two with the most to give, and draws of four pools scaled to 
 pool is a counter of GPUs, for every policy. A policy that asks how long a job will run is told.
 
 Source:
-    SIA sec. 4.1 and appendix A.1 (Figure 5), sec. 6.1-6.2 (Figure 13), sec. 6.5 (Table 17).
+    SIA sec. 4.1 and appendix A.1 (Figure 5), sec. 6.1-6.2 (Figures 13 and 14, Table 12), sec. 6.5
+    (Table 17, Figure 18).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from federator.sim.experiments.speedup import Comparison, compared
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
 from federator.sim.registry import trace_policy
 from federator.sim.runs.base import Progress, SimRun
-from federator.sim.trace import ReplayOptions, Trace, TracePolicy
+from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy
 
 BASE_LINE: Final = "pool-fifo-count"  # SIA's FCFS: each pool alone, in order of submission
 WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:durations", "sia:perfect", "sia-vc")
@@ -94,6 +95,7 @@ class Compared:
         pools: of the case.
         jobs: measured, after the warm-up.
         left_out: wider than their pool.
+        of_pools: by pool, its GPUs, jobs, and their geometric mean of the speed-up.
     """
 
     setting: str
@@ -103,6 +105,7 @@ class Compared:
     jobs: int
     left_out: int
     comparison: Comparison
+    of_pools: dict[str, tuple[int, int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,19 @@ class SharingTask:
             jobs=len(rows),
             left_out=len(case.trace.left_out),
             comparison=compared(case.trace, base, table, rows),
+            of_pools=dict(_by_pool(case.trace, base, table, rows)),
         )
+
+
+def _by_pool(
+    trace: Trace, base: Timetable, table: Timetable, rows: Sequence[int]
+) -> Iterator[tuple[str, tuple[int, int, float]]]:
+    by_pool: dict[int, list[int]] = {}
+    for row in rows:
+        by_pool.setdefault(trace.pool[row], []).append(row)
+    for pool in sorted(by_pool):
+        own, of_pool = trace.pools[pool], compared(trace, base, table, by_pool[pool])
+        yield own.name, (own.gpus, len(by_pool[pool]), of_pool.geometric_mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +154,10 @@ class SharingExperiment:
             ``sia:random``, and ``themis:held`` and ``hived:held``, which never preempt.
         variants: of the synthetic workload; "all": every one.
         draws: of each variant, and of four pools.
-        pools: in a draw of pools.
+        pools: in a draw of pools, one number after the other.
         loads: between which a drawn pool's load lies.
         warm_up_days: at the start of a trace, whose jobs are not measured.
+        scales: of the GPUs of each pool, where all of a trace share, one after the other.
         donors: pools left out where those with the most to give do not share.
         quantiles: steps of the distributions.
     """
@@ -150,9 +166,10 @@ class SharingExperiment:
     policies: tuple[str, ...] = ("default",)
     variants: tuple[str, ...] = ("all",)
     draws: int = bounded(10, 1, _MOST_DRAWS)
-    pools: int = bounded(4, 1, 1000)
+    pools: tuple[int, ...] = bounded((4,), 1, 1000)
     loads: tuple[float, ...] = bounded((0.6, 1.1), 0.01, 100.0)
     warm_up_days: float = bounded(2.0, 0.0, 3650.0)
+    scales: tuple[float, ...] = bounded((1.0,), 0.01, 100.0)
     donors: int = bounded(2, 0, 1000)
     quantiles: int = bounded(100, 1, 10_000)
 
@@ -176,7 +193,12 @@ class SharingExperiment:
             (o.setting, o.draw, o.policy, o.pools, o.jobs, o.left_out, *_figures(o.comparison))
             for o in found
         ]
-        return self._result(by_key, rows)
+        of_pools: list[tuple[Cell, ...]] = [
+            (o.setting, o.draw, pool, o.policy, *figures)
+            for o in found
+            for pool, figures in o.of_pools.items()
+        ]
+        return self._result(by_key, rows, of_pools)
 
     def _policy_names(self) -> tuple[str, ...]:
         names = WANTED if self.policies == ("default",) else self.policies
@@ -201,20 +223,24 @@ class SharingExperiment:
                     yield Case(setting=variant, draw=draw, trace=trace)
             return
         from_s = min(self.trace.submit_s) + int(self.warm_up_days * _DAY_S)
-        alike = {k: pool.gpus for k, pool in enumerate(self.trace.pools)}
-        yield _measured("all pools", 0, with_pools(self.trace, alike), from_s)
-        if len(alike) > self.donors:
+        for scale in self.scales:
+            sizes = {k: max(1, round(p.gpus * scale)) for k, p in enumerate(self.trace.pools)}
+            name = "all pools" if scale == 1 else f"all pools x {scale:g}"
+            yield _measured(name, 0, with_pools(self.trace, sizes), from_s)
+        if len(self.trace.pools) > self.donors:
             fewer = without_donors(self.trace, self.donors)
             yield _measured(f"without {self.donors} donors", 0, fewer, from_s)
-        for draw in range(self.draws):
-            loads = self.loads[0], self.loads[1]
-            some = drawn_pools(self.trace, self.pools, loads, seeded(f"{seed}/{draw}"))
-            yield _measured(f"{self.pools} drawn pools", draw, some, from_s)
+        for pools in self.pools:
+            for draw in range(self.draws):
+                loads = self.loads[0], self.loads[1]
+                some = drawn_pools(self.trace, pools, loads, seeded(f"{seed}/{draw}"))
+                yield _measured(f"{pools} drawn pools", draw, some, from_s)
 
     def _result(
         self,
         found: Comparisons,
         runs: Sequence[tuple[Cell, ...]],
+        of_pools: Sequence[tuple[Cell, ...]],
     ) -> ExperimentResult:
         settings = list(dict.fromkeys(setting for setting, _ in found))
         shown = settings if self.trace is not None else settings[:1]
@@ -227,6 +253,7 @@ class SharingExperiment:
                 _spread(found),
                 *(_distribution(setting, found, self.quantiles) for setting in shown),
                 _runs(runs),
+                _of_pools(of_pools),
             ),
             plots=(*_PLOTS, *map(_distribution_plot, shown)),
         )
@@ -289,6 +316,16 @@ def _runs(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
         columns=("setting", "draw", "policy", "pools", "jobs", "left_out", *_METRICS),
         rows=tuple(rows),
         about=f"jobs: measured, after the warm-up. left_out: wider than their pool. {_ABOUT}",
+    )
+
+
+def _of_pools(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
+    return DataTable(
+        name="pools",
+        title="Geometric mean of the speed-up in each pool",
+        columns=("setting", "draw", "pool", "policy", "gpus", "jobs", "speedup_geometric_mean"),
+        rows=tuple(rows),
+        about="gpus: of the pool. jobs: measured, after the warm-up.",
     )
 
 

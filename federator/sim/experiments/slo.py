@@ -3,7 +3,7 @@
 A workload is *entitled* if its tenant's demand when it comes, this workload with it, is within the
 tenant's quota. Demand is what the tenant has submitted and what would not be over yet if everything
 had started at once. So the same workloads are entitled under every router, and one that keeps
-quotas could start them all.
+quotas could start them all. By MAST's own scan others are: see ``scan_waits``.
 
 Source:
     MAST sec. 5.4 and 5.6: the share of workloads that violate the objective of their start latency.
@@ -20,6 +20,7 @@ from math import inf
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.sim.experiments.base import at_fraction, mean
+from federator.sim.experiments.scan_waits import scan_waits
 from federator.sim.scenario import Arrival, FleetSample, JobTrace, Scenario
 
 HIGH_PRIORITY = 3  # the highest levels up to this one, 39 % of MAST's workloads
@@ -62,6 +63,8 @@ class SloFigures:
             demand at its site from then on, else from its start. None: not these sites were used.
         preemptions: of everyone.
         lost_gpu_h: work that was done again.
+        scan_entitled: workloads that MAST's scan had within quota before their first start.
+        scan_violations_frac: of those, who waited so for longer than the objective.
     """
 
     entitled: int
@@ -77,6 +80,8 @@ class SloFigures:
     hottest: float | None
     preemptions: int
     lost_gpu_h: float
+    scan_entitled: int
+    scan_violations_frac: float | None
 
 
 def gpus_of(arrival: Arrival) -> int:
@@ -124,6 +129,8 @@ def figures(
     high = [x for k, x in late.items() if scenario.arrivals[k].draft.priority <= HIGH_PRIORITY]
     spans = list(_spans(lived.moments, begin_s, end_s))
     supply = sum(site.gpus for site in scenario.sites)
+    by_scan = scan_waits(scenario, lived.lives)
+    scanned = [by_scan[k] > objective_s for k in rows if k in by_scan]
     busy = [(long_s, m) for long_s, m in spans if m.held_gpus + m.waiting_gpus >= supply]
     return SloFigures(
         entitled=len(late),
@@ -139,6 +146,8 @@ def figures(
         hottest=max(_demand(scenario, lived, begin_s, end_s).values(), default=None),
         preemptions=sum(life.preemptions for life in lived.lives),
         lost_gpu_h=sum(life.lost_gpu_s for life in lived.lives) / 3600,
+        scan_entitled=len(scanned),
+        scan_violations_frac=_share(scanned),
     )
 
 

@@ -106,7 +106,8 @@ def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() 
     """One value for all that federation.yaml has, by both ways; and one for what is on or off."""
     texts = ("usage_window_h", "lending", "defragment")
     flat = {n: 0.5 for n in POLICY_KEYS if n not in texts}
-    flat["forecast_ends"] = flat["max_saves_per_region"] = flat["spot_interruptions"] = 1.0
+    flat["forecast_ends"] = flat["cells"] = flat["max_saves_per_region"] = 1.0
+    flat["spot_interruptions"] = 1.0
     flat["defragment_moves"] = 1.0
     tree: dict[str, Any] = {}
     for name, value in flat.items():

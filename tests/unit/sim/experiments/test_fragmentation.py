@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ from federator.sim.experiments.placers import (
     unweighed,
 )
 from federator.sim.experiments.stranding import Floor, Stranding, Watch
-from federator.sim.experiments.stream import StreamJob, StreamOf
+from federator.sim.experiments.stream import StreamJob, StreamOf, of_trace
+from tests.fakes.traces import pool, trace
 
 pytestmark = pytest.mark.slow
 
@@ -209,3 +211,25 @@ def test_what_makes_no_sense_is_said_before_the_work(
 ) -> None:
     with pytest.raises(InvalidRequest, match=message):
         small(**parameters)
+
+
+TRACE = trace("a 100 10 3 ant\nb 0 20 12 ant\nc 300 30 8 ant", pool("ant", 12))
+
+
+def test_of_a_trace_come_the_first_jobs_as_far_apart_as_the_load_asks_for() -> None:
+    # 16 GPUs for 20 s (two whole nodes), and 3 for 10 s: 350 GPU-seconds.
+    stream = of_trace(TRACE, 2, 0.5, 70, 8)
+    assert [(job.gpus, job.duration_s) for job in stream] == [(16, 20), (3, 10)]
+    assert [job.at_s for job in stream] == [0, 10]
+    assert [job.at_s for job in of_trace(TRACE, 3, 0.59, 100, 8)] == pytest.approx([0, 10 / 3, 10])
+
+
+def test_a_trace_is_placed_by_every_rule_and_drawn_once() -> None:
+    few: Any = {"sites": (1,), "racks": 2, "nodes": 2, "loads": (0.5,), "draws": 4, "steps": 1}
+    found = run_here(FragmentationExperiment(trace=TRACE, **few), 0)
+    summary = found.table("summary")
+    assert [row[2:4] for row in summary.rows] == [(name, 1) for name in PLACERS]
+    with pytest.raises(InvalidRequest, match="a job asks for 16 GPUs; expected sites of as many"):
+        FragmentationExperiment(trace=TRACE, **{**few, "sites": (2,), "nodes": 1}).runs(0)
+    with pytest.raises(InvalidRequest, match="--trace: expected jobs, found none"):
+        FragmentationExperiment(trace=trace("", pool("ant", 1)), **few).runs(0)

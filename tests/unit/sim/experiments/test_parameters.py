@@ -63,7 +63,7 @@ def test_a_parameter_that_makes_no_sense(name: str, settings: dict[str, str], me
 
 def test_an_experiment_that_makes_its_own_jobs_takes_no_trace() -> None:
     with pytest.raises(InvalidRequest, match="--trace: this experiment makes its own jobs"):
-        experiment_entry("fragmentation").make({}, trace=trace("", pool("ant", 1)))
+        experiment_entry("joint").make({}, trace=trace("", pool("ant", 1)))
 
 
 def test_a_fraction_is_reached_by_the_least_number_that_reaches_it() -> None:

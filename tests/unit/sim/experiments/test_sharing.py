@@ -80,7 +80,8 @@ def test_a_job_wider_than_its_scaled_pool_is_left_out() -> None:
 
 
 def test_all_pools_without_donors_and_draws_of_pools() -> None:
-    found = shared(HARM, policies=("maxmin", "ssf"), donors=1, draws=3, pools=2, loads=(1.0, 1.0))
+    few = {"donors": 1, "draws": 3, "pools": (2,), "loads": (1.0, 1.0)}
+    found = shared(HARM, policies=("maxmin", "ssf"), **few)
     settings = [row[:3] for row in found.table("summary").rows]
     assert settings == [
         ("all pools", "maxmin", 1),
@@ -94,6 +95,32 @@ def test_all_pools_without_donors_and_draws_of_pools() -> None:
     assert maxmin["slowed_frac"] == 1 / 3
     assert maxmin["speedup_p5"] == 0.6
     assert len(found.table("runs").rows) == 2 + 2 + 2 * 3
+
+
+def test_the_speed_up_in_each_pool() -> None:
+    found = shared(HARM, policies=("maxmin",), draws=1, donors=9).table("pools")
+    assert {row[2] for row in found.rows} == {p.name for p in HARM.pools}
+    rows = [row for row in found.rows if row[0] == "all pools"]
+    product = 1.0
+    for *_, jobs, mean in rows:
+        assert isinstance(jobs, int)
+        assert isinstance(mean, float)
+        product *= mean**jobs
+    assert product == pytest.approx(0.6 * 1.0 * 2.0)
+
+
+def test_pools_of_other_sizes_and_draws_of_several_numbers_of_pools() -> None:
+    found = shared(HARM, policies=("maxmin",), donors=9, draws=1, pools=(1, 2), scales=(1.0, 2.0))
+    runs = [(row[0], row[3]) for row in found.table("runs").rows]
+    assert runs == [
+        ("all pools", 2),
+        ("all pools x 2", 2),
+        ("1 drawn pools", 1),
+        ("2 drawn pools", 2),
+    ]
+    gpus = {(row[0], row[2]): row[4] for row in found.table("pools").rows}
+    for own in HARM.pools:
+        assert gpus["all pools x 2", own.name] == 2 * own.gpus
 
 
 def test_the_distribution_of_the_speed_up() -> None:
