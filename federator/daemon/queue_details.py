@@ -109,7 +109,7 @@ def _held(shares: list[NodeShare]) -> tuple[int, int]:
 
 def _asked(jobs: tuple[Job, ...]) -> tuple[int, int]:
     cpus = sum(job.cpus or job.cpus_per_node * (job.nodes or 1) for job in jobs)
-    return cpus, sum(job.mem_mib_per_node * (job.nodes or 1) for job in jobs)
+    return cpus, sum(job.total_mem_mib for job in jobs)
 
 
 def _gpu_types(entry: WorkloadRecord) -> dict[str, int]:
