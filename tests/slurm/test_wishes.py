@@ -97,24 +97,6 @@ def test_constraints_hold_on_the_nodes_of_every_release(federation: Running, sit
     assert len(row["node_names"]) == 2
 
 
-@pytest.mark.parametrize("site", SITES)
-def test_memory_with_each_cpu_is_planned_as_the_site_places_it(
-    federation: Running, site: str
-) -> None:
-    """A node has 64 CPUs, and memory for two or one such task: by CPUs alone one would do."""
-    gpus, cpus = layout.GPU_NODES.mem_mib // 2, layout.CPU_NODES.mem_mib
-    assert gpus == cpus
-    gpu_nodes = ("-x", f"{others(site)},{site}-c[1-2]")
-    row = ran(federation, "-n6", f"--mem-per-cpu={gpus}M", *gpu_nodes)
-    assert (row["site"], len(row["node_names"])) == (site, 3)
-    row = ran(federation, "-n2", "-c2", f"--mem-per-cpu={gpus}M", *gpu_nodes)
-    assert (row["site"], len(row["node_names"])) == (site, 2)
-    row = ran(federation, "-n2", f"--mem-per-cpu={cpus}M", "-x", f"{others(site)},{site}-g[1-8]")
-    assert row["node_names"] == [f"{site}-c1", f"{site}-c2"]
-    row = ran(federation, "-G8", f"--mem-per-gpu={gpus}M", *gpu_nodes)
-    assert (row["site"], len(row["node_names"])) == (site, 4)
-
-
 def test_what_no_site_can_do_is_refused_with_why(federation: Running) -> None:
     assert "Invalid node name specified" in refused(federation, "-w", "nosuch-g1")
     assert "Invalid node name specified" in refused(federation, "-x", "alpine:cedar-g1")
