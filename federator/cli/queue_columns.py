@@ -66,6 +66,13 @@ class Shown(NamedTuple):
         return self.details.options.get(name, default) or default
 
 
+def tasks_of(shown: Shown) -> int:
+    """The number of its tasks."""
+    said = shown.option("ntasks", "")  # by a daemon of an earlier build alone
+    asked = int(said) if said.isascii() and said.isdecimal() else 0
+    return shown.details.tasks or asked or max(1, shown.row.nodes)
+
+
 # ---- how squeue writes values ----
 
 
@@ -407,8 +414,8 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("NTPerSocket", "NTASKS_PER_SOCKET", _option("ntasks-per-socket", ABSENT)),
     _C("NTPerBoard", "NTASKS_PER_BOARD", _zero),
     _C("NumCPUs", "CPUS", lambda s: str(s.details.cpus), "C"),
-    _C("NumNodes", "NODES", lambda s: str(s.row.nodes), "D"),
-    _C("NumTasks", "TASKS", lambda s: s.option("ntasks", str(s.row.nodes or 1))),
+    _C("NumNodes", "NODES", lambda s: str(s.row.nodes or 1), "D"),
+    _C("NumTasks", "TASKS", lambda s: str(tasks_of(s))),
     _C("Origin", "ORIGIN", _number("NA")),
     _C("OriginRaw", "ORIGIN_RAW", _number("NA")),
     _C("OverSubscribe", "OVER_SUBSCRIBE", _over_subscribe, "h"),

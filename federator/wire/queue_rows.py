@@ -104,8 +104,10 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partitions: tuple[str, ...] = ()  # empty: any that the federation may use
     cpus: int = 0  # in all
     mem_mib: int = 0  # in all; 0: the site's default
-    min_cpus: int = 1  # of a node, as the next two
-    min_mem_mib: int = 0
+    min_cpus: int = 1  # of a node, as squeue counts them
+    min_mem_mib: int = 0  # of a node, or what ``min_mem_of`` names
+    min_mem_of: str = ""  # cpu, gpu; "": a node
+    tasks: int = 0  # in all; 0: of a daemon that does not say it
     gpus_per_node: int = 0
     gpu_types: dict[str, int] = {}  # GPUs by type, as far as it is known
     features: tuple[str, ...] = ()
