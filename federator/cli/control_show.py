@@ -33,7 +33,6 @@ from federator.cli.queue_columns import (
     end_s,
     own_id,
     reason_word,
-    tasks_of,
     time_text,
 )
 from federator.cli.slurm_json import jobs_of
@@ -250,7 +249,7 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
         ("NumNodes", str(row.nodes or 1)),
         ("NumCPUs", str(details.cpus)),
         ("GPUs", str(row.gpus)),
-        ("NumTasks", str(tasks_of(shown))),
+        ("NumTasks", str(details.tasks_on(row.nodes))),
         ("CPUs/Task", shown.option("cpus-per-task", "1")),
     )
     yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)

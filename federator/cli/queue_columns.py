@@ -66,13 +66,6 @@ class Shown(NamedTuple):
         return self.details.options.get(name, default) or default
 
 
-def tasks_of(shown: Shown) -> int:
-    """The number of its tasks."""
-    said = shown.option("ntasks", "")  # by a daemon of an earlier build alone
-    asked = int(said) if said.isascii() and said.isdecimal() else 0
-    return shown.details.tasks or asked or max(1, shown.row.nodes)
-
-
 # ---- how squeue writes values ----
 
 
@@ -415,7 +408,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("NTPerBoard", "NTASKS_PER_BOARD", _zero),
     _C("NumCPUs", "CPUS", lambda s: str(s.details.cpus), "C"),
     _C("NumNodes", "NODES", lambda s: str(s.row.nodes or 1), "D"),
-    _C("NumTasks", "TASKS", lambda s: str(tasks_of(s))),
+    _C("NumTasks", "TASKS", lambda s: str(s.details.tasks_on(s.row.nodes))),
     _C("Origin", "ORIGIN", _number("NA")),
     _C("OriginRaw", "ORIGIN_RAW", _number("NA")),
     _C("OverSubscribe", "OVER_SUBSCRIBE", _over_subscribe, "h"),

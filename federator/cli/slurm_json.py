@@ -21,7 +21,7 @@ from federator.cli.node_columns import (
     state_words,
 )
 from federator.cli.node_lists import folded
-from federator.cli.queue_columns import Shown, eligible_s, end_s, own_id, reason_word, tasks_of
+from federator.cli.queue_columns import Shown, eligible_s, end_s, own_id, reason_word
 from federator.wire.client_protocol import QueueRow
 
 DATA_PARSER = "data_parser/v0.0.42"
@@ -109,7 +109,7 @@ def _placement(shown: Shown) -> dict[str, object]:
         "partition": ",".join(details.partitions),
         "requeue": details.requeue,
         "restart_cnt": details.restarts,
-        "tasks": number(tasks_of(shown)),
+        "tasks": number(details.tasks_on(row.nodes)),
         "tres_per_node": shown.option("gres", ""),
     }
 

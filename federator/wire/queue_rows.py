@@ -121,6 +121,12 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dependency: str = ""  # what is left of it, as squeue writes it
     options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows
 
+    def tasks_on(self, nodes: int) -> int:
+        """The number of its tasks on so many nodes; an earlier daemon says just what was given."""
+        given = self.options.get("ntasks", "")
+        asked = int(given) if given.isascii() and given.isdecimal() else 0
+        return self.tasks or asked or max(1, nodes)
+
 
 class PaceRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How fast a job is beside its like on other nodes, and what leaving slow nodes would bring.
