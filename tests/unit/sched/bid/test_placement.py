@@ -263,10 +263,8 @@ def test_memory_of_each_cpu_counts_for_all_cpus_of_a_task() -> None:
 
 
 def test_of_nodes_with_as_many_cpus_the_one_with_the_memory_holds_a_total() -> None:
-    small, large = (
-        roomy(*rack("a", 1, gpus=0), mem_mib=2000),
-        roomy(*rack("b", 1, gpus=0), mem_mib=9000),
-    )
+    small = roomy(rack("a", 1, gpus=0)[0], 2000)
+    large = roomy(rack("b", 1, gpus=0)[0], 9000)
     job = Job(name="t", cpus=8, mem_mib_per_node=1000, mem_mib_per_cpu=1000)
     assert names(placed(job, small, large)) == {"b1"}
 
