@@ -50,6 +50,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, unpacked_nodes
 
+_MEMORY: Final = {"cpu": "MinMemoryCPU", "gpu": "MinMemoryTRES"}
 _COLUMN: Final = {column.name: column for column in COLUMNS}
 
 
@@ -245,16 +246,16 @@ def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
         ("BatchHost", row.node_names[0] if row.node_names else "(null)"),
     )
     yield (
-        ("NumNodes", str(row.nodes)),
+        ("NumNodes", str(row.nodes or 1)),
         ("NumCPUs", str(details.cpus)),
         ("GPUs", str(row.gpus)),
-        ("NumTasks", shown.option("ntasks", str(row.nodes or 1))),
+        ("NumTasks", str(details.tasks_on(row.nodes))),
         ("CPUs/Task", shown.option("cpus-per-task", "1")),
     )
     yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
     yield (
         ("MinCPUsNode", str(details.min_cpus)),
-        ("MinMemoryNode", memory_text(details.min_mem_mib)),
+        (_MEMORY.get(details.min_mem_of, "MinMemoryNode"), memory_text(details.min_mem_mib)),
         ("Features", shown.option("constraint", "(null)")),
     )
 

@@ -214,7 +214,7 @@ def main(program: Program, body: Callable[[Given], int]) -> NoReturn:
 
 def _run(program: Program, body: Callable[[Given], int]) -> int:
     given = read(program, sys.argv[1:], os.environ)
-    if given.get("json") == "" and os.path.basename(sys.argv[0]) == program.name[1:]:
+    if given.get("json") == "" and called_as_slurms(program):
         given = Given({**given.values, "json": "slurm"}, given.operands)  # as one of Slurm's
     if "usage" in given:
         print(usage_text(program))
@@ -224,6 +224,11 @@ def _run(program: Program, body: Callable[[Given], int]) -> int:
     if "version" in given:
         return say_version(program)
     return body(given)
+
+
+def called_as_slurms(program: Program) -> bool:
+    """Tell whether it goes by the name of Slurm's own command, by a link of ``federator shims``."""
+    return os.path.basename(sys.argv[0]) == program.name[1:]
 
 
 def say_help(program: Program) -> int:

@@ -28,7 +28,7 @@ from federator.cli.flags import Flag, Given, Program
 from federator.cli.job_states import CODES
 from federator.cli.node_lists import expanded
 from federator.cli.slurm_time import midnight, parsed_time
-from federator.cli.text import listed, my_name, printable, unexpected
+from federator.cli.text import clock, listed, my_name, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import (
@@ -39,7 +39,9 @@ from federator.wire.client_protocol import (
 )
 
 _ID: Final = re.compile(
-    r"([0-9]{1,19})(?:_([0-9]{1,9}|\[[0-9,-]*\]))?(?:[.+][A-Za-z0-9]+)?((?:;.+)?)", re.ASCII
+    r"([0-9]{1,19})(?:_([0-9]{1,9}|\[[0-9,-]*\]))?(?:\+[0-9]{1,9})?"
+    r"(?:\.(?:[0-9]{1,9}(?:\+[0-9]{1,9})?|batch|extern|interactive))?((?:;.+)?)",
+    re.ASCII,
 )
 _IDS: Final = frozenset({"JobID", "JobIDRaw"})
 _IDS_AT_ONCE: Final = 500  # in one question
@@ -131,6 +133,7 @@ def fsacct(given: Given) -> int:
     use = "json" in given or any(field.column.name in OF_USE for field in fields)
     replies = list(_answers(_question(given, time.time(), use=use)))
     rows = {row.id: row for reply in replies for row in reply.rows}
+    _check_users(given, rows.values())
     for note in sorted({note for reply in replies if (note := _note(reply))}):
         print(printable(f"fsacct: {note}"), file=sys.stderr)
     if "verbose" in given:
@@ -187,7 +190,9 @@ def _fields(given: Given) -> tuple[Field[AccountingLine], ...]:
 def _unit(given: Given) -> str:
     unit = given.get("units") or ""
     if unit and unit.upper() not in "KMGTP":
-        raise InvalidRequest(f"Invalid units type: {printable(unit[:20])}; one of K, M, G, T, P")
+        raise InvalidRequest(
+            f"Invalid unit type '{printable(unit[:20])}'. Possible options are 'KMGTP'"
+        )
     return unit.upper()
 
 
@@ -228,12 +233,15 @@ def _window(given: Given, now_s: float) -> tuple[float, float]:
         start_s = parsed_time(start, now_s)
     elif "jobs" in given:
         start_s = 0.0
-    elif "state" in given:
+    elif listed(given.get("state")):
         start_s = min(end_s, now_s)
     else:
         start_s = midnight(now_s)
-    if start_s > (now_s if end is None else end_s):  # to sacct the end is now then
-        raise InvalidRequest("Start time requested is after end time")
+    shown_end_s = now_s if end is None else end_s  # to sacct the end is now then
+    if start_s > shown_end_s:
+        raise InvalidRequest(
+            f"Start time ({clock(start_s)}) requested is after end time ({clock(shown_end_s)})."
+        )
     return start_s, end_s
 
 
@@ -282,6 +290,21 @@ def _user(word: str) -> str:
         raise InvalidRequest(f"Invalid user id: {word[:20]}") from error
 
 
+def _check_users(given: Given, rows: Iterable[AccountingRow]) -> None:
+    """Refuse a user whom nobody is, as sacct does.
+
+    Who has jobs here is somebody, though this host may not know them.
+    """
+    if "allusers" in given or not (named := listed(given.get("user"))):
+        return
+    from federator.cli.unknown_names import is_user, with_jobs  # noqa: PLC0415  # seldom needed
+
+    have = {row.user for row in rows}
+    missing = [word for word in named if not (word.isdecimal() or word in have or is_user(word))]
+    for name in missing and [name for name in missing if name not in with_jobs(missing)]:
+        raise InvalidRequest(f"Invalid user id: {printable(name[:60])}")
+
+
 def _clusters(given: Given) -> tuple[str, ...]:
     named = tuple(listed(given.get("clusters")))
     return () if "all" in named or "allclusters" in given else named
@@ -293,14 +316,13 @@ def _nodes(given: Given) -> tuple[str, ...]:
 
 
 def _states(given: Given) -> tuple[str, ...]:
-    text = given.get("state")
-    if text is None:
-        return ()
-    asked = [_NAMED.get(word.upper(), word.upper()) for word in listed(text)]
-    unknown = sorted(set(asked) - set(CODES))
-    if unknown or not asked:
-        raise InvalidRequest(f"Invalid job state specified: {printable(','.join(unknown)) or text}")
-    return tuple(dict.fromkeys(asked))
+    asked: dict[str, None] = {}
+    for word in listed(given.get("state")):
+        state = _NAMED.get(word.upper(), word.upper())
+        if state not in CODES:
+            raise InvalidRequest(f"unrecognized job state value '{printable(word[:60])}'")
+        asked[state] = None
+    return tuple(asked)
 
 
 # ---- the answer ----

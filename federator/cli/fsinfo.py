@@ -14,7 +14,7 @@ import msgspec
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.colour import of_site, painted
-from federator.cli.flags import Flag, Given, Program
+from federator.cli.flags import Flag, Given, Program, called_as_slurms
 from federator.cli.text import clock, listed, printable, unexpected
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
@@ -98,12 +98,15 @@ def _show_once(given: Given, environment: Mapping[str, str]) -> int:
         raise InvalidRequest(f"--json={as_json}: give no value, or slurm")
     helps = {"helpformat", "helpFormat", "helpstate"} & set(given.values)
     of_nodes = set(given.values) & _OF_NODES or "SINFO_FORMAT" in environment
+    of_nodes = of_nodes or called_as_slurms(PROGRAM)
     if helps or as_json or (of_nodes and as_json is None):
         from federator.cli import node_table  # noqa: PLC0415  # the plain table needs none of it
 
         if helps:
             return node_table.show_help(helps)
-        return node_table.show_json(given) if as_json else node_table.show(given, environment)
+        if as_json:
+            return node_table.show_json(given)
+        return node_table.show(given, environment, with_site=not called_as_slurms(PROGRAM))
     if "iterate" in given and "noheader" not in given:
         print(time.strftime("%a %b %d %H:%M:%S %Y"))
     show(

@@ -16,7 +16,7 @@ from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.colour import coloured, is_looked_at, of_job
 from federator.cli.columns import Format
-from federator.cli.flags import Flag, Given, Program, SlurmsOwn
+from federator.cli.flags import Flag, Given, Program, SlurmsOwn, called_as_slurms
 from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workload_states
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown
@@ -32,6 +32,10 @@ from federator.wire.client_protocol import (
 )
 
 _ID: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+[0-9]+)?((?:;.+)?)", re.ASCII)
+_SLURMS: Final = (
+    "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,StateCompact:.2 ,TimeUsed:.10 ,"
+    "NumNodes:.6 ,ReasonList:"
+)
 _LONG: Final = (
     "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,State:.8 ,TimeUsed:.10 ,"
     "TimeLimit:.9 ,NumNodes:.6 ,Cluster:8 ,ReasonList:"
@@ -40,6 +44,7 @@ _START: Final = (
     "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,StateCompact:.2 ,StartTime:.19 ,"
     "NumNodes:.6 ,SchedNodes:20 ,StartRange:.23 ,ReasonList:"
 )
+_SITE: Final = "Cluster:8 ,"
 _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9 ,Nodes:"
 _AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
 _FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
@@ -229,8 +234,12 @@ def _form(given: Given, environment: Mapping[str, str]) -> Format[Shown] | None:
     if steps:
         return by_names(_STEPS, columns)
     if "start" in given or "long" in given:
-        return by_names(_START if "start" in given else _LONG, columns)
-    return by_letters("%.18i %.2t", columns) if "only-job-state" in given else None
+        text = _START if "start" in given else _LONG
+        return by_names(text.replace(_SITE, "") if called_as_slurms(PROGRAM) else text, columns)
+    if "only-job-state" in given:
+        return by_letters("%.18i %.2t", columns)
+    is_squeue = called_as_slurms(PROGRAM) and not {"json", "why"} & set(given.values)
+    return by_names(_SLURMS, columns) if is_squeue else None
 
 
 def _question(given: Given, view: _View) -> QueueCall:

@@ -42,6 +42,7 @@ _VIEWS: Final = {
 _DISTINCT: Final = frozenset(
     {"Partition", "StateLong", "Gres", "GresUsed", "Features", "Reason", "Cluster"}
 )  # in JSON
+_SITE: Final = "Cluster:8 ,"
 _OUT_OF_USE: Final = "down,fail,drain"
 
 
@@ -56,9 +57,12 @@ def show_help(asked: Collection[str]) -> int:
     return 0
 
 
-def show(given: Given, environment: Mapping[str, str]) -> int:
-    """Print the table; 1 if no site has listed its nodes."""
-    form = _form(given, environment)
+def show(given: Given, environment: Mapping[str, str], *, with_site: bool = True) -> int:
+    """Print the table; 1 if no site has listed its nodes.
+
+    ``with_site``: where no format is given, rows show their site, as a column more than sinfo's.
+    """
+    form = _form(given, environment, with_site=with_site)
     sites, status = _sites(given)
     each_node = "Node" in given
     wanted = Wanted(
@@ -91,7 +95,7 @@ def _wide_enough(form: Format[Group], rows: list[Group]) -> Format[Group]:
     return form
 
 
-def _form(given: Given, environment: Mapping[str, str]) -> Format[Group]:
+def _form(given: Given, environment: Mapping[str, str], *, with_site: bool) -> Format[Group]:
     letters, names = given.get("format"), given.get("Format")
     is_long = "long" in given
     if is_long and (letters is not None or names is not None):
@@ -103,12 +107,11 @@ def _form(given: Given, environment: Mapping[str, str]) -> Format[Group]:
         return by_letters(letters, COLUMNS, "node")
     if names is not None:
         return by_names(names, COLUMNS)
-    for option, (short, long) in _VIEWS.items():
-        if option in given:
-            return by_names(long if is_long else short, COLUMNS)
-    if "SINFO_FORMAT" in environment:
+    view = next((_VIEWS[option] for option in _VIEWS if option in given), None)
+    if view is None and "SINFO_FORMAT" in environment:
         return by_letters(environment["SINFO_FORMAT"], COLUMNS, "node")
-    return by_names(_LONG if is_long else _PLAIN, COLUMNS)
+    text = (view or (_PLAIN, _LONG))[is_long]
+    return by_names(text if with_site else text.replace(_SITE, ""), COLUMNS)
 
 
 def _kept(given: Given) -> Callable[[NodeRow], bool]:

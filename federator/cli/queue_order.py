@@ -24,7 +24,7 @@ _KEYS: Final[Mapping[str, Callable[[Shown], Any]]] = MappingProxyType(
         "cluster": lambda s: s.row.site,
         "c": lambda s: s.details.min_cpus,
         "C": lambda s: s.details.cpus,
-        "D": lambda s: s.row.nodes,
+        "D": lambda s: s.row.nodes or 1,
         "e": end_s,
         "i": lambda s: (s.row.array_id or s.row.id, s.row.array_index),
         "l": lambda s: s.row.time_limit_s,

@@ -96,18 +96,20 @@ def _job(shown: Shown) -> dict[str, object]:
 
 def _placement(shown: Shown) -> dict[str, object]:
     row, details = shown.row, shown.details
+    memory = details.min_mem_mib or None
     return {
         "batch_host": row.node_names[0] if row.node_names else "",
         "cluster": row.site,
         "cpus": number(details.cpus),
         "features": shown.option("constraint", ""),
-        "memory_per_node": number(details.min_mem_mib or None),
-        "node_count": number(row.nodes),
+        "memory_per_cpu": number(memory if details.min_mem_of == "cpu" else None),
+        "memory_per_node": number(None if details.min_mem_of else memory),
+        "node_count": number(row.nodes or 1),
         "nodes": folded(row.node_names),
         "partition": ",".join(details.partitions),
         "requeue": details.requeue,
         "restart_cnt": details.restarts,
-        "tasks": number(_tasks(shown)),
+        "tasks": number(details.tasks_on(row.nodes)),
         "tres_per_node": shown.option("gres", ""),
     }
 
@@ -121,11 +123,6 @@ def _times(shown: Shown) -> dict[str, object]:
         "submit_time": number(row.submitted_at_s),
         "time_limit": number(row.time_limit_s / 60),
     }
-
-
-def _tasks(shown: Shown) -> int:
-    tasks = shown.option("ntasks", "")
-    return int(tasks) if tasks.isdecimal() else max(1, shown.row.nodes)
 
 
 def _exit_code(row: QueueRow) -> dict[str, object]:

@@ -247,6 +247,7 @@ def _operated(
 
 
 _IN_SBATCHS_WORDS: Final = {
+    ReasonCode.NO_PARTITION: "Batch job submission failed: Invalid partition name specified",
     ReasonCode.NO_NODE: "Batch job submission failed: Invalid node name specified",
     ReasonCode.LICENSES: INVALID_LICENSE,
     ReasonCode.NO_RESERVATION: NO_RESERVATION,

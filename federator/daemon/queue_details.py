@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Final
 
@@ -64,6 +65,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[tuple[Option, ...], ...]
 
 
+_MOST_DIGITS: Final = 18
 _decode_asked: Final = msgspec.msgpack.Decoder(_Asked).decode
 
 
@@ -81,13 +83,16 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
     cpus, mem_mib = _held(shares) if shares else _asked(w.jobs)
     first = w.jobs[0]
     components = _decode_asked(w.submission).components
-    options = {o.name: o.value or "" for o in (components or ((),))[0] if o.name in SHOWN}
+    given = {o.name: o.value or "" for o in (components or ((),))[0]}
+    memory, memory_of = _memory(given, first)
     return JobDetails(
         partitions=partitions_of(entry),
         cpus=cpus,
         mem_mib=mem_mib,
-        min_cpus=first.cpus_per_node,
-        min_mem_mib=first.mem_mib_per_node,
+        min_cpus=_min_cpus(given),
+        min_mem_mib=memory,
+        min_mem_of=memory_of,
+        tasks=_tasks(given, first, sum(len(plan.nodes) for plan in entry.plan[:1])),
         gpus_per_node=first.gpus_per_node,
         gpu_types=_gpu_types(entry),
         features=(first.constraint,) if first.constraint else first.features,
@@ -99,8 +104,44 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
         eligible_at_s=entry.eligible_at_s,
         deadline_at_s=w.deadline_at_s if isfinite(w.deadline_at_s) else 0.0,
         dependency=dependency_text(entry.waits_for),
-        options=options,
+        options={name: value for name, value in given.items() if name in SHOWN},
     )
+
+
+def _number(text: str | None) -> int:
+    """A count of GPUs may have their type before it."""
+    digits = (text or "").rpartition(":")[2]
+    return int(digits[:_MOST_DIGITS]) if digits.isascii() and digits.isdecimal() else 0
+
+
+def _min_cpus(given: Mapping[str, str]) -> int:
+    """As slurmctld counts it: of the tasks of a node, where their number is given, else of one."""
+    tasks, each = _number(given.get("ntasks-per-node")), _number(given.get("cpus-per-task"))
+    return max(1, _number(given.get("mincpus")), max(1, tasks) * max(1, each))
+
+
+def _memory(given: Mapping[str, str], job: Job) -> tuple[int, str]:
+    """Memory as it was asked for, in MiB, and of what: a CPU, a GPU, or "" for a node."""
+    if "mem-per-cpu" in given:
+        each = job.mem_mib_per_cpu or job.mem_mib_per_node // max(1, job.cpus_per_node)
+        return each, "cpu"
+    if "mem-per-gpu" in given:
+        gpus = job.gpus_per_node or -(-job.gpus // (job.nodes or 1))
+        return job.mem_mib_per_gpu or job.mem_mib_per_node // max(1, gpus), "gpu"
+    return job.mem_mib_per_node, ""
+
+
+def _tasks(given: Mapping[str, str], job: Job, nodes: int) -> int:
+    """The number of tasks, as sbatch reckons it from what was given."""
+    tasks = _number(given.get("ntasks"))
+    of_node = _number(given.get("ntasks-per-node"))
+    of_gpu, gpus_of = _number(given.get("ntasks-per-gpu")), _number(given.get("gpus-per-task"))
+    nodes = job.nodes or nodes or 1
+    if tasks or of_node:
+        return tasks or of_node * nodes
+    if of_gpu:
+        return max(1, of_gpu * job.total_gpus)
+    return max(1, job.total_gpus // gpus_of) if gpus_of and "gpus" in given else nodes
 
 
 def _held(shares: list[NodeShare]) -> tuple[int, int]:
@@ -109,7 +150,7 @@ def _held(shares: list[NodeShare]) -> tuple[int, int]:
 
 def _asked(jobs: tuple[Job, ...]) -> tuple[int, int]:
     cpus = sum(job.cpus or job.cpus_per_node * (job.nodes or 1) for job in jobs)
-    return cpus, sum(job.mem_mib_per_node * (job.nodes or 1) for job in jobs)
+    return cpus, sum(job.total_mem_mib for job in jobs)
 
 
 def _gpu_types(entry: WorkloadRecord) -> dict[str, int]:

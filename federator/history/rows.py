@@ -310,7 +310,7 @@ def _sizes(jobs: Sequence[Job]) -> dict[str, object]:
         "asked_nodes": sum(job.nodes or 0 for job in jobs),
         "asked_cpus": sum(job.cpus or job.cpus_per_node * (job.nodes or 1) for job in jobs),
         "asked_gpus": sum(job.total_gpus for job in jobs),
-        "asked_mem_mib": sum(job.mem_mib_per_node * (job.nodes or 1) for job in jobs),
+        "asked_mem_mib": sum(job.total_mem_mib for job in jobs),
         "asked_partition": ",".join(dict.fromkeys(name for job in jobs for name in job.partitions)),
     }
 

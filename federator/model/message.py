@@ -450,7 +450,8 @@ class AnswerCancelled:
 class ControlRefusal(Enum):
     """The reason why a workload was not changed, in Slurm's words."""
 
-    ENDED = "Job/step already completing or completed"
+    ENDED = "Job has already finished"
+    ENDING = "Job/step already completing or completed"
     DENIED = "Access/permission denied"
     STARTED = "Job is no longer pending execution"
     PENDING = "Job is pending execution"

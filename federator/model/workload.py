@@ -75,6 +75,8 @@ class Job(_KeptHash):
     cpus_per_node: int = 1
     cpus: int = 0  # total over the nodes, in whole cpus_per_node; 0 when that says it
     mem_mib_per_node: int = 0  # 0 leaves it to the partition's default
+    mem_mib_per_cpu: int = 0  # for each CPU that a node gives to the total ``cpus``; 0: no more
+    mem_mib_per_gpu: int = 0  # likewise of the total ``gpus``
     gpu_types: tuple[str, ...] = ()  # any of these; empty accepts any
     features: tuple[str, ...] = ()  # all of these, on every node
     exclusive: bool = False  # whole nodes
@@ -107,6 +109,8 @@ class Job(_KeptHash):
             self.cpus_per_node,
             self.cpus,
             self.mem_mib_per_node,
+            self.mem_mib_per_cpu,
+            self.mem_mib_per_gpu,
         )
         if min(amounts) < 0:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
@@ -127,7 +131,7 @@ class Job(_KeptHash):
             ("nodes", nodes),
             ("GPUs", max(self.gpus, self.gpus_per_node * nodes)),
             ("CPUs", max(self.cpus, self.cpus_per_node * nodes)),
-            ("MiB of memory", self.mem_mib_per_node * nodes),
+            ("MiB of memory", self.total_mem_mib),
             *((name, amount * nodes) for name, amount in self.gres),
         ):
             if amount > MAX_AMOUNT:
@@ -180,6 +184,15 @@ class Job(_KeptHash):
     def total_gpus(self) -> int:
         """GPUs over all nodes; exact when ``nodes`` or ``gpus`` is given."""
         return self.gpus or self.gpus_per_node * (self.nodes or 1)
+
+    @property
+    def total_mem_mib(self) -> int:
+        """MiB over all nodes, as far as it is known before the job is placed."""
+        return max(
+            self.mem_mib_per_node * (self.nodes or 1),
+            self.mem_mib_per_cpu * self.cpus,
+            self.mem_mib_per_gpu * self.gpus,
+        )
 
 
 _asked_of: Final = attrgetter(*(each.name for each in fields(Job) if each.compare))

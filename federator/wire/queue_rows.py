@@ -104,8 +104,10 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partitions: tuple[str, ...] = ()  # empty: any that the federation may use
     cpus: int = 0  # in all
     mem_mib: int = 0  # in all; 0: the site's default
-    min_cpus: int = 1  # of a node, as the next two
-    min_mem_mib: int = 0
+    min_cpus: int = 1  # of a node, as squeue counts them
+    min_mem_mib: int = 0  # of a node, or what ``min_mem_of`` names
+    min_mem_of: str = ""  # cpu, gpu; "": a node
+    tasks: int = 0  # in all; 0: of a daemon that does not say it
     gpus_per_node: int = 0
     gpu_types: dict[str, int] = {}  # GPUs by type, as far as it is known
     features: tuple[str, ...] = ()
@@ -118,6 +120,12 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_at_s: float = 0.0  # by which it is to have ended; 0: it has none
     dependency: str = ""  # what is left of it, as squeue writes it
     options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows
+
+    def tasks_on(self, nodes: int) -> int:
+        """The number of its tasks on so many nodes; an earlier daemon says just what was given."""
+        given = self.options.get("ntasks", "")
+        asked = int(given) if given.isascii() and given.isdecimal() else 0
+        return self.tasks or asked or max(1, nodes)
 
 
 class PaceRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

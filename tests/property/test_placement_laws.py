@@ -26,6 +26,7 @@ from tests.fakes.build import attempt, bid_request
 
 GRES = ((("nic", 2),), counted([("nic", "mlx5", 2), ("nic", "efa", 1)]))
 """Of nodes."""
+MEM_WITH_EACH = st.sampled_from([0, 0, 100, 300])
 ASKED_GRES = ((("nic", 1),), (("nic", 3),), counted([("nic", "mlx5", 1)]))
 FEW = settings(max_examples=120, deadline=None)
 
@@ -77,10 +78,12 @@ def jobs(draw: st.DrawFn) -> Job:
     elif shape.startswith("gpus"):
         tensor = draw(st.sampled_from([1, 1, 2, 4]))
         amounts["gpus"] = tensor * draw(st.integers(count if over else 1, 20 // tensor))
+        amounts["mem_mib_per_gpu"] = draw(MEM_WITH_EACH)
     else:
         amounts |= {
             "cpus": draw(st.integers(count, 40)),
             "gpus_per_node": draw(st.sampled_from([0, 2])),
+            "mem_mib_per_cpu": draw(MEM_WITH_EACH),
         }
     return Job(
         name="train",
@@ -109,12 +112,13 @@ def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
     """The nodes that could be part of any plan, found the long way."""
     need = share_per_node(job)
     least_gpus = max(need.gpus, job.tensor_parallel if job.gpus else 0)
+    least_mem = max(need.mem_mib, job.mem_mib_per_gpu * least_gpus)
     return [
         f
         for f in map(FreeNode.of, site)
         if f.gpus >= least_gpus
         and f.cpus >= need.cpus
-        and f.mem_mib >= need.mem_mib
+        and f.mem_mib >= least_mem
         and (not (job.gpus or job.gpus_per_node) or f.node.gpus)
         and (not (job.gpus or job.gpus_per_node) or capable(job, f.node))
         and set(job.features) <= set(f.node.features)
@@ -132,8 +136,12 @@ def capable(job: Job, node: Node) -> bool:
 
 
 def holds_totals(job: Job, group: Sequence[FreeNode]) -> bool:
-    groups = sum(f.gpus // job.tensor_parallel for f in group)
-    return groups * job.tensor_parallel >= job.gpus and sum(f.cpus for f in group) >= job.cpus
+    gpus, cpus = 0, 0
+    for f in group:
+        with_memory = f.mem_mib // job.mem_mib_per_gpu if job.mem_mib_per_gpu else f.gpus
+        gpus += min(f.gpus, with_memory) // job.tensor_parallel * job.tensor_parallel
+        cpus += min(f.cpus, f.mem_mib // job.mem_mib_per_cpu) if job.mem_mib_per_cpu else f.cpus
+    return gpus >= job.gpus and cpus >= job.cpus
 
 
 def fewest(job: Job, group: Sequence[FreeNode]) -> int | None:
@@ -173,6 +181,10 @@ def test_a_plan_gives_what_was_asked_for(job: Job, site: tuple[Node, ...]) -> No
         assert len(shares) == job.nodes
     assert all(s.gpus >= need.gpus and s.cpus >= need.cpus for s in shares)
     assert {s.gres for s in shares} == {job.gres}
+    assert all(s.mem_mib >= job.mem_mib_per_node for s in shares)
+    assert all(s.mem_mib >= job.mem_mib_per_gpu * s.gpus for s in shares)
+    if not job.exclusive:
+        assert all(s.mem_mib >= job.mem_mib_per_cpu * s.cpus for s in shares)
     if not job.exclusive:
         assert sum(s.gpus for s in shares) == (job.gpus or need.gpus * len(shares))
         assert sum(s.cpus for s in shares) == max(job.cpus, need.cpus * len(shares))

@@ -153,6 +153,37 @@ def test_states_exit_codes_and_amounts_are_those_of_each_sacct(ended: Ended) -> 
 
 
 @pytest.mark.parametrize("site", SITES)
+def test_wrong_values_have_saccts_words_and_status(shared: Running, site: str) -> None:
+    for words in (
+        "-u nosuch",
+        f"-u {USER},nosuch",
+        "-u 99999",
+        "-s nonsense",
+        "-s R,nonsense",
+        "-j x",
+        "-j 1,x",
+        "-S nonsense",
+        "-E nonsense",
+        "-S 2026-11-20 -E 2026-11-10",
+        "-o JobID,nosuch",
+        "--units=X",
+        "-A nosuch",
+        "-N nosuch-g1",
+        "-r nosuch",
+        "--name=nosuch",
+        "-j 999999",
+    ):
+        theirs, ours = shell(site, f"sacct {words}"), shell(site, f"fsacct {words}")
+        assert first_words(ours.stderr) == first_words(theirs.stderr), words
+        assert (ours.exit_status, ours.stdout) == (theirs.exit_status, theirs.stdout), words
+
+
+def first_words(stderr: str) -> str:
+    """The first line, without the program and the weight of its message."""
+    return re.sub(r"^f?sacct: (error|fatal): ", "", (stderr.splitlines() or [""])[0])
+
+
+@pytest.mark.parametrize("site", SITES)
 def test_cpu_time_and_memory_are_joined_from_the_sites_sacct(ended: Ended, site: str) -> None:
     row = ended.rows["works", site]
     use = measured(ended.federation, row["id"])["use"]

@@ -13,7 +13,13 @@ from federator.model.constraint import Way
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
-from federator.sched.bid.node_selection import choose, least_share, nodes_fitting
+from federator.sched.bid.node_selection import (
+    choose,
+    least_share,
+    nodes_fitting,
+    whole_cpus,
+    whole_groups,
+)
 
 MOST_TRIED: Final = 256  # stretches of nodes, where not each of the right length will do
 
@@ -127,9 +133,8 @@ def _bounds(job: Job, run: list[FreeNode], to: int) -> Iterator[tuple[int, int]]
     if job.nodes is not None:
         yield from ((k, k + job.nodes - 1) for k in range(len(run) - job.nodes + 1))
         return
-    each = max(1, job.cpus_per_node)
-    gpus = [0, *accumulate(f.gpus - f.gpus % job.tensor_parallel for f in run)]
-    cpus = [0, *accumulate(f.cpus - f.cpus % each for f in run)]
+    gpus = [0, *accumulate(whole_groups(job, f) for f in run)]
+    cpus = [0, *accumulate(whole_cpus(job, f) for f in run)]
     last = to
     for first in range(len(run)):
         last = max(last, first)

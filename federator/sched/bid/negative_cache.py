@@ -81,7 +81,7 @@ class _Profile(NamedTuple):
     exact_nodes: int  # over which totals spread, or of which some are asked for; else 0
     tensor_parallel: int
     cpus_together: int  # of a total they come in whole ones of so many; else 0
-    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink; shape
+    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; MiB with these; GPUs; shape
     gres: Gres
     wishes: _Wishes  # of most jobs the same object
 
@@ -135,6 +135,8 @@ def _profile(job: Job) -> _Profile:
             job.mem_mib_per_node,
             max(job.total_gpus, gpus_per_node * nodes),
             max(job.cpus, cpus_per_node * nodes),
+            job.mem_mib_per_cpu if job.cpus else 0,
+            job.mem_mib_per_gpu if job.gpus else 0,
             job.min_gpu_mem_gib if job.total_gpus else 0.0,
             job.nvlink if job.total_gpus else False,
             *job.shape,

@@ -82,16 +82,24 @@ def share_per_node(job: Job) -> NodeShare:
     return NodeShare(
         gpus=job.gpus_per_node,
         cpus=max(1, job.cpus_per_node),
-        mem_mib=job.mem_mib_per_node,
+        mem_mib=memory_with(job, job.gpus_per_node, max(1, job.cpus_per_node)),
         gres=job.gres,
     )
+
+
+def memory_with(job: Job, gpus: int, cpus: int) -> int:
+    """The MiB that a node must give beside so many GPUs and CPUs."""
+    of_totals = max(job.mem_mib_per_cpu * cpus, job.mem_mib_per_gpu * gpus)
+    return max(job.mem_mib_per_node, of_totals)
 
 
 def least_share(job: Job) -> NodeShare:
     """The least free share that is of any use; of a GPU total, one tensor-parallel group."""
     need = share_per_node(job)
-    of_total = job.tensor_parallel if job.gpus else 0
-    return replace(need, gpus=max(need.gpus, of_total)) if of_total else need
+    if not job.gpus or need.gpus >= job.tensor_parallel:
+        return need
+    mem_mib = memory_with(job, job.tensor_parallel, need.cpus)
+    return replace(need, gpus=job.tensor_parallel, mem_mib=mem_mib)
 
 
 def hardware(job: Job) -> str:
@@ -213,19 +221,27 @@ def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
 def _hold_totals(job: Job, nodes: list[FreeNode]) -> bool:
     if sum(map(_free_gpus, nodes)) < job.gpus or sum(map(_free_cpus, nodes)) < job.cpus:
         return False
-    if job.tensor_parallel > 1 and sum(_whole_groups(job, f) for f in nodes) < job.gpus:
+    if (job.tensor_parallel > 1 or job.mem_mib_per_gpu) and sum(
+        whole_groups(job, f) for f in nodes
+    ) < job.gpus:
         return False
-    return sum(_whole_cpus(job, f) for f in nodes) >= job.cpus if job.cpus else True
+    return sum(whole_cpus(job, f) for f in nodes) >= job.cpus if job.cpus else True
 
 
-def _whole_groups(job: Job, f: FreeNode) -> int:
+def whole_groups(job: Job, f: FreeNode) -> int:
     """GPUs of a node that a total can use: a tensor-parallel group stays on one node."""
-    return f.gpus - f.gpus % job.tensor_parallel
+    gpus = f.gpus
+    if job.mem_mib_per_gpu:
+        gpus = min(gpus, max(0, f.mem_mib) // job.mem_mib_per_gpu)
+    return gpus - gpus % job.tensor_parallel
 
 
-def _whole_cpus(job: Job, f: FreeNode) -> int:
+def whole_cpus(job: Job, f: FreeNode) -> int:
     """CPUs of a node that a total can use: tasks take theirs (``cpus_per_node``) on one node."""
-    return f.cpus - f.cpus % max(1, job.cpus_per_node)
+    cpus = f.cpus
+    if job.mem_mib_per_cpu:
+        cpus = min(cpus, max(0, f.mem_mib) // job.mem_mib_per_cpu)
+    return cpus - cpus % max(1, job.cpus_per_node)
 
 
 def _pick(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
@@ -238,8 +254,10 @@ def _pick(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
 def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
     """The ``count`` with the most of what ``job`` wants in total, those with the most first."""
     if job.gpus:
-        return nsmallest(count, nodes, key=lambda f: (-_whole_groups(job, f), -f.cpus, f.node.name))
-    return nsmallest(count, nodes, key=lambda f: (-f.cpus, -f.gpus, f.node.name))
+        return nsmallest(count, nodes, key=lambda f: (-whole_groups(job, f), -f.cpus, f.node.name))
+    return nsmallest(
+        count, nodes, key=lambda f: (-whole_cpus(job, f), -f.cpus, -f.gpus, f.node.name)
+    )
 
 
 def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
@@ -319,19 +337,19 @@ def _complete_totals(job: Job, first: list[FreeNode], others: list[FreeNode]) ->
     """The fewest of the others with which the CPUs are held; then the fewest of ``first``."""
 
     def freest_first(nodes: list[FreeNode]) -> list[FreeNode]:
-        return sorted(nodes, key=lambda f: (-_whole_cpus(job, f), f.gpus, f.node.name))
+        return sorted(nodes, key=lambda f: (-whole_cpus(job, f), f.gpus, f.node.name))
 
     first, others = freest_first(first), freest_first(others)
-    of_first = list(accumulate((_whole_cpus(job, f) for f in first), initial=0))
-    of_others = accumulate(_whole_cpus(job, f) for f in others)
+    of_first = list(accumulate((whole_cpus(job, f) for f in first), initial=0))
+    of_others = accumulate(whole_cpus(job, f) for f in others)
     for k, cpus in enumerate(of_others, start=1):
         beside = len(first) if job.nodes is None else job.nodes - k
         if beside < 0:
             break
         if beside <= len(first) and of_first[beside] + cpus >= job.cpus:
-            left = job.cpus - of_first[beside] - cpus + _whole_cpus(job, others[k - 1])
+            left = job.cpus - of_first[beside] - cpus + whole_cpus(job, others[k - 1])
             taken = [*others[: k - 1], _tightest_with(job, others[k - 1 :], left)]
-            left = job.cpus - sum(_whole_cpus(job, f) for f in taken)
+            left = job.cpus - sum(whole_cpus(job, f) for f in taken)
             return [*(first[:beside] if job.nodes else _fewest_with(job, first, left)), *taken]
     return []
 
@@ -341,14 +359,14 @@ def _fewest_with(job: Job, freest_first: list[FreeNode], cpus: int) -> list[Free
     for k, freest in enumerate(freest_first):
         if cpus <= 0:
             return freest_first[:k]
-        if _whole_cpus(job, freest) >= cpus:
+        if whole_cpus(job, freest) >= cpus:
             return [*freest_first[:k], _tightest_with(job, freest_first[k:], cpus)]
-        cpus -= _whole_cpus(job, freest)
+        cpus -= whole_cpus(job, freest)
     return freest_first
 
 
 def _tightest_with(job: Job, nodes: list[FreeNode], cpus: int) -> FreeNode:
-    return min((f for f in nodes if _whole_cpus(job, f) >= cpus), key=tightness)
+    return min((f for f in nodes if whole_cpus(job, f) >= cpus), key=tightness)
 
 
 def _closer(
@@ -359,7 +377,7 @@ def _closer(
         return chosen
     shares = spread(job, chosen)
     gpus, cpus = max(s.gpus for s in shares), max(s.cpus for s in shares)
-    able = [f for f in fitting if _whole_groups(job, f) >= gpus and _whole_cpus(job, f) >= cpus]
+    able = [f for f in fitting if whole_groups(job, f) >= gpus and whole_cpus(job, f) >= cpus]
     if len(able) < len(chosen):
         return chosen
     together = _nodes_of_replica(job, gpus)
@@ -393,21 +411,23 @@ def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
         if closing:
             return [*left[:k], min(closing, key=tightness)]
         gpus, cpus = (
-            max(0, gpus - _whole_groups(job, freest)),
-            max(0, cpus - _whole_cpus(job, freest)),
+            max(0, gpus - whole_groups(job, freest)),
+            max(0, cpus - whole_cpus(job, freest)),
         )
     return None
 
 
 def _may_close(job: Job, freest: FreeNode, gpus: int, cpus: int) -> bool:
     """False when not even the node with the most of what is wanted holds what is left of it."""
-    return freest.gpus >= gpus if job.gpus else _whole_cpus(job, freest) >= cpus
+    return whole_groups(job, freest) >= gpus if job.gpus else whole_cpus(job, freest) >= cpus
 
 
 def _closing(job: Job, nodes: list[FreeNode], gpus: int, cpus: int) -> list[FreeNode]:
     """Those that hold so much alone."""
     found = [f for f in nodes if f.gpus >= gpus and f.cpus >= cpus]
-    return [f for f in found if _whole_cpus(job, f) >= cpus] if cpus else found
+    if gpus and job.mem_mib_per_gpu:
+        found = [f for f in found if whole_groups(job, f) >= gpus]
+    return [f for f in found if whole_cpus(job, f) >= cpus] if cpus else found
 
 
 def spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
@@ -422,10 +442,10 @@ def spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
     shares: list[NodeShare] = []
     for k, f in enumerate(chosen):
         rest = len(chosen) - k - 1
-        g = max(need.gpus, min(_whole_groups(job, f), max(0, gpus - rest * least_gpus)))
-        c = max(need.cpus, min(_whole_cpus(job, f), max(0, cpus - rest * need.cpus)))
+        g = max(need.gpus, min(whole_groups(job, f), max(0, gpus - rest * least_gpus)))
+        c = max(need.cpus, min(whole_cpus(job, f), max(0, cpus - rest * need.cpus)))
         gpus, cpus = max(0, gpus - g), max(0, cpus - c)
-        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib, gres=need.gres))
+        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=memory_with(job, g, c), gres=need.gres))
     return shares
 
 
@@ -470,6 +490,8 @@ def _too_few_in_total(job: Job, fitting: list[FreeNode], racks: Racks) -> Reason
     wanted, unit, free = (
         (job.gpus, "GPUs", _free_gpus) if job.gpus else (job.cpus, "CPUs", _free_cpus)
     )
+    if (job.mem_mib_per_cpu or job.mem_mib_per_gpu) and sum(map(free, fitting)) >= wanted:
+        wanted, unit, free = job.total_mem_mib, "MiB", _free_mem
     return Reason(
         code=ReasonCode.TOO_FEW_NODES,
         job=job.name,
@@ -478,7 +500,7 @@ def _too_few_in_total(job: Job, fitting: list[FreeNode], racks: Racks) -> Reason
         free=sum(map(free, fitting)),
         free_nodes=len(fitting),
         largest_rack=max(sum(map(free, rack)) for rack in racks.values()),
-        detail=hardware(job) if job.gpus else "",
+        detail=hardware(job) if unit == "GPUs" else "",
     )
 
 

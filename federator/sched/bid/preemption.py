@@ -237,9 +237,13 @@ class _Gauge:
 
     @property
     def counting_settles_it(self) -> bool:
-        """All but totals over so many nodes, CPUs that come task by task, and picky jobs."""
+        """All but totals over so many nodes or with memory for each, CPUs that come task by task,
+        and picky jobs.
+        """
         job = self._job
-        return not job.cpus and (job.nodes is None or not job.gpus) and not job.is_picky
+        if job.cpus or job.is_picky:
+            return False
+        return not job.gpus or (job.nodes is None and not job.mem_mib_per_gpu)
 
     @property
     def enough(self) -> bool:

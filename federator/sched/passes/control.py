@@ -115,7 +115,7 @@ def _array(entry: WorkloadRecord, to: TenantName) -> _Array:
 
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
     if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
-        return ControlRefusal.ENDED
+        return ControlRefusal.ENDED if entry.state in TERMINAL else ControlRefusal.ENDING
     if asked.verb in _AMENDS:
         return _refusal_of_update(entry, asked)
     if asked.verb in _REQUEUES and entry.state in _WAITS:

@@ -52,7 +52,7 @@ def _changes(w: Workload, passing_s: float) -> Iterator[AskedChange]:
     yield from _all(w, HelpKind.ANY_GPU_TYPE, lambda j: replace(j, gpu_types=()))
     yield from _all(w, HelpKind.ANY_PARTITION, lambda j: replace(j, partitions=()))
     mem = max(j.mem_mib_per_node for j in w.jobs) // 2
-    if mem:
+    if mem and not any(j.mem_mib_per_cpu or j.mem_mib_per_gpu for j in w.jobs):
         yield from _all(
             w,
             HelpKind.LESS_MEMORY,

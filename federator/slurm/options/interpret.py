@@ -17,9 +17,9 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   ``gpus-per-task * n`` (g where it divides evenly over N, else G).
 * CPUs per node: ``ceil(n / N) * c`` or ``ntasks-per-node * c``; at least ``--mincpus``, and
   ``cpus-per-gpu`` for each GPU. Without N the same as totals. ``--overcommit`` asks for one CPU.
-* Memory per node: ``--mem``; ``mem-per-cpu * CPUs``; ``mem-per-gpu * GPUs``; where N
-  is open these two count what one task or one GPU needs, a lower bound. ``--mem=0`` means all of
-  a node's memory, so the job is planned on otherwise empty nodes.
+* Memory per node: ``--mem``; ``mem-per-cpu * CPUs``; ``mem-per-gpu * GPUs``; where N is open these
+  two count with the CPUs or GPUs that the plan takes of each node. ``--mem=0`` means all of a
+  node's memory, so the job is planned on otherwise empty nodes.
 * ``--gres`` beside GPUs (``nic:2``, ``nic:mlx5:2``): so much on every node. Parts of GPUs (shard,
   mps) are refused.
 * ``-C``: as ``model.constraint`` says. ``-w`` and ``-x``: ``node_options``; N is at least as many
@@ -466,6 +466,7 @@ def _cpus(given: _Given, nodes: int | None, tasks: int, gpus: tuple[int, int]) -
 
 
 def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int]) -> int:
+    """MiB on each node; where the site chooses how many, of one task or one GPU."""
     text = given.text("mem")
     if text is not None:
         return quantities.mebibytes(text, "mem")
@@ -479,6 +480,14 @@ def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int])
     if not any(gpus):
         raise InvalidRequest(_BAD_GRES)
     return each * (gpus[0] or (1 if nodes is None else -(-gpus[1] // nodes)))
+
+
+def _mem_with_total(given: _Given, option: str, nodes: int | None, total: int) -> int:
+    """MiB with each CPU or GPU of a total that the site spreads over nodes of its choice."""
+    text = given.text(option)
+    return (
+        0 if text is None or nodes is not None or not total else quantities.mebibytes(text, option)
+    )
 
 
 def _job(given: _Given, name: str) -> Job:
@@ -504,6 +513,8 @@ def _job(given: _Given, name: str) -> Job:
         cpus_per_node=cpus_per_node,
         cpus=cpus,
         mem_mib_per_node=mem,
+        mem_mib_per_cpu=_mem_with_total(given, "mem-per-cpu", nodes, cpus),
+        mem_mib_per_gpu=_mem_with_total(given, "mem-per-gpu", nodes, gpus),
         gpu_types=types,
         min_gpu_mem_gib=memory,
         nvlink=wish.any and "fed-nvlink" in given,

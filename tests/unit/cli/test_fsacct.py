@@ -16,11 +16,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from federator.cli import accounting_columns, fsacct
+from federator.cli import accounting_columns, fsacct, unknown_names
 from federator.cli.accounting_columns import COLUMNS
 from federator.cli.text import clock_text
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
-from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
+from federator.wire.client_protocol import (
+    AccountingCall,
+    AccountingReply,
+    ErrorKind,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+)
 from federator.wire.replies import Reply
 
 RECORDED = Path(__file__).parents[2] / "data" / "sacct"
@@ -435,18 +443,59 @@ def test_pages_are_asked_for_until_the_last_and_put_in_order(
     [
         ("-o jobid,foo", 'fsacct: error: Invalid field requested: "foo"\n'),
         ("-S never", "fsacct: error: Invalid time specification (pos=0): never\n"),
-        ("-S 2999-01-01", "fsacct: error: Start time requested is after end time\n"),
-        ("-S now -E now-1days", "fsacct: error: Start time requested is after end time\n"),
+        ("-S 2999-01-01", "fsacct: error: Start time (2999-01-01T00:00:00) requested is after "
+         "end time (2026-11-18T11:06:40).\n"),
+        ("-S now -E now-1days", "fsacct: error: Start time (2026-11-18T11:06:40) requested is "
+         "after end time (2026-11-17T11:06:40).\n"),
         ("-j x", "fsacct: error: Bad job/step specified: x\n"),
-        ("-s LAZY", "fsacct: error: Invalid job state specified: LAZY\n"),
-        ("--units=Q", "fsacct: error: Invalid units type: Q; one of K, M, G, T, P\n"),
+        ("-j 1.x", "fsacct: error: Bad job/step specified: 1.x\n"),
+        ("-j 1+x", "fsacct: error: Bad job/step specified: 1+x\n"),
+        ("-s R,lazy", "fsacct: error: unrecognized job state value 'lazy'\n"),
+        ("--units=Q", "fsacct: error: Invalid unit type 'Q'. Possible options are 'KMGTP'\n"),
         ("-u 4294967294", "fsacct: error: Invalid user id: 4294967294\n"),
         ("-N n[1", "fsacct: error: 'n[1' invalid entry for --nodelist\n"),
         ("--yaml", "fsacct: error: --yaml cannot be honoured: use --json or --json=slurm\n"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line(run: Run, words: str, said: str) -> None:
     assert run(words) == said
+
+
+@pytest.mark.parametrize("step", ["", ".0", ".batch", ".extern", ".0+1", "+1", "+1.0"])
+def test_the_step_of_an_id_is_dropped(run: Run, asked: list[AccountingCall], step: str) -> None:
+    run(f"-j {ID}{step}")
+    assert asked[0].ids == (str(ID),)
+
+
+def test_a_user_whom_nobody_is_is_refused_as_by_sacct(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def queue(message: QueueCall) -> QueueReply:
+        waits = QueueRow(
+            id=1,
+            name="",
+            user="waits",
+            tenant="",
+            state="PENDING",
+            priority=4,
+            attempt=0,
+            submitted_at_s=0.0,
+        )
+        return QueueReply(rows=(waits,) if "waits" in message.users else (), now_s=NOW_S)
+
+    monkeypatch.setattr(unknown_names, "call", queue)
+    for words in ("-u nosuch-user", "-u root,nosuch-user", "-u nosuch-user -j 7 --json"):
+        assert run(words, row()) == "fsacct: error: Invalid user id: nosuch-user\n"
+    for known in ("root", "ada", "waits", "0"):  # of this host, of a row, of the queue
+        assert "error" not in run(f"-u {known}", row())
+    assert "error" not in run("-u nosuch-user -a", row())
+
+
+def test_no_states_are_any(run: Run, asked: list[AccountingCall]) -> None:
+    """As sacct, of a variable that is empty."""
+    run("-s ,")
+    run("")
+    assert asked[0] == asked[1]
 
 
 def test_what_an_answer_lacks_is_said_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

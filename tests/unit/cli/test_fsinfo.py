@@ -126,7 +126,7 @@ Run = Callable[..., Done]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run fsinfo against a daemon."""
 
-    def command(words: list[str], listed: Reply = LISTED) -> Done:
+    def command(words: list[str], listed: Reply = LISTED, name: str = "fsinfo") -> Done:
         asked: list[Call] = []
 
         def call(message: Call) -> Reply:
@@ -138,7 +138,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
         monkeypatch.setattr(fsinfo, "call", call)
         monkeypatch.setattr(node_table, "call", call)
-        monkeypatch.setattr(sys, "argv", ["fsinfo", *words])
+        monkeypatch.setattr(sys, "argv", [name, *words])
         with pytest.raises(SystemExit) as ended:
             fsinfo.main()
         told = capsys.readouterr()
@@ -253,6 +253,24 @@ def test_partitions_and_states_have_rows_as_with_sinfo(run: Run) -> None:
         ("bare", "alpine", "up", "infinite", "0", "n/a"),
         ("gpu*", "cedar", "up", "1-00:00:00", "1", "idle", "a1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "heading"),
+    [
+        ([], "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST"),
+        (["-s"], "PARTITION AVAIL TIMELIMIT NODES(A/I/O/T) NODELIST"),
+        (["-N"], "NODELIST NODES PARTITION STATE"),
+        (["-R"], "REASON USER TIMESTAMP NODELIST"),
+    ],
+)
+def test_called_as_sinfo_it_has_sinfos_columns_alone(
+    run: Run, words: list[str], heading: str
+) -> None:
+    """Scripts count columns; rows are then of the whole fleet."""
+    done = run(words, name="sinfo")
+    assert done.words[0] == heading.split()
+    assert done.asked == [NodesCall()]
 
 
 def test_a_summary_has_a_row_for_each_partition(run: Run) -> None:

@@ -153,6 +153,30 @@ def test_of_several_those_that_are_known_are_shown(
     assert capsys.readouterr().out.count("\n") == 1  # the header alone, as with squeue
 
 
+@pytest.mark.parametrize(
+    ("words", "heading"),
+    [
+        ([], "JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)"),
+        (["-l"], "JOBID PARTITION     NAME     USER    STATE       TIME TIME_LIMI  NODES "
+         "NODELIST(REASON)"),
+        (["--start"], "JOBID PARTITION     NAME     USER ST          START_TIME  NODES SCHEDNODES"),
+    ],
+)  # fmt: skip
+def test_called_as_squeue_it_has_squeues_columns_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str],
+    heading: str,
+) -> None:  # fmt: skip
+    """Scripts count columns; and an id is never cut."""
+    monkeypatch.setattr(fsqueue, "call", lambda _: QueueReply(rows=(row(),), now_s=0.0))
+    monkeypatch.setattr(sys, "argv", ["/home/ada/fed-bin/squeue", *words])
+    with pytest.raises(SystemExit) as ended:
+        fsqueue.main()
+    assert not ended.value.code
+    shown = capsys.readouterr().out.splitlines()
+    assert heading in shown[-2]
+    assert shown[-1].split()[0] == str(2**32)
+
+
 def test_what_is_no_id_is_not_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -185,6 +185,11 @@ def test_what_is_said_of_a_workload_is_kept_and_shown(desk: Desk) -> None:
     assert (row.project, str(row.elastic)) == ("p", "1-4")
 
 
+def test_a_partition_that_no_site_has_is_refused_in_sbatchs_words(desk: Desk) -> None:
+    nowhere = submit_call("key-00001", {"partition": "nosuch"})
+    assert desk.refusal(nowhere) == "Batch job submission failed: Invalid partition name specified"
+
+
 def test_the_spare_nodes_of_a_gang_count_with_the_others(desk: Desk) -> None:
     """Each site has two nodes."""
     desk.submit(nodes="2")

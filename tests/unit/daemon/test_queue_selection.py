@@ -237,6 +237,7 @@ def test_details_are_of_the_plan_or_else_of_the_request() -> None:
     given = (
         Option(name="gres", value="gpu:8"),
         Option(name="qos", value="high"),
+        Option(name="mincpus", value="4"),
         Option(name="export", value="TOKEN=secret"),
         Option(name="contiguous"),
     )

@@ -72,6 +72,10 @@ def test_ids_lie_above_every_slurm_job_id() -> None:
         ({"nodes": 2**30, "gpus_per_node": 2**30}, "GPUs in all"),
         ({"nodes": 2**30, "cpus_per_node": 2**30}, "CPUs in all"),
         ({"mem_mib_per_node": 2**71}, "MiB of memory in all"),
+        ({"mem_mib_per_cpu": -1}, "negative"),
+        ({"mem_mib_per_gpu": -1}, "negative"),
+        ({"cpus": 2, "mem_mib_per_cpu": 2**53}, "MiB of memory in all"),
+        ({"gpus": 2, "mem_mib_per_gpu": 2**53}, "MiB of memory in all"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_by_name(wrong: dict[str, int], words: str) -> None:

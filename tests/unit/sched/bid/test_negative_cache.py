@@ -63,6 +63,16 @@ def test_less_or_other_hardware_is_worth_a_try(asked: Job) -> None:
     assert not answered(FAILED, asked)
 
 
+def test_what_wants_memory_with_each_cpu_proves_nothing_for_what_wants_less() -> None:
+    failed = Job(name="tasks", cpus=8, mem_mib_per_cpu=1000)
+    assert answered(failed, replace(failed, mem_mib_per_cpu=2000))
+    assert answered(replace(failed, mem_mib_per_cpu=0), failed)
+    assert not answered(failed, replace(failed, mem_mib_per_cpu=999))
+    gpus = Job(name="tasks", gpus=8, mem_mib_per_gpu=1000)
+    assert answered(gpus, replace(gpus, gpus=9))
+    assert not answered(gpus, replace(gpus, mem_mib_per_gpu=0))
+
+
 def test_who_avoids_nodes_proves_nothing_for_who_does_not() -> None:
     avoids = replace(FAILED, avoid=("n1",))
     assert answered(FAILED, avoids)

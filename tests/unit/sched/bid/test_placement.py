@@ -244,6 +244,53 @@ def test_a_cpu_total_counts_only_the_cpus_that_whole_tasks_can_use() -> None:
     assert [share.cpus for share in found.plan.nodes.values()] == [20, 20, 20]
 
 
+def roomy(node: Node, mem_mib: int) -> Node:
+    return replace(node, mem_mib=mem_mib)
+
+
+def test_memory_of_each_cpu_of_a_total_is_had_where_the_cpu_is() -> None:
+    """Each node has 64 CPUs free, and memory for three tasks."""
+    nodes = [roomy(node, 3500) for node in rack("a", 3, gpus=0)]
+    found = placed(Job(name="t", cpus=8, mem_mib_per_node=1000, mem_mib_per_cpu=1000), *nodes)
+    shares = sorted(found.plan.nodes.values(), key=lambda share: share.cpus)
+    assert [(s.cpus, s.mem_mib) for s in shares] == [(2, 2000), (3, 3000), (3, 3000)]
+
+
+def test_memory_of_each_cpu_counts_for_all_cpus_of_a_task() -> None:
+    nodes = [roomy(node, 3500) for node in rack("a", 3, gpus=0)]
+    job = Job(name="t", cpus=6, cpus_per_node=2, mem_mib_per_node=2000, mem_mib_per_cpu=1000)
+    assert [s.cpus for s in placed(job, *nodes).plan.nodes.values()] == [2, 2, 2]
+
+
+def test_of_nodes_with_as_many_cpus_the_one_with_the_memory_holds_a_total() -> None:
+    small = roomy(rack("a", 1, gpus=0)[0], 2000)
+    large = roomy(rack("b", 1, gpus=0)[0], 9000)
+    job = Job(name="t", cpus=8, mem_mib_per_node=1000, mem_mib_per_cpu=1000)
+    assert names(placed(job, small, large)) == {"b1"}
+
+
+def test_memory_of_each_gpu_of_a_total_is_had_where_the_gpu_is() -> None:
+    nodes = [roomy(node, 5000) for node in rack("a", 3)]
+    found = placed(Job(name="t", gpus=8, mem_mib_per_node=1000, mem_mib_per_gpu=1000), *nodes)
+    assert sorted((s.gpus, s.mem_mib) for s in found.plan.nodes.values()) == [(3, 3000), (5, 5000)]
+    groups = placed(Job(name="t", gpus=8, tensor_parallel=4, mem_mib_per_gpu=1000), *nodes)
+    assert [(s.gpus, s.mem_mib) for s in groups.plan.nodes.values()] == [(4, 4000), (4, 4000)]
+
+
+def test_a_total_whose_memory_is_lacking_is_refused_for_its_memory() -> None:
+    nodes = [roomy(node, 3500) for node in rack("a", 2, gpus=0)]
+    job = Job(name="t", cpus=8, mem_mib_per_node=1000, mem_mib_per_cpu=1000)
+    result = place_job(job, FreeCapacity(nodes), ("gpu",))
+    assert not isinstance(result, Placed)
+    reason = result[0]
+    assert (reason.code, reason.needed, reason.free, reason.unit) == (
+        ReasonCode.TOO_FEW_NODES,
+        8000,
+        7000,
+        "MiB",
+    )
+
+
 def test_a_gang_over_racks_of_one_size_fills_them_one_after_the_other() -> None:
     sizes = [rack(name, 3) for name in "abcd"]
     found = placed(gang(8), *(node for nodes in sizes for node in nodes))

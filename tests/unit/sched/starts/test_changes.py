@@ -43,6 +43,11 @@ def test_what_restricts_it_is_left_out_one_at_a_time() -> None:
     assert found[HelpKind.LESS_MEMORY].amount == 32_000
 
 
+def test_memory_that_goes_with_cpus_is_not_halved_for_each_node() -> None:
+    asked = Job(name="tasks", cpus=8, mem_mib_per_node=1000, mem_mib_per_cpu=1000)
+    assert changes_of(workload(1, asked)) == []
+
+
 def test_there_is_none_for_what_cannot_be_less() -> None:
     assert changes_of(workload(1, gang(1, 1))) == []
 
