@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.drain import LeaveDrill
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
@@ -175,6 +176,7 @@ class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):
 
     site: str
     nodes: tuple[str, ...] = ()  # as they were drained; none: the site
+    drill: LeaveDrill | None = None  # that ends with it
 
 
 class WriteOffCall(Message, frozen=True, kw_only=True, tag="write_off_site"):
