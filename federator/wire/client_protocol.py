@@ -24,7 +24,7 @@ from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DATA_ANSWERS, CatalogueCall, PlaceDataCall
-from federator.wire.holdings_rows import SiteHoldings
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply
 from federator.wire.queue_rows import (
     JobDetails,
     OutputRow,
@@ -151,12 +151,6 @@ class StatusCall(Message, frozen=True, kw_only=True, tag="status"):
 
 class PassesCall(Message, frozen=True, kw_only=True, tag="passes"):
     """Asks for the last scheduling passes."""
-
-
-class HoldingsCall(Message, frozen=True, kw_only=True, tag="holdings"):
-    """Asks what the federation's workloads hold of each node, and what claims want of it."""
-
-    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
 
 
 class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
@@ -457,11 +451,6 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
     passes: tuple[PassRow, ...]  # oldest first
-    now_s: float
-
-
-class HoldingsReply(Message, frozen=True, kw_only=True, tag="holdings_are"):
-    sites: tuple[SiteHoldings, ...]
     now_s: float
 
 
