@@ -113,7 +113,7 @@ class _Leaving:
             raise InvalidRequest(f"nothing would show how a drill went: {key} says none")
         self._audit = folder
         self._text = path.read_text()
-        self._began_s = self._workloads = 0.0
+        self._began_s, self._workloads = 0.0, 0
         self._drained = False
 
     def tried(self, until_s: float, *, cancel: bool) -> Rule:
@@ -132,7 +132,8 @@ class _Leaving:
         now_s, self._began_s = time.time(), time.monotonic()
         try:
             wrong = self._left(until_s, cancel=cancel)
-            done = LeaveDrill(took_s=self._took_s, workloads=int(self._workloads), wrong=wrong)
+            took_s = round(self._took_s, 3)
+            done = LeaveDrill(took_s=took_s, workloads=self._workloads, wrong=wrong)
         except BaseException:
             self._come_back(None)
             raise
