@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from federator.audit.chain import AuditAct
 from federator.model.dataset import DataSet
 from federator.model.event import (
@@ -26,6 +28,7 @@ from federator.model.event import (
 )
 
 MOST_NAMED: Final = 1_000  # workloads, nodes or options of one act
+LEAVE_DRILL: Final = "leave-drill"
 
 
 def act_of(record: LogRecord, position: int) -> AuditAct | None:
@@ -114,6 +117,8 @@ def _of_site(record: DrainRecord) -> _Story:
             if record.gangs:
                 act, effect = "quarantine", {"until_s": record.until_s}
             return act, record.by, _at(record), {"reason": record.reason}, effect
+        case SiteResumed() if record.drill is not None:
+            return LEAVE_DRILL, record.by, record.site, {}, to_builtins(record.drill)
         case SiteResumed():
             why = {"reason": record.reason} if record.gangs else {}
             return "resume", record.by, _at(record), why, {}

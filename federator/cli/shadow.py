@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from federator.cli.shadow_drill import drill
 from federator.cli.shadow_record import DAYS, report_of
 from federator.cli.shadow_step import step
 from federator.cli.shadow_text import report_lines
@@ -83,3 +84,4 @@ def report(  # noqa: PLR0913 - an option each
 
 
 shadow.add_command(step)
+shadow.add_command(drill)

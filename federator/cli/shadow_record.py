@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from federator.audit.drills import last_drills
+from federator.audit.service import audit_folder
 from federator.config import FederationConfig
 from federator.config_tenants import mode_of
-from federator.errors import InvalidRequest
+from federator.errors import AuditError, InvalidRequest
 from federator.history.local_jobs import LocalHistory
+from federator.model.drain import DatedDrill
 from federator.model.site_mode import SiteMode
 from federator.model.workload import SiteName
 from federator.sim.report.local_report import LocalReport
+from federator.sim.report.promotion import DRILL_HOLDS_DAYS, Rule, leave_rule
 
 DAYS: Final = 30  # that are looked at by default
 _DAY_S: Final = 86_400.0
@@ -72,8 +77,25 @@ def report_of(  # noqa: PLR0913 - each is a part of the question
     modes = Modes(
         sites={name: config.sites[name].mode.value for name in names},
         tenants={name: mode_of(name, config.tenants).value for name in config.tenants},
+        leave=leave_rules(config, names, time.time()),
     )
     return local_report(replayed, period, past.unseen, modes, config.policy.name, seed)
+
+
+def leave_rules(
+    config: FederationConfig, sites: Iterable[SiteName], now_s: float
+) -> dict[SiteName, Rule]:
+    """How each of these sites stands by its last leave drill, of which the audit tells."""
+    folder, unknown = audit_folder(config.audit.dir, config.store), ""
+    drills: dict[SiteName, DatedDrill] = {}
+    if folder is None:
+        unknown = "not known, as no audit is kept (audit.dir)"
+    else:
+        try:
+            drills = last_drills(folder, now_s - DRILL_HOLDS_DAYS * _DAY_S)
+        except AuditError as error:
+            unknown = f"not known: {error}"
+    return {site: leave_rule(drills.get(site), unknown) for site in sites}
 
 
 def _first_s(history: LocalHistory, site: SiteName) -> float:

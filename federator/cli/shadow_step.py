@@ -49,7 +49,7 @@ def step(*, name: str, to: str, config: Path, is_tenant: bool, force: bool, dry_
     """
     loaded = load_config(config)
     meant = Stepped("tenants" if is_tenant else "sites", name)
-    now = _mode_now(loaded, meant)
+    now = mode_now(loaded, meant)
     target = target_of(now, to)
     if target.rank > now.rank and not force:
         broken = _broken(loaded, meant, now, target)
@@ -58,7 +58,8 @@ def step(*, name: str, to: str, config: Path, is_tenant: bool, force: bool, dry_
     if dry_run:
         click.echo(f"{name}: {now.value} -> {target.value}: nothing is in the way")
         return
-    _change(config, meant, target)
+    check_file(config)
+    change_mode(config, meant, target)
 
 
 class Stepped(NamedTuple):
@@ -68,7 +69,7 @@ class Stepped(NamedTuple):
     name: str
 
 
-def _mode_now(config: FederationConfig, meant: Stepped) -> SiteMode:
+def mode_now(config: FederationConfig, meant: Stepped) -> SiteMode:
     """The mode that the file gives it; one above a tenant may be lower.
 
     Raises:
@@ -133,14 +134,18 @@ def _refusal(name: str, target: SiteMode, broken: list[Rule]) -> str:
     return f"{name} stays: for mode {target.value} {said} (--force goes up all the same)"
 
 
-def _change(path: Path, meant: Stepped, target: SiteMode) -> None:
-    """Change the file, and have the daemon go by it; if that is refused, the file is as it was."""
+def check_file(path: Path) -> None:
+    """Raise ``InvalidRequest`` unless the daemon goes by this file as it is."""
     pending = _asked(ReloadCall(dry_run=True))
     if not pending.path or not _is_same(Path(pending.path), path):
         raise InvalidRequest(f"{path}: the daemon goes by {printable(pending.path)}")
     if pending.changes:
         keys = ", ".join(each.key for each in pending.changes[:5])
         raise InvalidRequest(f"{path} has changes of its own ({printable(keys)}): reload it first")
+
+
+def change_mode(path: Path, meant: Stepped, target: SiteMode) -> None:
+    """Change the file, and have the daemon go by it; if that is refused, the file is as it was."""
     text = path.read_text()
     replace_text(path, with_mode(text, meant.name, target, meant.kind))
     _or_undo(lambda: show(ReloadCall(), as_json=False), lambda: replace_text(path, text))

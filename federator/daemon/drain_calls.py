@@ -6,8 +6,10 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from federator.errors import InvalidRequest
-from federator.model.drain import DrainRefusal, DrainRefusalCode
+from federator.model.drain import DrainRefusal, DrainRefusalCode, LeaveDrill
 from federator.model.event import SiteDrained, SiteWrittenOff
 from federator.model.lifecycle import AT_SITE
 from federator.model.message import (
@@ -64,7 +66,8 @@ def drain_asked(
         raise InvalidRequest(f"{len(call.nodes)} nodes in one request, at most {MOST_NODES}")
     site, nodes = SiteName(call.site), tuple(dict.fromkeys(call.nodes))
     if isinstance(call, ResumeCall):
-        return ResumeAsked(client=client, site=site, nodes=nodes, by=user)
+        drill = None if call.drill is None else _checked(call.drill, nodes)
+        return ResumeAsked(client=client, site=site, nodes=nodes, by=user, drill=drill)
     if call.cordon and (call.migrate or call.deadline_s):
         raise InvalidRequest("a cordon moves nobody; use drain with --migrate or --deadline")
     if call.deadline_s and not 0 < call.deadline_s <= now_s + MOST_AHEAD_S:
@@ -82,6 +85,12 @@ def drain_asked(
         deadline_s=call.deadline_s,
         revoked=call.revoked,
     )
+
+
+def _checked(drill: LeaveDrill, nodes: tuple[str, ...]) -> LeaveDrill:
+    if nodes or not 0 <= drill.took_s <= MOST_AHEAD_S or drill.workloads < 0:
+        raise InvalidRequest("a leave drill: expected one of a whole site, in seconds from 0 on")
+    return replace(drill, wrong=drill.wrong[:MOST_WORDS])
 
 
 def drain_reply(command: AnswerDrained | AnswerDrainRefused) -> DrainReply | ErrorReply:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
+from msgspec import to_builtins
 
 from federator.daemon.views import exit_code_of
 from federator.model.event import (
@@ -174,6 +175,8 @@ def _of_site(record: DrainRecord) -> LogLine:
         return LogLine("site_written_off", fields, warning=True)
     fields["nodes"] = list(record.nodes)
     if isinstance(record, SiteResumed):
+        if record.drill is not None:
+            fields["drill"] = to_builtins(record.drill)
         return LogLine("site_resumed", fields)
     fields |= {
         "reason": record.reason,

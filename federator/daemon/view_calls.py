@@ -26,8 +26,6 @@ from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.wire.client_protocol import (
     AccountingCall,
-    HoldingsCall,
-    HoldingsReply,
     PassesCall,
     PassesReply,
     QueueCall,
@@ -40,6 +38,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply
 from federator.wire.status_rows import LicenseRow
 from federator.wire.usage_messages import DoctorCall, UsageCall
 

@@ -1,4 +1,4 @@
-"""Reasons for which a drain, a cordon, or the end of one is refused."""
+"""Reasons for which a drain, a cordon, or the end of one is refused; and drills of leaving."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ class DrainRefusal(Struct, frozen=True, kw_only=True):
     by: str = ""
     reason: str = ""
     cordon: bool = False
+
+
+class LeaveDrill(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the federation left a site to see how fast it can; it is back there since.
+
+    ``took_s``: from the order until nothing of it was there. ``workloads``: that it had there then.
+    ``wrong``: why it did not leave altogether; "": it did.
+    """
+
+    took_s: float = 0.0
+    workloads: int = 0
+    wrong: str = ""
+
+
+class DatedDrill(Struct, frozen=True, kw_only=True):
+    """A leave drill, and when it was over (Unix time)."""
+
+    at_s: float
+    drill: LeaveDrill

@@ -17,6 +17,7 @@ from federator.model.data_placement import BegunMove, DataPlacement
 from federator.model.data_use import DataPath
 from federator.model.dataset import DataSet
 from federator.model.draft import Draft
+from federator.model.drain import LeaveDrill
 from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
@@ -231,6 +232,7 @@ class SiteResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="sit
     by: str = ""
     gangs: bool = False  # only the quarantine of these nodes ends, not a drain of them
     reason: str = ""  # why that ends, by itself
+    drill: LeaveDrill | None = None  # that ends with it
 
 
 class WrittenOffAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,7 +18,7 @@ from federator.model.data_use import DataPath
 from federator.model.dataset import CopyPhase, DataGiven, DataRefusal, DataSet, DataVerb
 from federator.model.decision import SeenDecision
 from federator.model.draft import Draft
-from federator.model.drain import DrainRefusal
+from federator.model.drain import DrainRefusal, LeaveDrill
 from federator.model.event import Amended, LogRecord
 from federator.model.lending import LendingPlan
 from federator.model.plan import JobPlan, Shrink
@@ -112,6 +112,7 @@ class ResumeAsked:
     site: SiteName
     nodes: tuple[str, ...] = ()
     by: str = ""
+    drill: LeaveDrill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

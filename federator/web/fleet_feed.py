@@ -9,8 +9,8 @@ import msgspec
 
 from federator.model.unreadable import UNREADABLE
 from federator.web.topic import Topic
-from federator.wire.client_protocol import HoldingsCall, HoldingsReply, NodesCall, NodesReply
-from federator.wire.holdings_rows import SiteHoldings
+from federator.wire.client_protocol import NodesCall, NodesReply
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply, SiteHoldings
 from federator.wire.node_rows import NodeRow
 
 AT_ONCE: Final = 20  # sites of one question

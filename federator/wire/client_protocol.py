@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.drain import LeaveDrill
 from federator.model.lending import LendingDecision, LendingPlan
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
@@ -23,7 +24,7 @@ from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.data_rows import DATA_ANSWERS, CatalogueCall, PlaceDataCall
-from federator.wire.holdings_rows import SiteHoldings
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply
 from federator.wire.queue_rows import (
     JobDetails,
     OutputRow,
@@ -152,12 +153,6 @@ class PassesCall(Message, frozen=True, kw_only=True, tag="passes"):
     """Asks for the last scheduling passes."""
 
 
-class HoldingsCall(Message, frozen=True, kw_only=True, tag="holdings"):
-    """Asks what the federation's workloads hold of each node, and what claims want of it."""
-
-    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
-
-
 class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
     """Drains or cordons a site, or nodes of it; for operators."""
 
@@ -175,6 +170,7 @@ class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):
 
     site: str
     nodes: tuple[str, ...] = ()  # as they were drained; none: the site
+    drill: LeaveDrill | None = None  # that ends with it
 
 
 class WriteOffCall(Message, frozen=True, kw_only=True, tag="write_off_site"):
@@ -455,11 +451,6 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
     passes: tuple[PassRow, ...]  # oldest first
-    now_s: float
-
-
-class HoldingsReply(Message, frozen=True, kw_only=True, tag="holdings_are"):
-    sites: tuple[SiteHoldings, ...]
     now_s: float
 
 

@@ -16,7 +16,6 @@ from federator.wire.client_protocol import (
     ControlReply,
     DrainReply,
     ErrorReply,
-    HoldingsReply,
     NodesReply,
     PassesReply,
     PlanReply,
@@ -32,6 +31,7 @@ from federator.wire.client_protocol import (
     VerifyReply,
 )
 from federator.wire.data_rows import DataPlanReply, DataReply, DataSetsReply
+from federator.wire.holdings_rows import HoldingsReply
 from federator.wire.quota_messages import LoanReply
 from federator.wire.usage_messages import DoctorReply, UsageReply
 

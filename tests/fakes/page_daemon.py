@@ -26,8 +26,6 @@ from federator.wire.client_protocol import (
     AccountingReply,
     Call,
     ErrorReply,
-    HoldingsCall,
-    HoldingsReply,
     NodesCall,
     NodesReply,
     PassesCall,
@@ -43,7 +41,7 @@ from federator.wire.client_protocol import (
     TenantsCall,
     TenantsReply,
 )
-from federator.wire.holdings_rows import NodeHoldings, SiteHoldings
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply, NodeHoldings, SiteHoldings
 from federator.wire.node_rows import NodeRow, SiteNodes, packed_nodes
 from federator.wire.replies import Reply
 from federator.wire.status_rows import BudgetRow, PassRow

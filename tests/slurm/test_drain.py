@@ -6,12 +6,13 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from federator.site_installer.templates import STATE_DIR
-from federator.testbed.layout import NETWORK, StateDir, site
+from federator.testbed.layout import LOCAL_USER, NETWORK, SPOOL_DIR, StateDir, site
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
     Running,
@@ -171,6 +172,51 @@ def test_what_a_site_that_was_written_off_still_runs_is_ended_when_it_is_back(
         operate(running, "cordon", other)
     (row,) = running.await_end(running.submit(traced(), "--gres=gpu:1", "--time=10"))
     assert (row["site"], row["state"]) == ("cedar", "COMPLETED")
+
+
+def test_a_drill_leaves_a_site_to_its_own_users_and_comes_back(
+    running: Running, go: Callable[..., None]
+) -> None:
+    """While it lasts nothing of the federation is there, and its users' sbatch works as ever."""
+    ids = started_at(running, "alpine", 3)
+    own = ("--parsable", "--partition=local", "--gres=gpu:1", "--output=/dev/null")
+    words = ("shadow", "drill", "alpine", "--config", str(running.config))
+
+    def alpine() -> dict[str, object]:
+        (found, *_) = json.loads(operate(running, "sites", "--json"))["sites"]
+        assert isinstance(found, dict)
+        return found
+
+    def is_left() -> bool:
+        return alpine()["mode"] == "shadow" and alpine()["up"] is True
+
+    with ThreadPoolExecutor() as pool:
+        drill = pool.submit(running.run, "federator", *words, "--deadline", "now+60seconds")
+        within(90, lambda: is_left() or drill.done())
+        job_id = int(at("alpine", "sbatch", *own, f"--wrap={until()}", user=LOCAL_USER))
+        limits = at("alpine", "sh", "-c", f"cat {SPOOL_DIR}/admission.tsv")
+        assert "vision" not in limits
+        assert alive_at("alpine") == []
+        within(60, lambda: slurm_job("alpine", job_id)["JobState"] == "RUNNING")
+        done = drill.result()
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "alpine holds: leave drill: " in done.stdout
+    assert (alpine()["mode"], alpine()["drains"]) == ("enforced", [])
+    go("alpine")
+    within(60, lambda: slurm_job("alpine", job_id)["JobState"] == "COMPLETED")
+    for id_ in ids:
+        row = running.await_state(id_, "RUNNING")
+        assert (row["site"], row["attempt"]) == ("boreal", 2)  # of the same region
+        resumed(id_, "west")
+    for other in ("boreal", "cedar"):
+        operate(running, "cordon", other)
+    (row,) = running.await_end(running.submit("#!/bin/sh\ntrue\n", "--gres=gpu:1"))
+    assert (row["site"], row["state"]) == ("alpine", "COMPLETED")
+    asked = ("audit", "--config", str(running.config), "--act", "leave-drill", "--json")
+    (line,) = json.loads(operate(running, *asked))["lines"]
+    assert (line["on"], line["effect"]["workloads"]) == ("alpine", 3)
+    assert 0 < line["effect"]["took_s"] <= 300
 
 
 def test_nodes_that_a_site_says_are_revoked_are_left_at_once(running: Running) -> None:

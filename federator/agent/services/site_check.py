@@ -127,7 +127,8 @@ class Verifier:
 
     async def _spool_found(self) -> AsyncGenerator[Finding, None]:
         if self._spool.folder is None:
-            detail = "agent.yaml names no spool_dir: no tickets, no leases, no figures of tenants"
+            why = "agent.yaml names no spool_dir, or the site is in mode shadow or advisory"
+            detail = f"none is used: {why}: no tickets, no leases, no figures of tenants"
             yield _found("spool", _WARN, detail)
             return
         try:

@@ -157,7 +157,15 @@ class Drains:
                 AnswerDrainRefused(client=asked.client, site=asked.site, refusal=refusal)
             )
             return
-        turn.record(SiteResumed(at_s=turn.now_s, site=asked.site, nodes=asked.nodes, by=asked.by))
+        turn.record(
+            SiteResumed(
+                at_s=turn.now_s,
+                site=asked.site,
+                nodes=asked.nodes,
+                by=asked.by,
+                drill=asked.drill,
+            )
+        )
         self._rounds.memory.known.forget(asked.site)
         self._rounds.is_due(turn)
         turn.commands.append(AnswerDrained(client=asked.client, site=asked.site))

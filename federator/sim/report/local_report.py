@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, isinf
 from statistics import median
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -128,17 +129,22 @@ class LocalReport(Struct, frozen=True):
 
 
 class Modes(NamedTuple):
-    """Of each site, and of each tenant of federation.yaml; other tenants have no rules."""
+    """Of each site, and of each tenant of federation.yaml; other tenants have no rules.
+
+    ``leave``: of each site the rule on its last leave drill, which the replay knows nothing of.
+    """
 
     sites: Mapping[SiteName, str]
     tenants: Mapping[TenantName, str]
+    leave: Mapping[SiteName, Rule] = MappingProxyType({})
 
 
 class _Watched(NamedTuple):
-    """How a site was watched, and how it is configured."""
+    """How a site was watched, and how it is configured; ``leave``: as of ``Modes``."""
 
     unseen: Unseen
     mode: str
+    leave: Rule | None
     period: Period
     divergences: DivergenceCount
     seed: int
@@ -168,9 +174,9 @@ def local_report(
     worse = [each.name for each in of_accounts if each.worse]
     sizes = _grouped(measured, lambda fate: size_of(fate.past.gpus))
     real, after = _gpu_times(replayed, period)
-    divergences = _divergences(replayed, measured)
+    divergences, leave = _divergences(replayed, measured), modes.leave
     watched = {
-        site: _Watched(unseen[site], modes.sites[site], period, count, seed)
+        site: _Watched(unseen[site], modes.sites[site], leave.get(site), period, count, seed)
         for site, count in zip(replayed.gpus, divergences.sites, strict=True)
     }
     return LocalReport(
@@ -362,7 +368,7 @@ def _site(
         start_error_s=_start_error_s(own),
         unseen=unseen,
         left_out=dict(Counter(job.reason.value for job in left)),
-        rules=promotion_rules(figures),
+        rules=promotion_rules(figures) + ([watched.leave] if watched.leave else []),
     )
 
 

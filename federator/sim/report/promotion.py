@@ -6,10 +6,12 @@ Each step needs what the steps below it need, and more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
 
+from federator.model.drain import DatedDrill
 from federator.model.site_mode import SiteMode
 from federator.sim.report.bootstrap import Interval
 from federator.sim.report.divergence_counts import Divergence, DivergenceCount
@@ -21,13 +23,15 @@ FEWEST_JOBS: Final = 100
 LEAST_WITH_REASON_FRAC: Final = 0.99
 MOST_NEVER_FRAC: Final = 0.01
 MOST_ERROR_FRAC: Final = 0.017  # as the simulator of Slurm at BSC comes to reality
+MOST_LEAVE_S: Final = 300.0
+DRILL_HOLDS_DAYS: Final = 90  # then a site has changed too much to go by it
 
 
 class Rule(Struct, frozen=True):
     """One rule, and how a site or a tenant stands by it.
 
     ``needed_for``: the lowest mode that needs it. ``value``: the figure, as ``bound`` is written.
-    ``unsure``: the record is too short to tell; then it does not hold.
+    ``unsure``: what is known does not tell; then it does not hold.
     """
 
     name: str
@@ -111,6 +115,25 @@ def _simulator_rule(of: RuleFigures) -> Rule:
         value, holds, unsure = f"{value}; {of.never_frac:.2%} never start in it", False, False
     bound = "within 1.7 % of what happened"
     return Rule("simulator", SiteMode.OPT_IN.value, holds, value, bound, unsure)
+
+
+def leave_rule(drill: DatedDrill | None, unknown: str = "") -> Rule:
+    """How fast the federation left a site when that was last tried.
+
+    Args:
+        drill: the last of ``DRILL_HOLDS_DAYS``; None: there was none.
+        unknown: why that is not known; "": it is.
+    """
+    value, holds = unknown or f"none in {DRILL_HOLDS_DAYS} days", False
+    if drill is not None:
+        done = drill.drill
+        day = datetime.fromtimestamp(drill.at_s, UTC).strftime("%Y-%m-%d")
+        value = f"{done.took_s:.0f} s (workloads there: {done.workloads}), on {day}"
+        value += f"; {done.wrong}" if done.wrong else ""
+        holds = done.took_s <= MOST_LEAVE_S and not done.wrong
+    bound = f"{MOST_LEAVE_S:.0f} s or less, with nothing left there"
+    enforced = SiteMode.ENFORCED.value
+    return Rule("leave drill", enforced, holds, value, bound, unsure=drill is None)
 
 
 def divergences_text(count: DivergenceCount) -> str:

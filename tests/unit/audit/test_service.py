@@ -10,6 +10,7 @@ from federator.audit.chain import AuditAct, AuditEnd, verified
 from federator.audit.file import AuditFile, files_of, raw_lines
 from federator.audit.service import MOST_REFUSED, AuditFollower, audit_folder
 from federator.model.dataset import DataSet
+from federator.model.drain import LeaveDrill
 from federator.model.event import (
     Amended,
     Awarded,
@@ -91,6 +92,7 @@ def test_what_operators_and_users_ask_for_is_told_with_their_names(log: Log) -> 
     log.append(
         SiteDrained(at_s=1.0, site=ALPINE, reason="fans", by="root", nodes=("a1",), cordon=True),
         SiteResumed(at_s=2.0, site=ALPINE, by="eve"),
+        SiteResumed(at_s=2.0, site=ALPINE, by="eve", drill=LeaveDrill(took_s=9.0, workloads=2)),
         Submitted(at_s=3.0, draft=draft(user="ada"), first_id=W, key="k", by="root"),
         Submitted(at_s=3.0, draft=draft(user="ada"), first_id=WorkloadId(W + 1), key="l"),
         Changed(at_s=4.0, workload=W, happening=WorkloadEvent.CANCEL_ASKED, by="root"),
@@ -106,6 +108,7 @@ def test_what_operators_and_users_ask_for_is_told_with_their_names(log: Log) -> 
     assert told == [
         ("cordon", "root", "alpine:a1"),
         ("resume", "eve", "alpine"),
+        ("leave-drill", "eve", "alpine"),
         ("submit-as", "root", f"{W} of ada"),
         ("cancel_asked", "root", str(W)),
         ("amend", "ada", str(W)),

@@ -11,12 +11,15 @@ from structlog.testing import capture_logs
 from federator.daemon.drain_calls import drain_asked
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import InvalidRequest
+from federator.model.drain import LeaveDrill
 from federator.model.event import (
     LogRecord,
     SiteDrained,
     SiteResumed,
     SiteReturned,
     SiteWrittenOff,
+    decode_event,
+    encode_event,
 )
 from federator.model.workload import SiteName
 from federator.wire.client_protocol import (
@@ -123,11 +126,28 @@ def test_a_refusal_says_why_and_what_to_do(tmp_path: Path) -> None:
         (DrainCall(site="alpine", deadline_s=1e12), "expected a time within a year"),
         (DrainCall(site="alpine", revoked=True), "--revoked: expected a --deadline"),
         (DrainCall(site="alpine", nodes=("a",) * 70_000), "70000 nodes in one request"),
+        (ResumeCall(site="alpine", nodes=("a1",), drill=LeaveDrill()), "of a whole site"),
+        (ResumeCall(site="alpine", drill=LeaveDrill(took_s=float("nan"))), "seconds from 0 on"),
+        (ResumeCall(site="alpine", drill=LeaveDrill(took_s=-1.0)), "seconds from 0 on"),
+        (ResumeCall(site="alpine", drill=LeaveDrill(workloads=-1)), "seconds from 0 on"),
     ],
 )
-def test_a_call_that_makes_no_sense_is_refused(call: DrainCall, message: str) -> None:
+def test_a_call_that_makes_no_sense_is_refused(call: DrainCall | ResumeCall, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         drain_asked(call, "root", 1, SITES, 1_000_000.0)
+
+
+def test_a_leave_drill_is_in_the_log_with_the_end_of_its_drain(tmp_path: Path) -> None:
+    desk = Desk()
+    assert isinstance(ask(desk, DrainCall(site="alpine", reason="drill"), tmp_path), DrainReply)
+    drill = LeaveDrill(took_s=42.0, workloads=3, wrong="x" * 600)
+    assert isinstance(ask(desk, ResumeCall(site="alpine", drill=drill), tmp_path), DrainReply)
+    (ended,) = [record for record in desk.federation.log if isinstance(record, SiteResumed)]
+    again = decode_event(encode_event(ended))
+    assert isinstance(again, SiteResumed)
+    assert again.drill == LeaveDrill(took_s=42.0, workloads=3, wrong="x" * 500)
+    none = ask(desk, ResumeCall(site="alpine", drill=drill), tmp_path)
+    assert isinstance(none, ErrorReply)  # nothing was left, so no drill is over
 
 
 def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
@@ -136,7 +156,7 @@ def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
     records: list[LogRecord] = [
         SiteDrained(at_s=1.0, site=site, by="root", reason="fire", migrate=True, deadline_s=9.0),
         SiteDrained(at_s=1.0, site=site, by="root", nodes=("a1",), cordon=True),
-        SiteResumed(at_s=2.0, site=site, by="root"),
+        SiteResumed(at_s=2.0, site=site, by="root", drill=LeaveDrill(took_s=9.0)),
         SiteWrittenOff(at_s=3.0, site=site, by="root", reason="fire"),
         SiteReturned(at_s=4.0, site=site),
         SiteDrained(at_s=5.0, site=site, nodes=("a1",), cordon=True, gangs=True, until_s=9.0),
@@ -153,6 +173,7 @@ def test_each_drain_and_its_end_is_a_line_of_the_log() -> None:
         "slow_nodes",
         "slow_nodes_resumed",
     ]
+    assert lines[2]["drill"] == {"took_s": 9.0}
     assert lines[-2]["until_s"] == 9.0
     assert lines[-1]["reason"] == "its time is over"
     assert (lines[0]["reason"], lines[0]["deadline_s"]) == ("fire", 9.0)

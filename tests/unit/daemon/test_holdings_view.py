@@ -9,8 +9,8 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
-from federator.wire.client_protocol import HoldingsCall, HoldingsReply, PassesCall, PassesReply
-from federator.wire.holdings_rows import NodeHoldings, SiteHoldings
+from federator.wire.client_protocol import PassesCall, PassesReply
+from federator.wire.holdings_rows import HoldingsCall, HoldingsReply, NodeHoldings, SiteHoldings
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_api import Desk

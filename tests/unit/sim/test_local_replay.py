@@ -16,7 +16,7 @@ from federator.model.workload import SiteName, TenantName
 from federator.sim.importers.local_history import past_records, watched_period
 from federator.sim.local_replay import LocalReplay, replay
 from federator.sim.report.local_report import LocalReport, Modes, local_report
-from federator.sim.report.promotion import broken_rules
+from federator.sim.report.promotion import broken_rules, leave_rule
 from tests.fakes.local_jobs import T0_S, capacity, local_history, stay
 
 CONFIG = """\
@@ -56,7 +56,11 @@ def reported(found: LocalReplay, history: LocalHistory) -> LocalReport:
     period = watched_period(history, names, 0.0, 1e12)
     assert period is not None
     unseen = past_records(history, names, period, any_gpu=False).unseen
-    modes = Modes(dict.fromkeys(names, "shadow"), {TenantName("nlp"): "advisory"})
+    modes = Modes(
+        dict.fromkeys(names, "shadow"),
+        {TenantName("nlp"): "advisory"},
+        {SiteName("alpine"): leave_rule(None)},
+    )
     return local_report(found, period, unseen, modes, "mast", 0)
 
 
@@ -339,6 +343,7 @@ def test_an_account_that_would_wait_longer_is_named_and_keeps_the_site_from_the_
         "watched",
         "jobs",
         "accounts",
+        "leave drill",
     ]
     (nlp,) = report.tenants  # bio is not asked about
     assert (nlp.tenant, nlp.mode, nlp.jobs) == ("nlp", "advisory", 4)

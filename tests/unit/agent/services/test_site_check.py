@@ -205,6 +205,7 @@ def test_without_a_spool_an_open_partition_is_what_the_admin_chose(daemon: Daemo
     daemon.spool, daemon.site.is_closed = "", False
     found = verified(daemon)
     assert {"spool", "direct submission to gpu"} <= verdicts(found, Verdict.WARN)
+    assert "or the site is in mode shadow" in found["spool"].detail  # which uses none
     assert not verdicts(found, Verdict.FAIL)
 
 

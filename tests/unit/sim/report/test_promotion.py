@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from federator.model.drain import DatedDrill, LeaveDrill
 from federator.model.site_mode import SiteMode
 from federator.sim.report.bootstrap import Interval
 from federator.sim.report.divergence_counts import count_divergences
-from federator.sim.report.promotion import Rule, RuleFigures, broken_rules, promotion_rules
+from federator.sim.report.promotion import (
+    Rule,
+    RuleFigures,
+    broken_rules,
+    leave_rule,
+    promotion_rules,
+)
 
 
 def rules_with(
@@ -61,3 +68,27 @@ def test_the_simulator_fails_where_jobs_never_start_whatever_the_others_say(
     assert "never" not in few.value
     assert many.value == f"{few.value}; 1.01% never start in it"
     assert (many.holds, many.unsure) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "wrong", "holds", "value"),
+    [
+        (300.0, "", True, "300 s (workloads there: 4), on 2026-11-18"),
+        (301.0, "", False, "301 s (workloads there: 4), on 2026-11-18"),
+        (34.0, "2 jobs", False, "34 s (workloads there: 4), on 2026-11-18; 2 jobs"),
+    ],
+)
+def test_a_site_is_enforced_only_if_it_was_left_in_time_and_altogether(
+    took_s: float, wrong: str, holds: bool, value: str
+) -> None:
+    drill = LeaveDrill(took_s=took_s, workloads=4, wrong=wrong)
+    rule = leave_rule(DatedDrill(at_s=1_795_000_000.0, drill=drill))
+    assert (rule.holds, rule.unsure, rule.value) == (holds, False, value)
+    assert broken_rules([rule], SiteMode.OPT_IN) == []
+    assert broken_rules([rule], SiteMode.ENFORCED) == ([] if holds else [rule])
+
+
+def test_without_a_drill_nobody_knows_how_fast_a_site_is_left() -> None:
+    rule = leave_rule(None)
+    assert (rule.holds, rule.unsure, rule.value) == (False, True, "none in 90 days")
+    assert broken_rules([rule], SiteMode.ENFORCED) == [rule]
