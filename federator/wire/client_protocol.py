@@ -22,6 +22,7 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
+from federator.wire.audit_messages import AuditCall, AuditReply
 from federator.wire.data_rows import DATA_ANSWERS, CatalogueCall, PlaceDataCall
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import (
@@ -245,6 +246,7 @@ Call = (
     | ReloadCall
     | PassesCall
     | HoldingsCall
+    | AuditCall
     | CatalogueCall
     | PlaceDataCall
     | SpokenCall
@@ -577,6 +579,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ReloadCall: ReloadReply,
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
+    AuditCall: AuditReply,
     PlaceDataCall: PlanReply,
     **DATA_ANSWERS,
     **USAGE_ANSWERS,
