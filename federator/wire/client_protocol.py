@@ -22,7 +22,6 @@ from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.model.window import SiteWindow
 from federator.wire.accounting_rows import AccountingRow
-from federator.wire.audit_messages import AuditCall, AuditReply
 from federator.wire.data_rows import DATA_ANSWERS, CatalogueCall, PlaceDataCall
 from federator.wire.holdings_rows import SiteHoldings
 from federator.wire.queue_rows import (
@@ -44,7 +43,7 @@ from federator.wire.status_rows import (
     StartsRow,
     TenantModeRow,
 )
-from federator.wire.usage_messages import USAGE_ANSWERS, DoctorCall, UsageCall
+from federator.wire.usage_messages import USAGE_ANSWERS, ReportCall
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -235,8 +234,7 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
-    | UsageCall
-    | DoctorCall
+    | ReportCall
     | StatusCall
     | DrainCall
     | ResumeCall
@@ -246,7 +244,6 @@ Call = (
     | ReloadCall
     | PassesCall
     | HoldingsCall
-    | AuditCall
     | CatalogueCall
     | PlaceDataCall
     | SpokenCall
@@ -579,7 +576,6 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     ReloadCall: ReloadReply,
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
-    AuditCall: AuditReply,
     PlaceDataCall: PlanReply,
     **DATA_ANSWERS,
     **USAGE_ANSWERS,
