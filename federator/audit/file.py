@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from federator.audit.chain import AuditAct, AuditEnd, AuditLine, opened, sealed, verified
+from federator.audit.latest import LatestActs
 from federator.errors import AuditError, DamagedAudit
 from federator.store.chain import LogEnd, LogPlace
 
@@ -82,6 +83,7 @@ class AuditFile:
         place: in the event log up to which it was followed; None: from its beginning.
         within_snapshot: whether that place is within one, which tells nothing new.
         last_record: position of the last record that has a line.
+        latest: its last acts.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -93,6 +95,7 @@ class AuditFile:
         self.place: LogPlace | None = None
         self.within_snapshot = False
         self.last_record = 0
+        self.latest = LatestActs()
 
     def open(self, now_s: float) -> None:
         """Find the end, and mend it where a writer was killed in the middle of a line.
@@ -136,6 +139,7 @@ class AuditFile:
                     wrong = f"line {line.n} is another one than was written"
                 first = end
                 self.last_record = max(self.last_record, line.done.record)
+                self.latest.add(line.n, line.done)
         except DamagedAudit as error:
             wrong = str(error)
         if not wrong and first.n < mark.n:
@@ -166,6 +170,8 @@ class AuditFile:
                 self._open_file(None)  # the one before stays open if this fails
             if data:
                 self._write(data)
+            for n, act in enumerate(acts, self.end.n + 1):
+                self.latest.add(n, act)
             self.end, self.place, self.within_snapshot = end, place, within_snapshot
             self.last_record = max([self.last_record, *(act.record for act in acts)])
             self._note_end()

@@ -22,6 +22,7 @@ from federator.audit.acts import act_of
 from federator.audit.chain import AuditAct, AuditEnd
 from federator.audit.decisions import DecisionRing
 from federator.audit.file import MAX_BYTES, AuditFile
+from federator.audit.latest import LatestActs
 from federator.errors import AuditError, FederatorError, NotCompacted, StaleState, StoreError
 from federator.history.url import SQLITE
 from federator.model.decision import SeenDecision
@@ -65,6 +66,11 @@ class AuditFollower:
     @property
     def end(self) -> AuditEnd:
         return self._file.end
+
+    @property
+    def latest(self) -> LatestActs:
+        """The last acts that were written."""
+        return self._file.latest
 
     def note(self, act: AuditAct) -> None:
         """Have it written soon; a refusal that was noted a moment ago is not noted again."""
@@ -175,6 +181,11 @@ class Audit:
         self._thread: threading.Thread | None = None
         self._trouble = ""
         self._head_at_s = -HEAD_EVERY_S
+
+    @property
+    def latest(self) -> LatestActs:
+        """The last acts that were written; of those before this process, of the last file."""
+        return self._follower.latest
 
     def start(self) -> None:
         """Begin to follow the log."""

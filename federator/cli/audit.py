@@ -11,6 +11,7 @@ import msgspec
 
 from federator.audit.chain import AuditAct, AuditEnd, AuditLine, opened, verified
 from federator.audit.file import files_of, raw_lines, read_mark
+from federator.audit.latest import words_of
 from federator.audit.service import audit_folder
 from federator.cli.text import clock, counted, printable
 from federator.errors import DamagedAudit, InvalidRequest
@@ -110,14 +111,8 @@ def _line_of(act: AuditAct) -> str:
     words = [clock(act.at_s), who, act.act, act.on or "-"]
     if act.refused:
         words.append(f"refused: {act.refused}")
-    words += [f"{key}={_short(value)}" for key, value in (act.why | act.effect).items()]
-    return " ".join(words)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, str):
-        return repr(value) if " " in value else value
-    return msgspec.json.encode(value).decode()
+    said = words_of(act.why | act.effect)
+    return " ".join([*words, said] if said else words)
 
 
 # ---- verification ----

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from federator.audit.chain import AuditAct
+from federator.audit.latest import LatestActs
 from federator.config import FederationConfig
 from federator.daemon.callers import Caller, GiveReply, WaitingClients, named_here
 from federator.daemon.control import jobs_meant, verb_of
@@ -57,6 +58,7 @@ from federator.sched.passes.federation import Federation
 from federator.sched.starts.estimates import TRIAL
 from federator.sched.state.ledger import Ledger
 from federator.wire.agent_protocol import ClientCall
+from federator.wire.audit_messages import AuditCall, AuditReply
 from federator.wire.client_protocol import (
     Call,
     CancelCall,
@@ -106,6 +108,22 @@ def _tell(
     answer(without_strangers(reply, ledger, caller, config))
 
 
+def page_reply(
+    call: AuditCall | SpokenCall, caller: Caller, latest: LatestActs | None, now_s: float
+) -> Reply:
+    """The answer to what else the web page asks: the last acts of the audit, for operators, too.
+
+    An act for a user comes here only from another account than the page's.
+    """
+    if isinstance(call, SpokenCall):
+        message = f"{caller.user} may not speak for users so: see web.account"
+        return ErrorReply(message=message, kind=ErrorKind.DENIED)
+    if not (caller.operator or caller.speaks):
+        return caller.refusal()
+    rows = () if latest is None else latest.rows()
+    return AuditReply(rows=rows, now_s=now_s, kept=latest is not None)
+
+
 class Api:
     """The desk where calls are taken.
 
@@ -124,6 +142,7 @@ class Api:
         reload: takes an operator's wish to reload, and whom to answer; the daemon sets it.
         roles: says who a caller is.
         audit: notes what was denied; the daemon sets it.
+        audited: the last acts of the audit; None: none is kept. The daemon sets it.
     """
 
     def __init__(
@@ -146,6 +165,7 @@ class Api:
         self._config = config
         self.reload: _Reload = _nobody_reloads
         self.audit: Callable[[AuditAct], None] = lambda _act: None
+        self.audited: LatestActs | None = None
         self._clients = WaitingClients()
         self._starts: StartForecasts | None = None
 
@@ -218,6 +238,8 @@ class Api:
             self._operate(call, caller, answer)
             return
         match call:
+            case AuditCall() | SpokenCall():
+                answer(page_reply(call, caller, self.audited, self._clock()))
             case SubmitCall():
                 self._submit(call, caller, answer)
             case CancelCall():
@@ -228,9 +250,6 @@ class Api:
                 partial(_tell, caller, self._federation.ledger, self._config, answer)(
                     self.sessions.take(call, caller)
                 )
-            case SpokenCall():
-                message = f"{caller.user} may not speak for users so: see web.account"
-                answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
             case DataCall() | DataSetsCall() | DataPlanCall():
                 self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():

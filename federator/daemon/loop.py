@@ -173,6 +173,7 @@ class Term:
         )
         api.show_starts(self._starts)
         api.audit = self._note
+        api.audited = self._edges.audit.latest if self._edges.audit is not None else None
         return api
 
     def _note(self, act: AuditAct) -> None:

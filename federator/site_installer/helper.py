@@ -31,7 +31,11 @@ import sys
 # Last: nothing there takes the place of a module of Python's own.
 sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "{FOLDER}"))
 
-from site_exec import main
+try:
+    from site_exec import main
+except ImportError as error:
+    # rpm puts this file in place before the text: whoever asks just then asks again.
+    sys.exit("fed-site-exec: %s in %s; is an upgrade under way?" % (error, sys.path[-1]))
 
 if __name__ == "__main__":
     main()

@@ -81,6 +81,7 @@ class WebPage:
             Route("/tenants", page(p.tenants, "tenants", "tenants")),
             Route("/passes", page(p.passes, "passes", "passes")),
             Route("/operations", page(p.operations, "status", "operations", keeps=False)),
+            Route("/audit", page(p.audit, "status", "audit", keeps=False)),
             Route("/api/fleet", api(p.fleet, "fleet")),
             Route("/api/sites/{name}", api(p.site, "fleet")),
             Route("/api/queue", api(p.queue, "queue")),
@@ -88,6 +89,7 @@ class WebPage:
             Route("/api/tenants", api(p.tenants, "tenants")),
             Route("/api/passes", api(p.passes, "passes")),
             Route("/api/operations", api(p.operations, "status", keeps=False)),
+            Route("/api/audit", api(p.audit, "status", keeps=False)),
         ]
 
     def _forms(self) -> list[Route]:

@@ -19,6 +19,7 @@ from federator.web.fleet_feed import FleetFeed
 from federator.web.past import Past
 from federator.web.story_feed import StoryFeed
 from federator.web.topic import Topic
+from federator.wire.audit_messages import AuditCall, AuditReply
 from federator.wire.client_protocol import (
     Call,
     PassesCall,
@@ -50,7 +51,7 @@ class Feed:
         wall: Unix time.
 
     Attributes:
-        status, queue, tenants, passes: what they are called.
+        status, queue, tenants, passes, audit: what they are called.
         fleet: nodes of all sites.
         stories: of single workloads.
         past: of tenants, as far as this process remembers.
@@ -64,6 +65,7 @@ class Feed:
         self.past = Past(wall)
         self.tenants = Topic("tenants", TenantsCall, TenantsReply, 5.0, 60.0, self.past.take)
         self.passes = Topic("passes", PassesCall, PassesReply, 2.0)
+        self.audit = Topic("audit", AuditCall, AuditReply, 5.0)
         self.stories = StoryFeed(ask, clock)
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
@@ -71,7 +73,7 @@ class Feed:
     @property
     def topics(self) -> tuple[Topic[Any], ...]:
         """All of them, in the order in which they are served."""
-        topics = (self.status, self.queue, self.tenants, self.passes)
+        topics = (self.status, self.queue, self.tenants, self.passes, self.audit)
         return (*topics, *self.fleet.topics)
 
     def _know_sites(self, reply: StatusReply) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from federator import __version__
+from federator.web.audit_view import AuditView
 from federator.web.fleet import FleetView
 from federator.web.pages import ArrayStory, SiteDetail
 from federator.web.queue_view import MOST_PAGE, SORTS, STATES, QueueView
@@ -42,6 +43,7 @@ class ApiPath(NamedTuple):
     name: str = ""  # what {name} is, and its form
     form: str = ""
     query: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    for_some: bool = False  # others are told that there is none
 
 
 _WORD: Final = {"type": "string", "maxLength": 256}
@@ -68,7 +70,13 @@ PATHS: Final[Mapping[str, ApiPath]] = MappingProxyType(
         ),
         "/api/tenants": ApiPath("Tenants, now and over 12 hours.", (TenantsView,)),
         "/api/passes": ApiPath("The last passes.", (PassesView,)),
-        "/api/operations": ApiPath("Drains, claims, evictions.", (OperationsView,)),
+        "/api/operations": ApiPath("Drains, claims, evictions, lost work.", (OperationsView,)),
+        "/api/audit": ApiPath(
+            "The last acts of the audit, for operators.",
+            (AuditView,),
+            query={"act": _WORD, "who": _WORD},
+            for_some=True,
+        ),
         "/healthz": ApiPath("Whether the daemon answers.", (Health,)),
     }
 )
@@ -105,7 +113,7 @@ def _operation(path: str, each: ApiPath) -> dict[str, Any]:
     answers = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in each.answers]
     found = answers[0] if len(answers) == 1 else {"anyOf": answers}
     errors = {"503": "The daemon does not answer, or too many ask."}
-    if each.name:
+    if each.name or each.for_some:
         errors["404"] = "There is none, or it is not yours to see."
     responses: dict[str, Any] = {
         "200": {"description": each.about, "content": {"application/json": {"schema": found}}}

@@ -10,6 +10,7 @@ import msgspec
 from federator.errors import InvalidRequest
 from federator.model.unreadable import UNREADABLE
 from federator.web.acts import JOB_ID
+from federator.web.audit_view import audit_view
 from federator.web.feed import Feed
 from federator.web.fleet import NOT_READ, FleetNode, FleetSite, fleet_view, nodes_of, site_of
 from federator.web.queue_view import filter_of, queue_view
@@ -161,13 +162,22 @@ class Pages:
         return PageShown("passes.html", passes_view(reply), {"questions": questions})
 
     async def operations(self, visitor: Visitor, _query: Mapping[str, str]) -> PageShown:
-        """Drains, claims, evictions, lending."""
+        """Drains, claims, evictions, lost work, lending."""
         status = await self._feed.of(self._feed.status)
         queue = await self._feed.of(self._feed.queue)
+        tenants = await self._feed.of(self._feed.tenants)
         viewer = visitor.viewer(self._config.now)
         mine = {row.id for row in queue.rows if viewer and viewer.sees(row.user, row.tenant)}
-        view = operations_view(status, lambda id_: viewer is None or id_ in mine)
+        view = operations_view(status, tenants, lambda id_: viewer is None or id_ in mine)
         return PageShown("operations.html", view, {})
+
+    async def audit(self, visitor: Visitor, query: Mapping[str, str]) -> PageShown:
+        """The last acts of the audit, for operators."""
+        if not visitor.is_operator:
+            raise NotThere("the audit is shown to the page's operators alone")
+        reply = await self._feed.of(self._feed.audit)
+        wanted = {name: query.get(name, "") for name in ("act", "who")}
+        return PageShown("audit.html", audit_view(reply, **wanted), {"wanted": wanted})
 
 
 View = Callable[[Visitor, Mapping[str, str]], Awaitable[PageShown]]

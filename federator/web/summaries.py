@@ -104,8 +104,16 @@ class ClaimItem(msgspec.Struct, frozen=True, kw_only=True):
     starts_by_s: float
 
 
+class LostItem(msgspec.Struct, frozen=True, kw_only=True):
+    """What evictions have destroyed since the log began, in GPU-seconds."""
+
+    tenant: str
+    lost_gpu_s: float  # of its own workloads
+    caused_gpu_s: float  # of others', for its own workloads
+
+
 class OperationsView(msgspec.Struct, frozen=True, kw_only=True):
-    """Drains, claims, evictions and lending; the answer of ``/api/operations``."""
+    """Drains, claims, evictions, lost work and lending; the answer of ``/api/operations``."""
 
     schema: int = 1
     now_s: float
@@ -115,14 +123,18 @@ class OperationsView(msgspec.Struct, frozen=True, kw_only=True):
     drains: tuple[DrainItem, ...]
     claims: tuple[ClaimItem, ...]
     budget: BudgetRow
+    lost: tuple[LostItem, ...]  # tenants that lost or caused any, the most lost first
     lending: LendingRow
 
 
-def operations_view(reply: StatusReply, is_seen: Callable[[int], bool]) -> OperationsView:
-    """What leaves, what comes free, and for whom.
+def operations_view(
+    reply: StatusReply, tenants: TenantsReply, is_seen: Callable[[int], bool]
+) -> OperationsView:
+    """What leaves, what comes free, and for whom; and what that has destroyed.
 
     Args:
         reply: the daemon's.
+        tenants: likewise.
         is_seen: whether the viewer may see a workload.
     """
     return OperationsView(
@@ -144,5 +156,19 @@ def operations_view(reply: StatusReply, is_seen: Callable[[int], bool]) -> Opera
             for claim in reply.claims
         ),
         budget=reply.budget,
+        lost=_lost(tenants),
         lending=reply.lending,
     )
+
+
+def _lost(tenants: TenantsReply) -> tuple[LostItem, ...]:
+    found = [
+        LostItem(
+            tenant=row.name,
+            lost_gpu_s=row.preempt_lost_gpu_s,
+            caused_gpu_s=row.preempt_tax_gpu_s,
+        )
+        for row in tenants.rows
+        if row.preempt_lost_gpu_s or row.preempt_tax_gpu_s
+    ]
+    return tuple(sorted(found, key=lambda each: -each.lost_gpu_s))

@@ -44,7 +44,7 @@ from federator.wire.status_rows import (
     StartsRow,
     TenantModeRow,
 )
-from federator.wire.usage_messages import USAGE_ANSWERS, DoctorCall, UsageCall
+from federator.wire.usage_messages import USAGE_ANSWERS, ReportCall
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -230,8 +230,7 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
-    | UsageCall
-    | DoctorCall
+    | ReportCall
     | StatusCall
     | DrainCall
     | ResumeCall

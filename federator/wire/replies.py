@@ -10,6 +10,7 @@ from federator.model.plan import Bid
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.start_estimate import StartEstimate
 from federator.model.tagged import Message
+from federator.wire.audit_messages import AuditReply
 from federator.wire.client_protocol import (
     AccountingReply,
     CancelReply,
@@ -81,6 +82,7 @@ Reply = (
     | StatusReply
     | PassesReply
     | HoldingsReply
+    | AuditReply
     | DataReply
     | DataSetsReply
     | DataPlanReply

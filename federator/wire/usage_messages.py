@@ -7,6 +7,7 @@ from typing import Final
 from federator.model.tagged import Message
 from federator.usage.diagnosis import Diagnosis
 from federator.usage.rows import UsageReport
+from federator.wire.audit_messages import AuditCall, AuditReply
 
 
 class UsageCall(Message, frozen=True, kw_only=True, tag="usage_report"):
@@ -51,8 +52,11 @@ class DoctorReply(Message, frozen=True, kw_only=True, tag="doctor_is"):
     left_off: int = 0  # findings that one answer does not hold
 
 
+ReportCall = UsageCall | DoctorCall | AuditCall
+"""What asks for what has been."""
 USAGE_ANSWERS: Final[dict[type[Message], type[Message]]] = {
     UsageCall: UsageReply,
     DoctorCall: DoctorReply,
+    AuditCall: AuditReply,
 }
 """What each is answered with unless it is refused."""

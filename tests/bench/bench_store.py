@@ -29,12 +29,13 @@ from federator.wire.client_protocol import BANNER, SubmitCall, SubmitReply, fram
 from federator.wire.replies import reply_decoder
 from tests.fakes.redis_server import RedisServer
 
-REPEATS = 3
+QUICK = os.environ.get("FEDERATOR_BENCH") == "quick"  # it is to run, and to say little
+REPEATS = 1 if QUICK else 3
 RECORD = b"x" * 400  # about what a small submission takes
 BATCHES = (1, 8, 64, 256)
 CLIENTS = 8
-LASTING_S = 2.0  # one measurement of appends
-SUBMITTING_S = 10.0
+LASTING_S = 0.05 if QUICK else 2.0  # one measurement of appends
+SUBMITTING_S = 0.5 if QUICK else 10.0
 CONFIG = """
 federation: bench
 store: "{store}"

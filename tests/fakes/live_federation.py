@@ -113,6 +113,7 @@ class LiveFederation:
             "FEDERATOR_SOCKET": str(self.folder / "alpine" / "agent.sock"),
             "DAEMON": str(self.folder / "daemon.sock"),
             "HOME": str(self.desk),
+            "FEDERATOR_BENCH": "quick",
         }
 
 

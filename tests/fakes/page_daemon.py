@@ -21,6 +21,7 @@ from federator.model.workload import SiteName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.wire.agent_protocol import NodesAsk, NodesTaken
+from federator.wire.audit_messages import AuditCall, AuditReply, AuditRow
 from federator.wire.client_protocol import (
     AccountingCall,
     AccountingReply,
@@ -158,6 +159,7 @@ class MadeUpDaemon:
             QueueCall: self.queue,
             TenantsCall: lambda _: self.tenants(),
             PassesCall: lambda _: self.passes(),
+            AuditCall: lambda _: self.audit(),
             NodesCall: self.listed,
             HoldingsCall: self.held,
             AccountingCall: lambda _: AccountingReply(rows=(), now_s=NOW_S, federation="demo"),
@@ -239,8 +241,10 @@ class MadeUpDaemon:
                 pending_over=3,
                 average_gpus=12.5,
                 usage_share_frac=0.4,
+                preempt_lost_gpu_s=lost_gpu_s,
+                preempt_tax_gpu_s=45_000.0 - lost_gpu_s,
             )
-            for name in ("vision", "nlp")
+            for name, lost_gpu_s in (("vision", 45_000.0), ("nlp", 0.0))
         )
         return TenantsReply(rows=rows, now_s=NOW_S, policy="mast")
 
@@ -255,6 +259,23 @@ class MadeUpDaemon:
             for k in range(100)
         )
         return PassesReply(passes=rows, now_s=NOW_S)
+
+    def audit(self) -> AuditReply:
+        rows = tuple(
+            AuditRow(
+                n=60 - k,
+                at_s=NOW_S - 30.0 * k,
+                act="cancel_asked" if k % 3 else "drain_site",
+                by=self.users[k % len(self.users)],
+                via="" if k % 2 else self.name(0),
+                on=self.names[k % len(self.names)],
+                why=f"reason={self.names[k % len(self.names)]}",
+                effect="" if k % 3 == 0 else "workloads=[4294967296]",
+                refused=f"{self.users[k % len(self.users)]} is no operator" if k % 3 == 0 else "",
+            )
+            for k in range(60)
+        )
+        return AuditReply(rows=rows, now_s=NOW_S)
 
     def _listed(self, site: str) -> SiteNodesRow:
         nodes = tuple(self._node(k) for k in range(self.nodes))

@@ -121,6 +121,20 @@ def test_nothing_starts_by_itself(installed: Host) -> None:
         assert installed.run("getent", "passwd", account).strip().endswith("/sbin/nologin")
 
 
+def test_a_helper_before_its_text_is_there_says_so_in_one_line(installed: Host) -> None:
+    """rpm puts files in place by their names, one after another: the program comes first."""
+    files = installed.run("rpm", "--query", "--list", "federator-site").split()
+    text = "/opt/federator/libexec/fedsite/site_exec.py"
+    helper = "/opt/federator/libexec/fed-site-exec"
+    assert files.index(helper) < files.index(text)
+    asked = f"echo '{{}}' | {helper} 2>&1 || echo status $?"
+    said = installed.sh(f"mv {text} {text}.away; {asked}; mv {text}.away {text}; {asked}")
+    one, status, answer = said.splitlines()
+    assert one.startswith("fed-site-exec: No module named 'site_exec'")
+    assert status == "status 1"
+    assert "names no op" in answer
+
+
 def test_units_are_in_order(installed: Host) -> None:
     units = installed.sh(f"ls {UNITS}/federator-*.service {UNITS}/fed-watch.*").split()
     assert len(units) == 6

@@ -1,7 +1,8 @@
 """A real Prometheus that scrapes a daemon and evaluates the shipped alerts, 30 times faster.
 
-Windows and waits of the rules are divided by ``FASTER``; some are lowered further, and some
-thresholds: no test waits until a history is five minutes behind.
+Windows and waits of the rules are divided by ``FASTER``, and no longer than ``LONGEST_WINDOW_S``
+and ``LONGEST_WAIT_S``. Some thresholds are lowered: no test waits until a history is five minutes
+behind.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -21,28 +25,22 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, within
 from tests.unit.monitoring.promtool import RULES
 
 FASTER: Final = 30
+LONGEST_WINDOW_S: Final = 60
+LONGEST_WAIT_S: Final = 5
 SCRAPED_S: Final = 1  # from scrape to scrape
 LOWERED: Final = {
     "FederatorLogLong": ("> 2e6", "> 2e4"),
     "FederatorHistoryBehind": ("> 300", "> 3"),
     "FederatorScrapeCostly": ("/ 900 >", "/ 30 >"),  # its window; the test lowers the share
-    "FederatorNoPass": ("> 1800", "> 60"),
+    "FederatorNoPass": ("> 1800", "> 20"),
     "FederatorSiteSweepOld": ("> 120", "> 6"),
     "FederatorQueueStalled": ("[60s]", "[20s]"),  # in which there was no award
     "FederatorOwnersWait": ("> 3600", "> 15"),
-    "FederatorClaimsMissed": ("[720s]", "[90s]"),
-    "FederatorSiteJobIdsWentBack": ("[720s]", "[60s]"),
-}
-SHORTER: Final = {  # these divided would be the longest waits of their tests
-    "FederatorLogLong": "3s",
-    "FederatorOwnersWait": "10s",
-    "FederatorWorkloadsHeld": "20s",
-    "FederatorDoctorFindings": "5s",
-    "FederatorWorkLost": "20s",
 }
 _WINDOW: Final = re.compile(r"\[([^\]]+)\]")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -70,10 +68,10 @@ def with_metrics(running: Running) -> str:
     return address
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, longest_s: int = LONGEST_WINDOW_S) -> str:
     """A duration of Prometheus, divided."""
     seconds = int(text[:-1]) * _UNITS[text[-1]]
-    return f"{max(1, seconds // FASTER)}s"
+    return f"{min(max(1, seconds // FASTER), longest_s)}s"
 
 
 def faster_rules() -> dict[str, Any]:
@@ -85,7 +83,7 @@ def faster_rules() -> dict[str, Any]:
 
         rule["expr"] = _WINDOW.sub(window, rule["expr"])
         if "for" in rule:
-            rule["for"] = SHORTER.get(rule["alert"], shortened(rule["for"]))
+            rule["for"] = shortened(rule["for"], LONGEST_WAIT_S)
         old, new = LOWERED.get(rule.get("alert", ""), ("", ""))
         assert old in rule["expr"]
         if old:
@@ -190,3 +188,34 @@ class Prometheus:
 
     def await_clear(self, alert: str, timeout_s: float = 240) -> None:
         within(timeout_s, lambda: alert not in self.firing(), 0.5)
+
+
+class Watched:
+    """A daemon, and the Prometheus that scrapes it."""
+
+    def __init__(self, running: Running, address: str, prometheus: Prometheus) -> None:
+        self.running, self.address, self.prometheus = running, address, prometheus
+
+
+def watching(running: Running) -> Iterator[Watched]:
+    """Start a daemon, with a Prometheus; leave no trace of them whatever happens meanwhile."""
+    address = with_metrics(running)
+    for each in lasting(running):
+        prometheus = Prometheus(running.folder / "prometheus", address)
+        try:
+            yield Watched(each, address, prometheus)
+        finally:
+            prometheus.stop()
+
+
+def at_once(watched: Watched, *faults: Callable[[Watched], None]) -> None:
+    """All of these; what goes wrong with one is raised when all are over."""
+    began_s = time.monotonic()
+
+    def one(fault: Callable[[Watched], None]) -> None:
+        fault(watched)
+        print(f"{fault.__name__}: over after {time.monotonic() - began_s:.0f} s")
+
+    with ThreadPoolExecutor(len(faults)) as pool:
+        for over in [pool.submit(one, fault) for fault in faults]:
+            over.result()

@@ -148,7 +148,10 @@ put_files() {
 # byte_code DIR - so that no prolog, and no request of the agent, has to compile.
 byte_code() {
     [ "$dry" = no ] && [ -d "$1" ] || return 0
-    if [ -d "$1/__pycache__" ] && ! recorded "tree $1/__pycache__"; then return; fi # a package's
+    for source in "$1"/*.py; do
+        ! of_a_package "$source" || return 0 # it has made its own when it was installed
+    done
+    # Byte code that is there already may be another Python's, of a host that shares the folder.
     record "tree $1/__pycache__"
     /usr/bin/python3 -m compileall -q "$1" >/dev/null 2>&1 || true
 }

@@ -90,7 +90,7 @@ noted_sum() {
     awk -v path="$1" '$1 == "file" && $2 == path { print $3 }' "$RECORD"
 }
 
-of_a_package() { command -v dpkg-query >/dev/null 2>&1 && dpkg-query -S "$1" >/dev/null 2>&1; }
+of_a_package() { dpkg-query -S "$1" >/dev/null 2>&1 || rpm -qf "$1" >/dev/null 2>&1; }
 
 # replace FILE - puts standard input in FILE's place in one step, with FILE's owner and mode.
 replace() {

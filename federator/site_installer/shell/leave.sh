@@ -197,7 +197,7 @@ remove_tree() {
     fi
 }
 files_of_packages() {
-    [ -z "$packages" ] || dpkg-query -L $packages 2>/dev/null
+    [ -z "$packages" ] || dpkg-query -L $packages 2>/dev/null || rpm -ql $packages 2>/dev/null
 }
 give_back_spool() {
     [ -d "$1" ] || return 0
@@ -256,8 +256,10 @@ would_be_empty() {
 }
 
 say "$SITE leaves $FEDERATION on $(uname -n)"
-packages=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 'federator-*' 2>/dev/null |
-    awk '$1 == "ii" { print $2 }' | tr '\n' ' ' || true)
+packages=$({
+    dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 'federator-*' ||
+        rpm -qa --qf 'ii %{NAME}\n' 'federator-*'
+} 2>/dev/null | awk '$1 == "ii" { print $2 }' | tr '\n' ' ' || true)
 # A node alone: before anything is changed. Where the controller is, too: when slurm.conf is as before.
 is controller || check_unused
 is controller && stop_work
@@ -302,6 +304,7 @@ fi
 case " $packages" in
     *" federator-server "*) packages=$(printf '%s' " $packages" | sed 's/ federator-\(server\|common\)\b//g') ;;
 esac
-[ -z "${packages## }" ] || leave_to_admin "packages are still installed: apt-get purge $packages"
+dpkg-query -W 'federator-*' >/dev/null 2>&1 && purge='apt-get purge' || purge='dnf remove'
+[ -z "${packages## }" ] || leave_to_admin "packages are still installed: $purge $packages"
 say "$SITE: left on $(uname -n)"
 show_todo

@@ -66,6 +66,12 @@ _STAND_INS: Final = {
             -L) cat "$ROOT/owned" ;;
             -W) cat "$ROOT/packages" 2>/dev/null ;;
         esac""",
+    "rpm": """
+        case $1 in
+            -qf) grep -qxF "$2" "$ROOT/owned-rpm" 2>/dev/null ;;
+            -ql) cat "$ROOT/owned-rpm" 2>/dev/null ;;
+            -qa) cat "$ROOT/packages-rpm" 2>/dev/null ;;
+        esac""",
     "python": """
         case "$1 $2" in
             "-m venv") for at; do :; done; mkdir -p "$at/bin" "$at/lib"; cp "$0" "$at/bin/python" ;;

@@ -167,12 +167,30 @@ def test_hooks_and_helper_have_byte_code_that_leaves_with_them(machine: Machine)
     assert not libexec.exists()
 
 
-def test_byte_code_of_a_package_stays(machine: Machine) -> None:
+@pytest.mark.parametrize("owned", ["owned", "owned-rpm"])
+def test_byte_code_of_a_package_stays(machine: Machine, owned: str) -> None:
     packaged = machine.path("opt/federator/libexec/fednode/__pycache__/run.pyc")
     packaged.parent.mkdir(parents=True)
     packaged.touch()
+    source = packaged.parents[1] / "run.py"
+    source.touch()
+    (machine.root / owned).write_text(f"{source}\n{packaged}\n")
+    (machine.root / owned.replace("owned", "packages")).write_text("ii federator-node\n")
     machine.join("--role", "compute")
     assert list(packaged.parent.iterdir()) == [packaged]
+    told = machine.leave()
+    assert packaged.exists()
+    assert f"{'dnf remove' if 'rpm' in owned else 'apt-get purge'} federator-node" in told
+
+
+def test_byte_code_of_another_python_in_a_shared_folder_is_no_packages(machine: Machine) -> None:
+    folder = machine.path("opt/federator/libexec/fednode/__pycache__")
+    folder.mkdir(parents=True)
+    (folder / "run.cpython-99.pyc").touch()
+    machine.join("--role", "compute")
+    mine = set(folder.glob("*.pyc")) - {folder / "run.cpython-99.pyc"}
+    assert {path.name.partition(".")[0] for path in mine} == {"__init__"}
+    assert (folder / "run.cpython-99.pyc").exists()
 
 
 def test_a_daemon_on_the_same_host_keeps_all_that_it_has(machine: Machine) -> None:

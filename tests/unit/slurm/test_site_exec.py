@@ -421,6 +421,18 @@ def installed(libexec: Path) -> Path:
     return libexec / "fed-site-exec"
 
 
+def test_a_helper_whose_text_is_not_there_yet_says_so_in_one_line(tmp_path: Path) -> None:
+    """As rpm leaves it for a moment: the client then asks the site again later."""
+    helper = installed(tmp_path)
+    (tmp_path / "fedsite" / "site_exec.py").unlink()
+    command = [sys.executable, "-ISB", str(helper)]
+    done = subprocess.run(command, input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    (line,) = done.stderr.decode().splitlines()
+    missing = f"No module named 'site_exec' in {tmp_path}/fedsite"
+    assert line == f"fed-site-exec: {missing}; is an upgrade under way?"
+
+
 def test_the_helper_runs_isolated_and_leaves_no_byte_code(tmp_path: Path) -> None:
     """Neither its caller's variables nor modules beside it take the place of Python's own."""
     helper = installed(tmp_path)

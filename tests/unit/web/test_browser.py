@@ -32,6 +32,7 @@ VIEWS = (
     "/tenants",
     "/passes",
     "/operations",
+    "/audit",
     "/confirm?verb=drain&target=site000",
     "/login",
     "/nothing",
