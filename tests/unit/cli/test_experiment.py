@@ -79,6 +79,7 @@ def test_a_report_and_a_csv_for_each_table(inputs: list[str], tmp_path: Path) ->
         "summary.csv",
         "spread.csv",
         "runs.csv",
+        "pools.csv",
         "speedup-all-pools.csv",
         "speedup-4-drawn-pools.csv",
     }
