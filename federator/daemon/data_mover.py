@@ -58,14 +58,19 @@ class DataMover:
         config: storage domains, and where users log in at sites.
         catalogue: the copies that are to be made.
         able: whether a site is connected whose agent copies.
+        reads_objects: whether that copies from object stores, too.
     """
 
     def __init__(
-        self, config: FederationConfig, catalogue: WantedCopies, able: Callable[[SiteName], bool]
+        self,
+        config: FederationConfig,
+        catalogue: WantedCopies,
+        able: Callable[[SiteName], bool],
+        reads_objects: Callable[[SiteName], bool] = lambda _: False,
     ) -> None:
         self.config = config
         self._catalogue = catalogue
-        self._able = able
+        self._able, self._reads_objects = able, reads_objects
         self._next_s = 0.0
         self._ordered: dict[_Key, tuple[SiteName, CopyOrder]] = {}  # the last of each
         self._failed: dict[_Key, tuple[str, float]] = {}  # since it was ordered; and when
@@ -186,7 +191,8 @@ class DataMover:
         if site in source.mounts:
             return "", source.mounts[site]
         if source.rclone:
-            return "", f"rclone:{source.rclone.rstrip('/')}"
+            root = f"rclone:{source.rclone.rstrip('/')}"
+            return ("", root) if self._reads_objects(site) else None
         sites = self.config.sites
         hosts = [
             (self._account(name, site, owner) + sites[name].login, root)

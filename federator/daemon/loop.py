@@ -107,7 +107,9 @@ class Term:
         self._stopping = False
         history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
-        self._mover = DataMover(own.now, ledger.catalogue, self._links.copies)
+        links = self._links
+        reads_objects = partial(links.copies, what="objects")
+        self._mover = DataMover(own.now, ledger.catalogue, links.copies, reads_objects)
         self._moves = CheckpointMover(own.now, federation.checkpoints, self._links.copies)
         self._outputs = OutputMover(own.now, ledger, self._links.seals, self.inbox.put)
         admission, sessions = AdmissionUpdates(ledger), self._api.sessions

@@ -257,13 +257,23 @@ class HelperClient:
             answer = await self._help(order.user, op="remove", order=words)
         else:
             words |= {"host": host, "port": port}
-            words |= {"streams": order.streams} if order.streams > 1 else {}  # not of all helpers
-            answer = await self._help(order.user, op="copy", order=words)
+            answer = await self._copy(order, words)
         try:
             said = msgspec.convert(answer, _CopySaid)
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
         return said.phase, said.bytes, _sent(said.detail)
+
+    async def _copy(self, order: CopyOrder, words: dict[str, object]) -> dict[str, object]:
+        """One stream, where the helper is of an earlier release."""
+        if order.streams > 1:
+            try:
+                many = {**words, "streams": order.streams}
+                return await self._help(order.user, op="copy", order=many)
+            except SiteRefused as refused:
+                if "other fields" not in str(refused):
+                    raise
+        return await self._help(order.user, op="copy", order=words)
 
     async def output(self, order: OutputOrder) -> OutputStatus:
         """Have what a job wrote be sealed, or removed; see ``SiteDriver.output``.

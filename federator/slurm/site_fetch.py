@@ -30,6 +30,7 @@ from federator.slurm.site_worker import CopyFailed, files_of_tree, note_news
 
 RSYNC, SSH = "/usr/bin/rsync", "/usr/bin/ssh"
 ASKED_WITHIN_S, NEWS_S, SILENT_S = 900.0, 1.0, 60  # a worker that nobody asks about ends itself
+BETWEEN_LOGINS_S = 0.3  # sshd drops logins of which too many begin at once (MaxStartups)
 NUMBER = re.compile(rb"[0-9][0-9,]*\Z")
 MOST_LINES = 1 << 17  # bytes that are not read yet; more are nobody's progress
 
@@ -43,7 +44,9 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
     if OBJECTS.match(order["source"]):
         fetch_objects(order, lock, streams)
         return
-    if streams > 1 and deal_out(listing_of(order), streams) > 1:
+    if streams > 1:
+        streams = min(streams, deal_out(listing_of(order), streams))
+    if streams > 1:
         parent = order["source"].rpartition("/")[0] + "/"
         shares = [
             rsync_words(order, ["-tps", "--from0", "--files-from=" + name], parent, streams)
@@ -57,6 +60,7 @@ def fetch(order: "dict[str, Any]", lock: int) -> None:
 
 def fetch_objects(order: "dict[str, Any]", lock: int, streams: int) -> None:
     """Run rclone to its end; a file of which it has a part is sent again."""
+    os.umask(0o077)  # objects have no permissions that could be kept
     source = order["source"]
     asking = start(in_bytes(is_folder_words(source)), ())
     answer = asking.communicate()[0]
@@ -115,8 +119,19 @@ def listing_of(order: "dict[str, Any]") -> "Iterator[bytes]":
     words = [RSYNC, "-rts8", "--list-only", *reached(order), "--"]
     process = start(in_bytes([*words, from_host(order, order["source"])]), ())
     assert process.stdout is not None
-    with process.stdout:
-        yield from process.stdout
+    news_at_s = time.time()
+    try:
+        for line in process.stdout:
+            yield line
+            if time.time() - news_at_s > NEWS_S:
+                news_at_s = time.time()
+                require_asked(news_at_s)
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        process.stdout.close()
+        process.wait()
     require_success(process)
 
 
@@ -133,6 +148,8 @@ def run_side_by_side(
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for words in commands:
+            if processes and order["host"]:
+                time.sleep(BETWEEN_LOGINS_S)
             processes.append(start(words, (lock,)))
         return watch(processes, order, before)
     except BaseException:
@@ -170,11 +187,16 @@ def watch(processes: "list[subprocess.Popen[bytes]]", order: "dict[str, Any]", b
         news_at_s = time.time()
         note_news("copying", before + sum(copied.values()))
         check_room(order, 0)
-        with contextlib.suppress(FileNotFoundError):
-            if news_at_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
-                continue
-        raise CopyFailed("nobody asks for it any more")
+        require_asked(news_at_s)
     return before + sum(copied.values())
+
+
+def require_asked(now_s: float) -> None:
+    """Fail where nobody asks any more."""
+    with contextlib.suppress(FileNotFoundError):
+        if now_s - os.stat("asked").st_mtime < ASKED_WITHIN_S:
+            return
+    raise CopyFailed("nobody asks for it any more")
 
 
 def bytes_said(line: bytes, before: int) -> int:

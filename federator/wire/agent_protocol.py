@@ -248,6 +248,8 @@ class CopyOrder(Message, frozen=True, kw_only=True, tag="copy"):
     [USER@]HOST[:PORT]; "": at this site, too. ``replace``: what is at the place is known to be
     damaged. ``drop``: what is half copied goes. The answer is ``CopyStatus``.
 
+    Agents that say "objects" copy from object stores: ``source`` is ``rclone:REMOTE:PATH``.
+
     ``remove``: the files at the place go, if their digest is this; "dropped" once they have. Only
     for agents that say "remove"; host, source and the rest do not count then.
 

@@ -22,7 +22,7 @@ from federator.wire.agent_protocol import (
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
 
 ANSWERS: Final = (
-    *("checkpoint", "copy", "limit", "names", "nodes", "output", "remove"),
+    *("checkpoint", "copy", "limit", "names", "nodes", "objects", "output", "remove"),
     *("shadow", "signal", "tenure", "usage", "usage-end", "users"),
 )
 """As in ``Hello``."""

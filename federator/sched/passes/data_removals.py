@@ -40,6 +40,8 @@ def retire_refusal(ledger: Ledger, of: DataSet, domain: str) -> tuple[DataRefusa
     code = None
     if replica is None:
         code = DataRefusalCode.NO_REPLICA
+    elif (there := ledger.catalogue.domains.get(domain)) is not None and not there.mounts:
+        code = DataRefusalCode.NOT_MOUNTED
     elif of.kind is DataClass.SCRATCH:
         code = DataRefusalCode.SCRATCH
     elif replica.pinned:

@@ -225,14 +225,17 @@ def _ending_of_victim(ending: WorkloadEvent, report: AttemptReport) -> WorkloadE
     Who exits after having been told is started again, whatever its status, as Slurm itself does
     in its grace: it may just have saved, and launchers make 1 of any other status. A crash is the
     job's own. Who had not been told yet was quicker; of a het job the leader, whose script it is,
-    whatever became of others.
+    though somebody cancelled another component, or that failed.
     """
     notified = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
-    leader = report.components.get(0)
-    ended_well = leader is not None and leader.state is SiteJobState.COMPLETED
-    ended_well = ended_well or ending is WorkloadEvent.COMPLETED
-    if ending is WorkloadEvent.TIMED_OUT or (ended_well and not notified):
+    if ending is WorkloadEvent.TIMED_OUT or (ending is WorkloadEvent.COMPLETED and not notified):
         return ending
+    leader = report.components.get(0)
+    if leader is not None and leader.state is SiteJobState.COMPLETED and not notified:
+        if ending is WorkloadEvent.CANCELLED:
+            return WorkloadEvent.COMPLETED
+        if ending is WorkloadEvent.FAILED:
+            return ending
     saved = report.leave is not None and report.leave.saved
     killed = report.signal in _SENT or report.exit_code in _LEFT_CODES
     left = killed or (notified and not report.signal and report.exit_code not in _CRASH_CODES)

@@ -465,8 +465,8 @@ def _cpus(given: _Given, nodes: int | None, tasks: int, gpus: tuple[int, int]) -
     return max(at_least, tasks_on_node * per_task, per_gpu * gpus_on_node), 0
 
 
-def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int]) -> int:
-    """MiB on each node; where the site chooses how many, of one task or one GPU."""
+def _mem_mib(given: _Given, cpus: int, gpus: tuple[int, int]) -> int:
+    """MiB on each node; where the site chooses how many CPUs or GPUs, of one task or one GPU."""
     text = given.text("mem")
     if text is not None:
         return quantities.mebibytes(text, "mem")
@@ -479,15 +479,13 @@ def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int])
     each = quantities.mebibytes(text, "mem-per-gpu")
     if not any(gpus):
         raise InvalidRequest(_BAD_GRES)
-    return each * (gpus[0] or (1 if nodes is None else -(-gpus[1] // nodes)))
+    return each * (gpus[0] or 1)
 
 
-def _mem_with_total(given: _Given, option: str, nodes: int | None, total: int) -> int:
-    """MiB with each CPU or GPU of a total that the site spreads over nodes of its choice."""
+def _mem_with_total(given: _Given, option: str, total: int) -> int:
+    """MiB with each CPU or GPU of a total that the site spreads over nodes."""
     text = given.text(option)
-    return (
-        0 if text is None or nodes is not None or not total else quantities.mebibytes(text, option)
-    )
+    return 0 if text is None or not total else quantities.mebibytes(text, option)
 
 
 def _job(given: _Given, name: str) -> Job:
@@ -497,7 +495,7 @@ def _job(given: _Given, name: str) -> Job:
     tasks = _tasks(given, wish, nodes)
     gpus_per_node, gpus = _gpus(wish, nodes, tasks)
     cpus_per_node, cpus = _cpus(given, nodes, tasks, (gpus_per_node, gpus))
-    mem = _mem_mib(given, nodes, cpus_per_node, (gpus_per_node, gpus))
+    mem = _mem_mib(given, cpus_per_node, (gpus_per_node, gpus))
     all_memory = mem == 0 and "mem" in given
     types = _gpu_types(given, wish)
     memory = own_values.gpu_mem_gib(given.text("fed-gpu-mem") or "0G") if wish.any else 0.0
@@ -513,8 +511,8 @@ def _job(given: _Given, name: str) -> Job:
         cpus_per_node=cpus_per_node,
         cpus=cpus,
         mem_mib_per_node=mem,
-        mem_mib_per_cpu=_mem_with_total(given, "mem-per-cpu", nodes, cpus),
-        mem_mib_per_gpu=_mem_with_total(given, "mem-per-gpu", nodes, gpus),
+        mem_mib_per_cpu=_mem_with_total(given, "mem-per-cpu", 0 if nodes is not None else cpus),
+        mem_mib_per_gpu=_mem_with_total(given, "mem-per-gpu", gpus),
         gpu_types=types,
         min_gpu_mem_gib=memory,
         nvlink=wish.any and "fed-nvlink" in given,

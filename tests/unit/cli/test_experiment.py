@@ -79,6 +79,7 @@ def test_a_report_and_a_csv_for_each_table(inputs: list[str], tmp_path: Path) ->
         "summary.csv",
         "spread.csv",
         "runs.csv",
+        "pools.csv",
         "speedup-all-pools.csv",
         "speedup-4-drawn-pools.csv",
     }
@@ -250,7 +251,7 @@ def test_a_run_that_fails_is_named_and_no_report_is_written(
         patch.setattr(PlacerTask, "__call__", broken)
         assert refused(patch, *words) == os.EX_SOFTWARE
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "federator: error: 1 of 6 runs failed: draw 0, 1 site, load 0.9, first fit: no floor"
+        "federator: error: 1 of 7 runs failed: draw 0, 1 site, load 0.9, first fit: no floor"
     )
     assert list(out.iterdir()) == []
     assert len(list(kept.iterdir())) == 5

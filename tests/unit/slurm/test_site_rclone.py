@@ -79,6 +79,8 @@ def test_it_comes_whole_and_leaves_nothing_beside_it(store: Store) -> None:
     assert store.until("done", "failed") == {"phase": "done", "bytes": 100_011, "detail": ""}
     assert tree_digest(bytes(store.place)) == tree_digest(bytes(store.here))
     assert store.hidden() == []
+    modes = [path.stat().st_mode & 0o777 for path in (store.place, store.place / "words")]
+    assert modes == [0o700, 0o600]
 
 
 def test_one_object_is_a_data_set_too(store: Store) -> None:

@@ -99,6 +99,15 @@ def test_one_file_has_one_stream(tmp_path: Path) -> None:
     assert site.until("done", "failed", streams=4, **of)["phase"] == "done"
 
 
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
+def test_there_are_no_more_streams_than_files_and_they_share_the_bandwidth(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.runs(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\nexec {shutil.which("rsync")} "$@"\n')
+    assert site.until("done", "failed", streams=16, kib_per_s=1000)["phase"] == "done"
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert sum("--bwlimit=500 " in call for call in calls) == 2
+
+
 @pytest.mark.parametrize("streams", [-1, "2", True])
 def test_streams_that_cannot_be_are_refused(tmp_path: Path, streams: object) -> None:
     told = Site(tmp_path).step(streams=streams)

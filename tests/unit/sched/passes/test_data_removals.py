@@ -11,6 +11,7 @@ from federator.model.dataset import (
     DataRemoval,
     DataVerb,
     ReplicaState,
+    StorageDomain,
 )
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerData, AnswerDataRefused, CopySeen, DataTidied
@@ -139,6 +140,13 @@ def test_one_that_nobody_has_read_proves_nothing_and_is_none_that_is_left() -> N
     assert code(retire(f)) is DataRefusalCode.UNSEALED
     ask(f, DataVerb.SEAL, at=at("east"), digest=DIGEST)
     assert code(retire(f)) is DataRefusalCode.LAST_COPY
+
+
+def test_nothing_is_removed_where_no_site_could_do_it() -> None:
+    f = sealed()
+    catalogue = f.federation.ledger.catalogue
+    catalogue.domains = {**catalogue.domains, "east": StorageDomain(mounts={}, rclone="s3:sets")}
+    assert code(retire(f)) is DataRefusalCode.NOT_MOUNTED
 
 
 def test_what_is_pinned_or_used_by_jobs_at_sites_stays() -> None:

@@ -276,7 +276,7 @@ def test_one_that_nobody_told_and_that_dies_of_a_signal_has_failed(number: int) 
 
 @pytest.mark.parametrize(
     ("leave", "ends"),
-    [(None, WorkloadEvent.CANCELLED), (Leave(told_at_s=10.0), WorkloadEvent.PREEMPTED)],
+    [(None, WorkloadEvent.COMPLETED), (Leave(told_at_s=10.0), WorkloadEvent.PREEMPTED)],
 )
 def test_a_het_job_whose_leader_completed_before_it_was_told_to_leave_does_not_come_back(
     leave: Leave | None, ends: WorkloadEvent
@@ -289,3 +289,15 @@ def test_a_het_job_whose_leader_completed_before_it_was_told_to_leave_does_not_c
     }
     found = replace(report(SiteJobState.CANCELLED), components=parts, leave=leave, ended_at_s=20.0)
     assert events_of_report(entry, found) == [ends]
+
+
+@pytest.mark.parametrize("told", [s for s in SiteJobState if s.ended])
+def test_however_a_het_job_ends_whose_leader_had_completed_a_victim_has_left(
+    told: SiteJobState,
+) -> None:
+    entry = WorkloadRecord(workload=workload(), state=WorkloadState.PREEMPTING)
+    parts = {0: SiteComponent(job_id=7, state=SiteJobState.COMPLETED)}
+    reached = WorkloadState.PREEMPTING
+    for happening in events_of_report(entry, replace(report(told), components=parts)):
+        reached = step(reached, happening).to
+    assert reached not in AT_SITE

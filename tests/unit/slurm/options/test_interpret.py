@@ -102,6 +102,7 @@ def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
         ("-n8 --mem=1G", {"mem_mib_per_node": 1024, "mem_mib_per_cpu": 0}),
         ("-G8 --mem-per-gpu=1G", {"mem_mib_per_node": 1024, "mem_mib_per_gpu": 1024}),
         ("-G8 -N2 --mem-per-gpu=1G", {"mem_mib_per_node": 4096, "mem_mib_per_gpu": 0}),
+        ("-G9 -N2 --mem-per-gpu=1G", {"mem_mib_per_node": 1024, "mem_mib_per_gpu": 1024}),
         ("--exclusive", {"exclusive": True}),
         ("-C nvlink&ib", {"features": ("nvlink", "ib")}),
         ("-C a,b", {"features": ("a", "b"), "constraint": ""}),
