@@ -42,7 +42,13 @@ from federator.model.site import Snapshot
 from federator.model.submission import unpack_submission
 from federator.model.unreadable import UNREADABLE
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName
-from federator.slurm import site_checkpoint, site_output, site_worker
+from federator.slurm import (
+    site_checkpoint,
+    site_output,
+    site_rclone,
+    site_streams,
+    site_worker,
+)
 from federator.slurm.helper_client import _answer
 from federator.slurm.options.options import parse_command_line, parse_script
 from federator.slurm.parse_accounts import accounted
@@ -219,6 +225,16 @@ def news_of(path: Path) -> Any:
         os.chdir(here)
 
 
+def listed_of(path: Path) -> int:
+    here = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        with path.open("rb") as listing:
+            return site_streams.deal_out(listing, 3)
+    finally:
+        os.chdir(here)
+
+
 def seal_of(path: Path) -> Any:
     (path.parent / "state-0").write_bytes(b"123")
     return site_checkpoint.prove_sealed(os.fsencode(path.parent))
@@ -324,6 +340,18 @@ CORPORA: dict[str, Corpus] = {
     ),
     "news of a copy": Corpus(
         a_file(news_of, "news"), lambda: [b'{"phase": "copying", "bytes": 7, "detail": ""}']
+    ),
+    "rclone's log": Corpus(
+        lambda data: (site_rclone.read_log_line(data, 7), site_rclone.says_folder(data)),
+        lambda: [
+            b'{"level": "warning", "msg": "", "stats": {"bytes": 7, "checks": 0}}',
+            b'{"level": "error", "msg": "directory not found"}',
+            b'{"Path": "", "Size": -1, "IsDir": true}',
+        ],
+    ),
+    "rsync's list of files": Corpus(
+        a_file(listed_of),
+        lambda: [b"-rw-r--r--  1,000 2026/11/27 10:55:20 books/one\ndrwxr-xr-x 4 a b c\n"],
     ),
     "seals of a checkpoint": Corpus(
         a_file(seal_of, "state-0.seal.json"),
