@@ -580,8 +580,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
     PlaceDataCall: PlanReply,
-    **DATA_ANSWERS,
-    **USAGE_ANSWERS,
+    **(DATA_ANSWERS | USAGE_ANSWERS),
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""
