@@ -39,6 +39,14 @@ def _whose(made: Diagnosis) -> str:
     return f"{made.user} ({made.tenant})" if made.user else f"tenant {made.tenant}"
 
 
+def _power_fall(seen: Evidence) -> str:
+    busy = f"; they were {seen['busy_frac']:.0%} busy" if "busy_frac" in seen else ""
+    return (
+        f"they drew {seen['power_frac']:.0%} of their power on the last day, "
+        f"{seen['norm_frac']:.0%} in the week before{busy}"
+    )
+
+
 def _gib(mib: float) -> str:
     return f"{mib / 1024:.1f}G"
 
@@ -239,6 +247,22 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         "much less of it is held than usual",
         lambda e: f"{e['held_frac']:.0%} on the last day, {e['norm_frac']:.0%} in the week before",
         lambda _: "see federator status: is a site down, drained, or not awarded to?",
+    ),
+    "busy-fall": Wording(
+        "its GPUs do much less than usual",
+        lambda e: (
+            f"they were {e['busy_frac']:.0%} busy on the last day, {e['norm_frac']:.0%} in the "
+            f"week before ({e['watched_gpus']:.1f} GPUs were watched)"
+        ),
+        lambda _: "ask the tenant; federator doctor --tenant NAME shows which jobs",
+    ),
+    "power-fall": Wording(
+        "its GPUs draw much less than usual",
+        _power_fall,
+        lambda _: (
+            "see whether ranks wait for one another (busy, and little drawn), or GPUs are held "
+            "back (nvidia-smi -q -d PERFORMANCE); else ask the tenant"
+        ),
     ),
 }
 """By kind; a kind of a later release is shown by its name."""

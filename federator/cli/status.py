@@ -88,6 +88,11 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
         yield from (f"  {site.name}: {line}" for line in mode_lines(site))
         for drain in site.drains:
             yield f"  {site.name}: {drain_line(drain)}"
+    for name, times in reply.job_ids_back.items():
+        yield (
+            f"  {name}: job ids went back {counted(times, 'time')} since the daemon began to lead "
+            "(its slurmctld lost its state, or has that of a backup)"
+        )
     up_now = [site for site in reply.sites if site.up]
     if any(site.agent_release != __version__ for site in up_now):
         releases = (f"{site.name} {site.agent_release or 'unknown'}" for site in up_now)

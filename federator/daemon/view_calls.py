@@ -85,6 +85,7 @@ class ViewCalls:
     ) -> None:
         self._federation = federation
         self._clock = clock
+        self._history = history
         self.starts: StartForecasts | None = None
         self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
         self._usage = UsageDesk(config, history)
@@ -139,6 +140,10 @@ class ViewCalls:
             self._clock(),
             keep_ended_s=config.log.keep_ended_h * 3600.0,
         )
+        if self._history is not None:
+            back = self._history.went_back  # another thread counts
+            times = {name: back.get(name, 0) for name in config.sites}
+            found = replace(found, job_ids_back={name: n for name, n in times.items() if n})
         return found if self.starts is None else replace(found, starts=self.starts.row())
 
     def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:

@@ -9,12 +9,13 @@ import msgspec
 from sqlalchemy import Engine
 
 from federator.errors import InvalidRequest, NotAllowed
-from federator.history.doctor_query import DoctorQuestion, attempts, queue
+from federator.history.doctor_query import DoctorQuestion, attempts, power_times, queue
 from federator.history.usage_query import find, question_of
 from federator.model.viewer import Viewer
+from federator.usage.days import DAY_MS
 from federator.usage.diagnosis import THRESHOLDS, JudgedAttempt, Thresholds
 from federator.usage.job_doctor import examine
-from federator.usage.quota_review import daily_use, review
+from federator.usage.quota_review import DailyUse, daily_use, review, with_power
 from federator.usage.report import Quota
 from federator.wire.usage_messages import DoctorCall, DoctorReply, UsageCall
 
@@ -89,6 +90,7 @@ def _of_quotas(
     waits = queue(engine, found.start_s, found.end_s) if use.days else []
     if waits is None:
         raise InvalidRequest("more workloads than a review reads; ask for less time (--since)")
+    use = _with_power(engine, use, bounds)
     made = (
         each
         for each in review(use, quotas, waits, bounds)
@@ -97,6 +99,14 @@ def _of_quotas(
     return DoctorReply(
         findings=tuple(made), federation=federation, at_s=found.at_s, days=len(use.days)
     )
+
+
+def _with_power(engine: Engine, use: DailyUse, bounds: Thresholds) -> DailyUse:
+    """With the power of the days by which a fall is judged; of too many attempts without."""
+    if len(use.days) <= bounds.norm_days:
+        return use
+    start_s = use.end_s - (bounds.norm_days + 1) * DAY_MS / 1000
+    return with_power(use, power_times(engine, start_s, use.end_s) or [])
 
 
 def _is_measured(record: JudgedAttempt) -> bool:

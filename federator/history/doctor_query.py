@@ -16,7 +16,7 @@ from federator.history.values import word
 from federator.model.viewer import Viewer
 from federator.usage.days import family_name
 from federator.usage.diagnosis import JudgedAttempt
-from federator.usage.quota_review import QueuedWorkload
+from federator.usage.quota_review import PoweredTime, QueuedWorkload
 from federator.wire.accounting_rows import AccountingRow, MeasuredUse
 
 MOST_ATTEMPTS: Final = 50_000  # that one answer judges, the latest
@@ -91,6 +91,33 @@ def queue(
         rows = (_decode(packed) for (packed,) in connection.execute(select(schema.live.c.row)))
         waits = list(islice(_waits(rows), most - len(ended) + 1))
     return [*ended, *waits] if len(ended) + len(waits) <= most else None
+
+
+def power_times(
+    engine: Engine, start_s: float, end_s: float, most: int = MOST_WORKLOADS
+) -> list[PoweredTime] | None:
+    """The power of attempts that have ended, as far as it is known, which ran in a time.
+
+    None: they are more than that.
+
+    Raises:
+        HistoryError: the database cannot be read, or is of another release.
+    """
+    columns = (_A.tenant, _A.gpus, _A.started_at_s, _A.ended_at_s, _M.gpu_power_frac)
+    wanted = (
+        _A.ended_at_s >= start_s,
+        _A.started_at_s > 0,
+        _A.started_at_s < end_s,
+        _A.gpus > 0,
+        _A.counted == 1,
+        _M.gpu_power_frac.is_not(None),
+    )
+    its = (schema.attempts.c.id == _M.id) & (schema.attempts.c.attempt == _M.attempt)
+    query = select(*columns).select_from(schema.attempts.join(schema.measured, its))
+    with snapshot(engine) as connection:
+        schema.check_ready(connection)
+        rows = connection.execute(query.where(*wanted).limit(most + 1)).all()
+    return [PoweredTime(*row) for row in rows] if len(rows) <= most else None
 
 
 def _waits(rows: Iterable[AccountingRow]) -> Iterator[QueuedWorkload]:

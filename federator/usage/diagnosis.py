@@ -29,6 +29,8 @@ OF_QUOTAS: Final = (
     "surge",
     "backlog",
     "fall",
+    "busy-fall",
+    "power-fall",
 )
 """Kinds of findings of a review of quotas."""
 
@@ -160,6 +162,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     backlog_jobs: int = 10
     backlog_times: float = 1.2
     fall_frac: float = 0.5
+    fall_known_days: int = 4  # of the week before, for the norm of use or power: a tenant may rest
     # Over-commitment (quotas): 1.2 to 1.5 by measured use.
     commit_days: int = 14
     commit_low: float = 1.2

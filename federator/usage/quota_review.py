@@ -7,7 +7,7 @@ there is none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from statistics import fmean, median, stdev
 from typing import Final, NamedTuple
@@ -38,6 +38,16 @@ class QueuedWorkload(NamedTuple):
         return max(0.0, min(self.left_at_s or to_s, to_s) - max(self.eligible_at_s, from_s))
 
 
+class PoweredTime(NamedTuple):
+    """GPUs of an attempt that has ended, and the mean power that they drew; Unix times."""
+
+    tenant: str
+    gpus: int
+    from_s: float
+    to_s: float
+    power_frac: float  # of what they may draw
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DailyUse:
     """Mean GPUs by day; all lists are as long as ``days``, which lack none between.
@@ -48,6 +58,8 @@ class DailyUse:
         busy: of those that were watched, by tenant.
         watched: likewise.
         supply: that the sites had.
+        powered: whose power is known, by tenant; see ``with_power``.
+        power: likewise, each times the part of its power that it drew.
     """
 
     days: Sequence[int]
@@ -55,6 +67,8 @@ class DailyUse:
     busy: Mapping[str, Sequence[float]]
     watched: Mapping[str, Sequence[float]]
     supply: Sequence[float]
+    powered: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    power: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def of(self, tenants: Iterable[str]) -> list[float]:
         """GPUs that these held together, by day."""
@@ -90,6 +104,25 @@ def daily_use(found: UsageFound) -> DailyUse:
     return DailyUse(days=days, held=held, busy=busy, watched=watched, supply=supply)
 
 
+def with_power(use: DailyUse, times: Iterable[PoweredTime]) -> DailyUse:
+    """The same days with the power that was drawn; what lies outside of them is left out."""
+    powered: dict[str, list[float]] = {}
+    power: dict[str, list[float]] = {}
+    days = len(use.days)
+    for each in times:
+        first_s = use.days[0] * _DAY_S if days else 0.0
+        from_s, to_s = max(each.from_s, first_s), min(each.to_s, first_s + days * _DAY_S)
+        frac = min(1.0, max(0.0, each.power_frac))
+        while from_s < to_s:
+            k = int((from_s - first_s) // _DAY_S)
+            until_s = min(to_s, first_s + (k + 1) * _DAY_S)
+            gpus = each.gpus * (until_s - from_s) / _DAY_S
+            for table, amount in ((powered, gpus), (power, gpus * frac)):
+                table.setdefault(each.tenant, [0.0] * days)[k] += amount
+            from_s = until_s
+    return replace(use, powered=powered, power=power)
+
+
 def _whole_days(found: UsageFound) -> range:
     return range(ceil(found.start_s / _DAY_S), int(found.end_s // _DAY_S))
 
@@ -122,6 +155,8 @@ def review(
             self_hoarding(use, tenant, queue, bounds),
             surge(use, tenant, bounds),
             backlog(use, tenant, queue, bounds),
+            busy_fall(use, tenant, bounds),
+            power_fall(use, tenant, bounds),
         ]
     made = [each for each in found if each is not None]
     return sorted(made, key=lambda each: (OF_QUOTAS.index(each.kind), -each.gpu_h, each.tenant))
@@ -315,6 +350,67 @@ def fall(use: DailyUse, bounds: Thresholds) -> Diagnosis | None:
         return None
     gpu_h = (norm - of[-1]) * use.supply[-1] * 24
     return _finding("fall", "", gpu_h, {"held_frac": of[-1], "norm_frac": norm})
+
+
+def busy_fall(use: DailyUse, tenant: str, bounds: Thresholds) -> Diagnosis | None:
+    """A day on which a tenant's GPUs did much less than is usual."""
+    fell = _fallen(use, tenant, (use.busy, use.watched), bounds)
+    if fell is None:
+        return None
+    evidence = {"busy_frac": fell.last, "norm_frac": fell.norm, "watched_gpus": fell.gpus}
+    return _finding("busy-fall", tenant, fell.gpu_h, evidence)
+
+
+def power_fall(use: DailyUse, tenant: str, bounds: Thresholds) -> Diagnosis | None:
+    """A day on which a tenant's GPUs drew much less than is usual, however busy they were.
+
+    A rank that waits in a collective is busy and draws little; so does a GPU that is throttled.
+    """
+    fell = _fallen(use, tenant, (use.power, use.powered), bounds)
+    if fell is None:
+        return None
+    evidence = {"power_frac": fell.last, "norm_frac": fell.norm, "watched_gpus": fell.gpus}
+    watched = use.watched.get(tenant)
+    if watched and watched[-1] > 0:
+        evidence["busy_frac"] = use.busy[tenant][-1] / watched[-1]
+    return _finding("power-fall", tenant, fell.gpu_h, evidence)
+
+
+class _Fall(NamedTuple):
+    """A part that has fallen: on the last day, on most before, and of how many GPUs."""
+
+    last: float
+    norm: float
+    gpus: float
+
+    @property
+    def gpu_h(self) -> float:
+        """The GPU-hours of the day that it fell short by."""
+        return (1 - self.last / self.norm) * self.gpus * 24
+
+
+def _fallen(
+    use: DailyUse,
+    tenant: str,
+    tables: tuple[Mapping[str, Sequence[float]], Mapping[str, Sequence[float]]],
+    bounds: Thresholds,
+) -> _Fall | None:
+    """The fall of a part of known GPUs; None: there is none, or too few days are known well."""
+    held, part, known = (table.get(tenant, ()) for table in (use.held, *tables))
+    if len(held) <= bounds.norm_days or not known:
+        return None
+    fracs = [
+        some / gpus if gpus >= max(bounds.least_gpus, bounds.watched_frac * all_) else None
+        for all_, some, gpus in zip(held, part, known, strict=True)
+    ]
+    before = [frac for frac in fracs[-bounds.norm_days - 1 : -1] if frac is not None]
+    last = fracs[-1]
+    if last is None or len(before) < bounds.fall_known_days:
+        return None
+    norm = median(before)
+    if norm < bounds.unused_frac or last >= bounds.fall_frac * norm:
+        return None
+    return _Fall(last, norm, known[-1])
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

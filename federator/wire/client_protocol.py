@@ -446,6 +446,8 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
     starts: StartsRow | None = None  # None: of an older daemon
     tenant_modes: tuple[TenantModeRow, ...] = ()  # of those that are not in mode enforced
+    # By site, how often its job ids went back since this daemon began to lead:
+    job_ids_back: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):
@@ -568,8 +570,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     PassesCall: PassesReply,
     HoldingsCall: HoldingsReply,
     PlaceDataCall: PlanReply,
-    **DATA_ANSWERS,
-    **USAGE_ANSWERS,
+    **(DATA_ANSWERS | USAGE_ANSWERS),
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``, a
 ``SpokenCall`` as the call that it holds."""

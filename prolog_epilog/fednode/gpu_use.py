@@ -29,6 +29,7 @@ class Gpu(NamedTuple):
 
     uuid: str
     reading: Reading
+    limit_w: "Optional[float]" = None  # that it may draw; None: not known
 
 
 class App(NamedTuple):
@@ -83,28 +84,28 @@ def parse_gpus(text: str) -> "Dict[int, Gpu]":
     for row in _rows(text):
         if len(row) not in map(len, _ALL_GPU_FIELDS) or not _is_count(row[0]):
             continue
-        percent = _number(row[3])
+        percent = number(row[3])
         mig = len(row) > 4 and row[4].lower() == "enabled"
         busy_frac = None if percent is None or mig else percent / 100
-        total_mib, power_frac = _size(row[5:]) if not mig else (None, None)
-        reading = Reading(_number(row[2]), busy_frac, total_mib, power_frac)
-        found[int(row[0])] = Gpu(row[1], reading)
+        total_mib, power_frac, limit_w = _size(row[5:]) if not mig else (None, None, None)
+        reading = Reading(number(row[2]), busy_frac, total_mib, power_frac)
+        found[int(row[0])] = Gpu(row[1], reading, limit_w)
     return found
 
 
-def _size(row: "List[str]") -> "Tuple[Optional[float], Optional[float]]":
-    """Return the memory that a GPU has, and how much of its power it draws, as far as is known."""
+def _size(row: "List[str]") -> "Tuple[Optional[float], Optional[float], Optional[float]]":
+    """Return a GPU's memory, how much of its power it draws, and its power, as far as is known."""
     if len(row) != len(_GPU_FIELDS) - len(_OLD_GPU_FIELDS):
-        return None, None
-    total_mib, draw_w, limit_w = map(_number, row)
+        return None, None, None
+    total_mib, draw_w, limit_w = map(number, row)
     power_frac = draw_w / limit_w if draw_w is not None and limit_w else None
-    return total_mib, power_frac
+    return total_mib, power_frac, limit_w or None
 
 
 def parse_apps(text: str) -> "List[App]":
     """Read ``--query-compute-apps``."""
     rows = (row for row in _rows(text) if len(row) == len(_APP_FIELDS) and _is_count(row[1]))
-    apps = (App(row[0], int(row[1]), _number(row[2])) for row in rows)
+    apps = (App(row[0], int(row[1]), number(row[2])) for row in rows)
     return [app for app in apps if 1 < app.pid <= _MOST_PID]
 
 
@@ -120,7 +121,8 @@ def _is_count(text: str) -> bool:
     return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
-def _number(text: str) -> "Optional[float]":
+def number(text: str) -> "Optional[float]":
+    """Return a finite number that is not negative; None for anything else."""
     try:
         value = float(text)
     except ValueError:

@@ -33,7 +33,8 @@ def added(
     tally["looks"] = tally.get("looks", 0) + 1
     known = [reading for reading in readings if reading is not None]
     for name, values in (
-        ("busy", [r.busy_frac for r in known if r.busy_frac is not None]),
+        ("busy", [r.use_frac for r in known if r.use_frac is not None]),
+        ("engine", [r.engine_frac for r in known if r.engine_frac is not None]),
         ("memory", [r.memory_mib for r in known if r.memory_mib is not None]),
         ("total", [r.total_mib for r in known if r.total_mib is not None]),
         ("power", [r.power_frac for r in known if r.power_frac is not None]),
@@ -58,6 +59,8 @@ def as_record(tally: "Mapping[str, Any]") -> "Dict[str, Any]":
     }  # type: Dict[str, Any]
     if total_n:
         line["memory_total_mib"] = round(tally["total_most"])
+    if tally.get("engine_n"):
+        line["gpu_busy_dcgm_frac"] = round(tally["engine_n"] / busy_n, 4)
     if power_n:
         line["gpu_power_mean_frac"] = round(tally["power_sum"] / power_n, 4)
     line.update(swings.as_record(tally.get("swings", {})))

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from fednode import config, records, summary, watch_text, watching
+from fednode import config, dcgm_use, records, summary, watch_text, watching
 from fednode.epilog import append
 from fednode.gpu_use import Gpu, GpuQuery
 from fednode.limited import limited, tell
@@ -42,6 +42,11 @@ SCHEMA = {
     "interactive": config.Key("leave", config.one_of("leave", "warn", "reclaim")),
     "multi_node": config.Key("warn", config.one_of("leave", "warn", "reclaim")),
     "nvidia_smi_timeout_s": config.Key(10, config.number(0.1, 60)),
+    "gpu_use": config.Key(
+        dcgm_use.AUTO, config.one_of(dcgm_use.AUTO, dcgm_use.NVIDIA_SMI, dcgm_use.DCGM)
+    ),
+    "dcgm_port": config.Key(9400, config.number(1, 65535)),
+    "dcgm_timeout_s": config.Key(2, config.number(0.1, 60)),
     "limit_s": config.Key(45, config.number(1, 3600)),
 }  # type: config.Schema
 
@@ -153,6 +158,7 @@ class Watch:
         self._policy = policy_of(own)
         self._slurm = SlurmJobs(shared)
         self._file = summary.watch_file(shared["state_dir"], node)
+        self._dcgm_trouble = ""  # as it was logged last
 
     def run(self) -> None:
         """Look, write down, act, write down."""
@@ -165,7 +171,7 @@ class Watch:
             looks = self._look() if found else []
             now_s = boot_clock_s()
             before = self._read()
-            known, due = noted(before, found, most_of(looks), self._policy, now_s, looks)
+            known, due = noted(before, found, self._most(looks), self._policy, now_s, looks)
             for record in here:  # of all others just how long they are here
                 known.setdefault(record.job, _known_of(record, before, now_s))
             self._write(known)
@@ -210,6 +216,20 @@ class Watch:
             looks.append(gpus)
         return looks
 
+    def _most(self, looks: "List[Dict[int, Gpu]]") -> "Dict[int, Reading]":
+        """Return the most of the looks, with what DCGM says: a mean, so once is enough."""
+        readings, source = most_of(looks), self._own["gpu_use"]
+        if source == dcgm_use.NVIDIA_SMI or not readings:
+            return readings
+        exporter = dcgm_use.Exporter(int(self._own["dcgm_port"]), self._own["dcgm_timeout_s"])
+        seen = exporter.gpus()
+        if exporter.trouble != self._dcgm_trouble:  # once, not each minute
+            meant = "nvidia-smi tells" if source == dcgm_use.AUTO else "nobody knows"
+            instead = f"{exporter.trouble}; {meant} how busy GPUs are"
+            print(f"dcgm-exporter: {instead if seen is None else 'answers'}", file=sys.stderr)
+            self._dcgm_trouble = exporter.trouble
+        return dcgm_use.with_seen(readings, looks, seen, source)
+
     # ---- what is known ----
 
     def _read(self) -> "Dict[int, Watched]":
@@ -217,6 +237,7 @@ class Watch:
             state = records.read_json(self._file)
             if state["boot"] != records.boot_id():
                 return {}
+            self._dcgm_trouble = str(state.get("dcgm", ""))
             return {int(job): _watched(known) for job, known in state["jobs"].items()}
         except FileNotFoundError:
             return {}
@@ -226,7 +247,8 @@ class Watch:
 
     def _write(self, known: "Dict[int, Watched]") -> None:
         jobs = {str(job): watched._asdict() for job, watched in known.items()}
-        records.replace_json(self._file, {"boot": records.boot_id(), "jobs": jobs})
+        state = {"boot": records.boot_id(), "dcgm": self._dcgm_trouble, "jobs": jobs}
+        records.replace_json(self._file, state)
 
     # ---- what is done ----
 

@@ -25,6 +25,12 @@ class Reading(NamedTuple):
     busy_frac: "Optional[float]"  # 0 to 1: how much of the last moments a kernel ran
     total_mib: "Optional[float]" = None  # the memory that it has
     power_frac: "Optional[float]" = None  # of the power that it may draw
+    engine_frac: "Optional[float]" = None  # 0 to 1: busy by DCGM, a mean over half a minute or so
+
+    @property
+    def use_frac(self) -> "Optional[float]":
+        """How busy it was, by DCGM if that says so: moments are a poor sample of a minute."""
+        return self.busy_frac if self.engine_frac is None else self.engine_frac
 
 
 class Policy(NamedTuple):
@@ -82,11 +88,12 @@ def _doing_of(reading: "Optional[Reading]", policy: Policy) -> "Optional[str]":
         return None
     if not (0 <= reading.busy_frac <= 1 and reading.memory_mib >= 0):  # NaN fails too
         return None
-    if reading.busy_frac >= policy.busy_frac:
+    most_frac = max(reading.busy_frac, reading.engine_frac or 0.0)  # either acquits
+    if most_frac >= policy.busy_frac:
         return BUSY
     if reading.memory_mib >= policy.held_mib:
         return ZOMBIE
-    return BUSY if reading.busy_frac > 0 else IDLE
+    return BUSY if most_frac > 0 else IDLE
 
 
 def extended(

@@ -36,4 +36,5 @@ def test_waits_and_days_are_read_for_a_review(log: Log, url: str) -> None:
     call = DoctorCall(start_s=T0_S, end_s=T0_S + 9 * 86_400, quotas=True)
     reply = answer(reader(url), call, None, "demo", [Quota("vision", 1e4, frozenset({"vision"}))])
     assert reply.days == 5
+    assert doctor_query.power_times(reader(url), 0.0, T0_S + 9 * 86_400) == []
     assert [made.kind for made in reply.findings] == ["unused-quota"]

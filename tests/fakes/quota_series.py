@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from federator.usage.diagnosis import OF_QUOTAS
@@ -30,6 +30,11 @@ SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "one bad day": (),
     "falls": ("fall",),
     "room": ("over-commit",),
+    "works less": ("busy-fall", "power-fall"),
+    "waits in collectives": ("power-fall",),
+    "works a little less": (),
+    "swings": (),
+    "rests two days a week": (),
 }
 """Sorts of fleets with two tenants, and the findings that are right."""
 
@@ -55,21 +60,45 @@ def waits(
 
 
 def fleet(sort: str, rng: random.Random) -> tuple[DailyUse, list[Quota], list[QueuedWorkload]]:
-    """A month of a fleet of 200 GPUs with two quotas of 100."""
+    """A month of a fleet of 200 GPUs with two quotas of 100.
+
+    How busy GPUs are varies from day to day, and what they draw with it.
+    """
     held, queue = _held(sort, rng), _queue(sort, rng)
     frac, watched = rng.uniform(0.35, 0.9), 0.9
     if sort in ("hoards", "hoards from itself", "holds idle, none wait", "unwatched"):
         frac, watched = rng.uniform(0.01, 0.22), 0.1 if sort == "unwatched" else 0.9
-    busy = {"a": [x * watched * frac for x in held["a"]], "b": [x * 0.6 for x in held["b"]]}
+    rng = random.Random(f"{sort} {held['a'][0]}")  # of its own: what is held stays as it was
+    parts = {"a": _parts(frac, rng, sort), "b": _parts(0.66, rng)}
+    drawn = {name: [0.12 + 0.7 * part for part in parts[name]] for name in parts}
+    if sort in ("works less", "waits in collectives"):
+        drawn["a"][-1] = rng.uniform(0.1, 0.55) * (0.12 + 0.7 * frac)
     seen = {"a": [x * watched for x in held["a"]], "b": [x * 0.9 for x in held["b"]]}
     use = DailyUse(
         days=range(FIRST_DAY, FIRST_DAY + DAYS),
         held=held,
-        busy=busy,
+        busy={name: _times(seen[name], parts[name]) for name in held},
         watched=seen,
         supply=[200.0] * DAYS,
+        powered=seen,
+        power={name: _times(seen[name], drawn[name]) for name in held},
     )
     return use, [Quota(name, QUOTA, frozenset({name})) for name in held], queue
+
+
+def _times(gpus: Sequence[float], parts: Sequence[float]) -> list[float]:
+    return [amount * part for amount, part in zip(gpus, parts, strict=True)]
+
+
+def _parts(mean: float, rng: random.Random, sort: str = "") -> list[float]:
+    """How busy the GPUs were, by day."""
+    noise = 0.25 if sort == "swings" else 0.1
+    found = [min(1.0, max(0.0, mean * rng.gauss(1, noise))) for _ in range(DAYS)]
+    if sort == "works less":
+        found[-1] = mean * rng.uniform(0.1, 0.55)
+    elif sort == "works a little less":
+        found[-1] = mean * rng.uniform(0.65, 0.8)
+    return found
 
 
 def _held(sort: str, rng: random.Random) -> dict[str, list[float]]:
@@ -87,6 +116,8 @@ def _held(sort: str, rng: random.Random) -> dict[str, list[float]]:
     elif sort == "falls":
         part = rng.uniform(0.1, 0.55)
         a[-1], b[-1] = a[-1] * part, b[-1] * part
+    elif sort == "rests two days a week":
+        a = [0.0 if k % 7 < 2 else amount for k, amount in enumerate(a)]
     elif sort == "room":
         a, b = [x * 0.7 for x in a], [x * 0.7 for x in b]
     return {"a": a, "b": b}
@@ -124,5 +155,5 @@ def scores(seed: int, fleets: int = 100) -> dict[str, Score]:
     return {kind: Score(*found) for kind, found in counts.items()}
 
 
-COMMITS_TOO: Final = frozenset({"unused", "surges", "grows"})
+COMMITS_TOO: Final = frozenset({"unused", "surges", "grows", "rests two days a week"})
 """Sorts in which half of a quota is not used, so that there is room beside their own finding."""

@@ -172,6 +172,13 @@ def test_an_answer_to_something_else_is_an_error(run: Callable[..., str]) -> Non
         run(CancelReply(ids=()))
 
 
+def test_a_site_whose_job_ids_went_back_has_a_line() -> None:
+    shown = list(status.lines(structs.replace(STATUS, job_ids_back={"baker": 2})))
+    (line,) = (line for line in shown if "job ids" in line)
+    assert line.startswith("  baker: job ids went back 2 times since the daemon began to lead")
+    assert not [line for line in status.lines(STATUS) if "job ids" in line]
+
+
 def test_tenants_in_lower_modes_have_a_line() -> None:
     rows = [
         TenantModeRow(tenant="bio", mode="shadow"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
+from federator.daemon.view_calls import ViewCalls
+from federator.history.service import JobHistory
 from federator.model.lending import Lending, LendingPlan, LoadForecast
 from federator.model.message import PlanAsked
 from federator.model.site_mode import SiteMode
@@ -12,10 +16,11 @@ from federator.model.workload import TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.wire.client_protocol import StatusCall, StatusReply
+from federator.wire.replies import Reply
 from federator.wire.status_rows import LendingRow, TenantModeRow
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
-from tests.unit.daemon.test_api import Desk
+from tests.unit.daemon.test_api import CONFIG, Desk
 
 RULES = Rules(preempt_gpus=16, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
 TENANTS = (
@@ -102,3 +107,15 @@ def test_tenants_that_are_not_in_mode_enforced_are_named() -> None:
     watched = (replace(guest, mode=SiteMode.OPT_IN), owner)
     f = Loopback({"alpine": rack("a", 1)}, RULES, None, Mast(), watched)
     assert status(f).tenant_modes == (TenantModeRow(tenant="guest", mode="opt-in"),)
+
+
+def test_sites_whose_job_ids_went_back_are_named_with_how_often() -> None:
+    f = Loopback({"alpine": rack("a", 1), "baker": rack("b", 1)})
+    back = {"alpine": 2, "baker": 0, "gone": 1}  # the last is not configured any more
+    history = cast(JobHistory, SimpleNamespace(went_back=back))
+    replies: list[Reply] = []
+    for kept in (history, None):
+        views = ViewCalls(CONFIG, f.federation, f.clock, kept)
+        views.take(StatusCall(), None, replies.append)
+    told = [reply.job_ids_back for reply in replies if isinstance(reply, StatusReply)]
+    assert told == [{"alpine": 2}, {}]

@@ -41,7 +41,9 @@ def test_gpus_are_read_with_their_memory_and_use() -> None:
 def test_what_is_no_number_and_any_use_of_a_mig_gpu_is_not_known(
     line: str, reading: Reading
 ) -> None:
-    assert parse_gpus(line) == {0: Gpu("GPU-a", reading)}
+    gpu = parse_gpus(line)[0]
+    assert (gpu.uuid, gpu.reading) == ("GPU-a", reading)
+    assert gpu.limit_w == (700.0 if "700.00" in line else None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, gpu_use, records, slurm_jobs, summary, watch, watch_text
+from fednode import config, dcgm_use, gpu_use, records, slurm_jobs, summary, watch, watch_text
 from fednode.run import Ran
 from fednode.watch import Watch
 from fednode.watching import IDLE, ZOMBIE, Finding
@@ -362,3 +362,27 @@ def test_no_comment_passes_for_slurms_own_words(comment: str) -> None:
     )
     assert now is not None
     assert (now.running, now.user, now.nodes, now.batch) == (False, "ada", 1, True)
+
+
+def test_that_dcgm_is_not_there_is_said_once_and_that_it_is_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[dict[str, dcgm_use.Seen] | None] = [None]
+
+    def gpus(exporter: dcgm_use.Exporter) -> dict[str, dcgm_use.Seen] | None:
+        exporter.trouble = "" if answers[-1] else "port 9400: nothing listens"
+        return answers[-1]
+
+    monkeypatch.setattr(dcgm_use.Exporter, "gpus", gpus)
+    node.run(3)
+    node.gpus("40000, 1", "4, 0")
+    answers.append({"GPU-0": dcgm_use.Seen(0.5)})
+    node.run(2)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "dcgm-exporter: port 9400: nothing listens; nvidia-smi tells how busy GPUs are",
+        "dcgm-exporter: answers",
+    ]
+    state = json.loads((node.folder / "state" / "n1" / "watch.json").read_text())
+    tally = state["jobs"]["7"]["tally"]
+    assert (tally["engine_n"], tally["busy_sum"]) == (2, 1.0)

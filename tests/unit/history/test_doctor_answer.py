@@ -14,7 +14,7 @@ from federator.errors import HistoryError, InvalidRequest, NotAllowed
 from federator.history import doctor_query, schema
 from federator.history.database import open_reader, open_writer, put_rows, transaction
 from federator.history.doctor_answer import answer, cut
-from federator.history.usage_sums import count_some
+from federator.history.usage_sums import count_some, counted_anew
 from federator.model.viewer import Viewer
 from federator.usage.report import Quota
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
@@ -23,6 +23,7 @@ from tests.fakes.usage_rows import attempt_use, attempt_values
 
 NOW_S = 1_764_072_000.0
 HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 CALL = DoctorCall(start_s=NOW_S - 100 * HOUR_S, end_s=NOW_S)
 
 
@@ -143,6 +144,32 @@ def test_a_review_of_quotas_reads_days_and_waits(engine: Engine) -> None:
     assert [(made.kind, made.tenant) for made in reply.findings] == [("unused-quota", "tenant1")]
     other = DoctorCall(start_s=call.start_s, end_s=NOW_S, quotas=True, tenants=("tenant0",))
     assert answer(engine, other, None, "demo", quotas).findings == ()
+
+
+def test_a_fall_of_use_and_of_power_is_read_from_what_attempts_used(engine: Engine) -> None:
+    """Of nine days on which a tenant held eight GPUs, the last is unlike the rest."""
+    midnight_s = NOW_S // DAY_S * DAY_S
+    attempts, measured = [], []
+    for back in range(9):
+        use = attempt_use(100 + back, midnight_s - back * DAY_S)
+        started_s = use.times.ended_at_s - DAY_S + HOUR_S
+        times = replace(use.times, awarded_at_s=started_s, started_at_s=started_s)
+        use = replace(use, tenant="rest", gpus=8, gpu_types="a100=8", times=times)
+        attempts.append(attempt_values(100 + back, use) | {"counted": 1})
+        told = {"gpu_util_frac": 0.9 if back else 0.3, "gpu_power_frac": 0.7 if back else 0.2}
+        measured.append({"id": 100 + back, "attempt": 1, **told})
+    ids = [row["id"] for row in attempts]
+    with transaction(engine_to_write(engine)) as connection, counted_anew(connection, ids):
+        put_rows(connection, schema.attempts, iter(attempts), replace=True)
+        put_rows(connection, schema.measured, iter(measured), replace=True)
+    call = DoctorCall(start_s=NOW_S - 28 * DAY_S, end_s=NOW_S, quotas=True, tenants=("rest",))
+    made = {each.kind: each.evidence for each in asked(engine, call).findings}
+    assert set(made) == {"busy-fall", "power-fall"}
+    assert (made["busy-fall"]["busy_frac"], made["busy-fall"]["norm_frac"]) == (0.3, 0.9)
+    assert (made["power-fall"]["power_frac"], made["power-fall"]["busy_frac"]) == (0.2, 0.3)
+    assert len(doctor_query.power_times(engine, 0.0, NOW_S, most=9) or []) == 9
+    assert doctor_query.power_times(engine, 0.0, NOW_S, most=8) is None
+    assert doctor_query.power_times(engine, NOW_S, NOW_S + DAY_S) == []
 
 
 def test_a_review_of_quotas_is_an_operators(engine: Engine) -> None:

@@ -11,10 +11,12 @@ from federator.usage.days import DAY_MS, MEASURES
 from federator.usage.diagnosis import OF_QUOTAS, Diagnosis
 from federator.usage.quota_review import (
     DailyUse,
+    PoweredTime,
     QueuedWorkload,
     daily_use,
     interval,
     review,
+    with_power,
 )
 from federator.usage.report import Quota, UsageFound
 from federator.usage.supply import CellKey, Supplied
@@ -150,6 +152,73 @@ def test_a_fall_is_less_than_half_of_the_week_before() -> None:
     assert (made.evidence, made.gpu_h) == ({"held_frac": 0.3, "norm_frac": 0.8}, 1200.0)
     assert found(days_of(*[80.0] * 7, 41.0, supply=100.0)) == {}
     assert found(days_of(*[80.0] * 7, 30.0)) == {}, "the supply is not known"
+
+
+def parts_of(
+    *busy: float | None, power: Sequence[float] = (), held: float = 8.0, watched: float = 1.0
+) -> DailyUse:
+    """How busy tenant ``a``'s GPUs were on these days, and the part of their power that they drew.
+
+    None: it held none.
+    """
+    has = [0.0 if frac is None else held for frac in busy]
+    seen = [gpus * watched for gpus in has]
+    return DailyUse(
+        days=range(100, 100 + len(busy)),
+        held={"a": has},
+        busy={"a": [gpus * (frac or 0.0) for gpus, frac in zip(seen, busy, strict=True)]},
+        watched={"a": seen},
+        supply=[0.0] * len(busy),
+        powered={"a": seen} if power else {},
+        power={"a": [g * p for g, p in zip(seen, power, strict=True)]} if power else {},
+    )
+
+
+def test_use_falls_below_half_of_the_week_before() -> None:
+    made = found(parts_of(*[0.8] * 7, 0.2))["busy-fall"]
+    assert (made.tenant, made.gpu_h) == ("a", 0.75 * 8 * 24)
+    assert made.evidence == {"busy_frac": 0.2, "norm_frac": 0.8, "watched_gpus": 8.0}
+    assert found(parts_of(*[0.8] * 7, 0.41)) == {}
+    assert found(parts_of(*[0.8] * 6, 0.2)) == {}, "a week is wanted before"
+    assert found(parts_of(*[0.1] * 7, 0.0)) == {}, "it never did much"
+    assert found(parts_of(*[0.2, 0.8] * 3, 0.2, 0.2)) == {}, "it is used to such days"
+    assert found(parts_of(*[0.8] * 7, 0.2, held=0.5)) == {}, "it holds next to nothing"
+    assert found(parts_of(*[0.8] * 7, 0.2, watched=0.4)) == {}, "most was not watched"
+
+
+def test_days_without_work_are_no_fall_and_no_norm() -> None:
+    assert found(parts_of(*[0.8] * 7, None)) == {}
+    week = [0.8, 0.8, 0.8, 0.8, None, None, None]
+    assert "busy-fall" in found(parts_of(*week, 0.2))
+    assert found(parts_of(*week[:3], None, *week[4:], 0.2)) == {}, "three days are no norm"
+
+
+def test_power_falls_though_the_gpus_are_as_busy_as_ever() -> None:
+    made = found(parts_of(*[0.9] * 8, power=[0.7] * 7 + [0.28]))
+    assert list(made) == ["power-fall"]
+    evidence = made["power-fall"].evidence
+    assert evidence == {
+        "power_frac": 0.28,
+        "norm_frac": 0.7,
+        "watched_gpus": 8.0,
+        "busy_frac": 0.9,
+    }
+    assert found(parts_of(*[0.9] * 8, power=[0.7] * 7 + [0.36])) == {}
+    assert found(parts_of(*[0.9] * 8)) == {}, "no power is known"
+
+
+def test_power_counts_on_the_days_on_which_it_was_drawn() -> None:
+    use = parts_of(*[0.9] * 3)
+    at_s = 100 * DAY_S
+    times = [
+        PoweredTime("a", 4, at_s - DAY_S, at_s + 1.5 * DAY_S, 0.5),
+        PoweredTime("a", 4, at_s + DAY_S, at_s + 9 * DAY_S, 2.0),
+        PoweredTime("b", 1, at_s + DAY_S, at_s + DAY_S, 0.5),
+    ]
+    made = with_power(use, times)
+    assert made.powered == {"a": [4.0, 6.0, 4.0]}
+    assert made.power == {"a": [2.0, 5.0, 4.0]}
+    assert with_power(days_of(), times).powered == {}
 
 
 def test_only_whole_days_count_from_the_first_that_has_anything() -> None:
