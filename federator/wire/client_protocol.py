@@ -323,6 +323,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
     spare: int = 0  # of ``nodes``, so many are spare
+    partition: str = ""  # of its plan, else those asked for, with commas between; "": any
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
