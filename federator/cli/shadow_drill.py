@@ -14,7 +14,7 @@ import click
 from federator.audit.drills import last_drills
 from federator.audit.service import audit_folder
 from federator.cli.client import call
-from federator.cli.mode_edit import replace_text
+from federator.cli.mode_edit import replace_text, with_mode
 from federator.cli.reload import show
 from federator.cli.shadow_step import Stepped, change_mode, check_file, mode_now
 from federator.cli.slurm_time import parsed_time
@@ -112,7 +112,8 @@ class _Leaving:
             key = "audit.dir" if folder is None else "history.url"
             raise InvalidRequest(f"nothing would show how a drill went: {key} says none")
         self._audit = folder
-        self._text = path.read_text()
+        self._text = ""
+        self._stepped = False
         self._began_s, self._workloads = 0.0, 0
         self._drained = False
 
@@ -128,6 +129,7 @@ class _Leaving:
                 what is not.
         """
         check_file(self._path)
+        self._text = self._path.read_text()
         self._check_site()
         now_s, self._began_s = time.time(), time.monotonic()
         try:
@@ -174,7 +176,7 @@ class _Leaving:
     def _left(self, until_s: float, *, cancel: bool) -> str:
         """Leave; "" if all is gone, else what is not."""
         if self._mode is SiteMode.ENFORCED:  # which takes the limits out of its admission rules
-            change_mode(self._path, self._meant, SiteMode.OPT_IN)
+            self._step(SiteMode.OPT_IN)
             if not _within(PATIENCE_S, self._is_up):
                 raise SiteUnavailable(f"{self._site} did not come up again in mode opt-in")
         self._drain(until_s, cancel=cancel)
@@ -182,7 +184,7 @@ class _Leaving:
         if not _within(patience_s, lambda: not self._workloads_there()):
             return f"{counted(self._workloads_there(), 'workload')} were there still"
         self._say("no workload of the federation is there")
-        change_mode(self._path, self._meant, SiteMode.SHADOW)
+        self._step(SiteMode.SHADOW)
         if not _within(PATIENCE_S, self._is_up):
             return "the site did not come up again in mode shadow"
         seen_s = time.time() + SURE_S
@@ -192,6 +194,10 @@ class _Leaving:
             return f"jobs of the federation in its queue: {', '.join(jobs[:5])}"
         self._say("in mode shadow, and no job of the federation is in its queue")
         return ""
+
+    def _step(self, mode: SiteMode) -> None:
+        self._stepped = True
+        change_mode(self._path, self._meant, mode)
 
     def _drain(self, until_s: float, *, cancel: bool) -> None:
         asked = DrainCall(site=self._site, reason=REASON, deadline_s=until_s)
@@ -225,16 +231,24 @@ class _Leaving:
     def _come_back(self, done: LeaveDrill | None) -> None:
         """Have the site as it was before; with the end of its drain the drill is in the log."""
         try:
-            if self._path.read_text() != self._text:
-                replace_text(self._path, self._text)
+            now = self._path.read_text()
+            if self._stepped and now != self._text:
+                replace_text(self._path, self._as_before(now))
                 show(ReloadCall(), as_json=False)
             if self._drained:
                 _asked(ResumeCall(site=self._site, drill=done), DrainReply)
-        except FederatorError as error:
+        except (FederatorError, OSError) as error:
             raise FederatorError(
                 f"{error}\n{self._site} is not as it was before: have {self._path} say mode: "
                 f"{self._mode.value} there, then: federator reload; federator resume {self._site}"
             ) from error
+
+    def _as_before(self, now: str) -> str:
+        """The file with the mode as it was; what others have changed in it meanwhile stays."""
+        modes = (SiteMode.OPT_IN, SiteMode.SHADOW)
+        if now in [with_mode(self._text, self._site, mode) for mode in modes]:
+            return self._text
+        return with_mode(now, self._site, self._mode)
 
     def _noted(self, since_s: float) -> Rule:
         """How the site stands by the rule, once the audit tells of the drill."""

@@ -83,6 +83,7 @@ class World:
         self.up, self.comes_up, self.takes_drills = True, True, True
         self.refuses_mode = ""
         self.asked: list[object] = []
+        self.in_shadow: Callable[[], object] = lambda: None  # what others do then
 
     def __call__(self, asked: object) -> Reply:
         if not isinstance(asked, StatusCall):
@@ -140,6 +141,8 @@ class World:
             return ErrorReply(message="sites.alpine.mode: live workloads")
         self.modes.append(mode)
         self.up = False
+        if mode == "shadow":
+            self.in_shadow()
         return ReloadReply(path=str(self.path))
 
     def _drain(self, asked: object) -> Reply:
@@ -267,6 +270,39 @@ def test_where_the_mode_is_refused_the_site_is_as_before_and_no_drill_is_noted(
     assert world.drills == [None]
     assert world.is_as_before()
     assert world.rule() == "UNSURE: none in 90 days"
+
+
+def test_what_others_change_in_the_file_meanwhile_stays(world: World) -> None:
+    """Such as a quota, or the mode of a site of which another drill comes back."""
+    world.path.write_text(world.text.replace("8}", "8, cpus: 1}"))
+
+    def edited() -> None:
+        world.path.write_text(world.path.read_text().replace("cpus: 1", "cpus: 64"))
+
+    world.in_shadow = edited
+    assert run(world).exit_code == 0
+    assert world.path.read_text() == world.text.replace("8}", "8, cpus: 64}")
+    assert world.modes == ["opt-in", "shadow", "opt-in"]
+
+
+def test_the_file_is_that_by_which_the_daemon_goes_when_the_drill_begins(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reloaded(asked: object) -> Reply:
+        if isinstance(asked, ReloadCall) and asked.dry_run:
+            world.path.write_text(world.text.replace("keep this", "kept"))
+        return world(asked)
+
+    monkeypatch.setattr("federator.cli.shadow_step.call", reloaded)
+    assert run(world).exit_code == 0
+    assert "# kept" in world.path.read_text()
+
+
+def test_a_file_that_is_being_written_is_left_and_said(world: World) -> None:
+    world.in_shadow = lambda: world.path.write_text("sites: {alpine")
+    with pytest.raises(FederatorError, match="not as it was before: have .* say mode: opt-in"):
+        run(world)
+    assert world.path.read_text() == "sites: {alpine"
 
 
 def test_what_cannot_be_put_back_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
