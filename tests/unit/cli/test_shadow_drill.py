@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from federator.audit.acts import act_of
 from federator.audit.file import AuditFile
 from federator.cli import shadow_drill
+from federator.cli.client import NoAnswer
 from federator.cli.shadow_drill import SURE_S, drill
 from federator.cli.shadow_record import leave_rules
 from federator.config import load_config
@@ -84,6 +86,7 @@ class World:
         self.refuses_mode = ""
         self.asked: list[object] = []
         self.in_shadow: Callable[[], object] = lambda: None  # what others do then
+        self.on_way_back: Callable[[], object] = lambda: None
 
     def __call__(self, asked: object) -> Reply:
         if not isinstance(asked, StatusCall):
@@ -97,7 +100,7 @@ class World:
         return answers[type(asked)](asked)
 
     def _status(self) -> Reply:
-        if self.drains and not self.stay:
+        if self.drains and not self.drains[0].cordon and not self.stay:
             self.left = max(0, self.left - 1)
         self.up = self.up or self.comes_up
         if self.up and self.modes[-1] == "shadow":
@@ -143,11 +146,13 @@ class World:
         self.up = False
         if mode == "shadow":
             self.in_shadow()
+        elif "shadow" in self.modes:
+            self.on_way_back()
         return ReloadReply(path=str(self.path))
 
     def _drain(self, asked: object) -> Reply:
         assert isinstance(asked, DrainCall)
-        self.drains = (DrainRow(reason=asked.reason),)
+        self.drains = (DrainRow(reason=asked.reason, cordon=asked.cordon),)
         return DrainReply(
             site="alpine", running=self.left - 1, withdrawn=1, not_requeued=self.not_requeued
         )
@@ -203,8 +208,9 @@ def test_a_drill_leaves_comes_back_and_is_known_to_the_rules(world: World) -> No
     assert first == "0 s: drained, with 2 workloads running and 1 about to start"
     said = "holds: leave drill: 2 s (workloads there: 3), on 2026-11-18; needed: 300 s or less"
     assert last == f"alpine {said}, with nothing left there"
-    (asked,) = (each for each in world.asked if isinstance(each, DrainCall))
-    assert (asked.reason, asked.deadline_s) == ("leave drill", NOW_S + 240)
+    cordon, drain = (each for each in world.asked if isinstance(each, DrainCall))
+    assert (cordon.reason, cordon.cordon, cordon.deadline_s) == ("leave drill", True, 0.0)
+    assert (drain.reason, drain.cordon, drain.deadline_s) == ("leave drill", False, NOW_S + 240)
     assert world.modes == ["opt-in", "shadow", "opt-in"]
     assert world.is_as_before()
     assert world.rule() == "holds: 2 s (workloads there: 3), on 2026-11-18"
@@ -217,7 +223,7 @@ def test_from_enforced_the_limits_are_taken_out_of_the_admission_rules_first(
     assert run(world).exit_code == 0
     assert world.modes == ["enforced", "opt-in", "shadow", "enforced"]
     kinds = [type(each) for each in world.asked if getattr(each, "dry_run", False) is False]
-    assert kinds == [ReloadCall, DrainCall, ReloadCall, ReloadCall, ResumeCall]
+    assert kinds == [ReloadCall, DrainCall, DrainCall, ReloadCall, ReloadCall, ResumeCall]
     assert world.is_as_before()
 
 
@@ -258,7 +264,61 @@ def test_work_that_may_not_be_requeued_is_not_cancelled_unasked(world: World) ->
         run(world)
     assert world.drills == [None]
     assert world.is_as_before()
+    assert all(each.cordon for each in world.asked if isinstance(each, DrainCall))
     assert run(world, "--cancel").exit_code == 0
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("cordon", [True, False])
+def test_a_drain_without_answer_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch, cordon: bool, is_taken: bool
+) -> None:
+    """It may stand: the daemon went away after it was in the log."""
+
+    def away(asked: object) -> Reply:
+        if not isinstance(asked, DrainCall) or asked.cordon is not cordon:
+            return world(asked)
+        if is_taken:
+            world(asked)
+        raise NoAnswer("the daemon went away")
+
+    monkeypatch.setattr("federator.cli.shadow_drill.call", away)
+    with pytest.raises(NoAnswer, match=r"^the daemon went away$"):
+        run(world)
+    assert world.is_as_before()
+
+
+def test_a_drain_of_others_is_not_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began between the look at the site and the drill's own, which is refused."""
+
+    def refused(asked: object) -> Reply:
+        if isinstance(asked, DrainCall):
+            return ErrorReply(message="alpine is drained already")
+        return world(asked)
+
+    monkeypatch.setattr("federator.cli.shadow_drill.call", refused)
+    with pytest.raises(FederatorError, match=r"^alpine is drained already$"):
+        run(world)
+    assert world.drills == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_drill_that_a_signal_ends_comes_back(world: World, number: signal.Signals) -> None:
+    """A second one, on the way back, ends nothing."""
+    before = signal.getsignal(number)
+    world.in_shadow = lambda: signal.raise_signal(number)
+    world.on_way_back = world.in_shadow
+    assert run(world).exit_code == 128 + number
+    assert world.is_as_before()
+    assert world.drills == [None]
+    assert signal.getsignal(number) == before
+
+
+def test_a_drain_that_others_end_meanwhile_is_no_drill(world: World) -> None:
+    world.in_shadow = lambda: setattr(world, "drains", ())
+    with pytest.raises(FederatorError, match="ended by others meanwhile: the drill is not noted"):
+        run(world)
+    assert world.is_as_before()
 
 
 def test_where_the_mode_is_refused_the_site_is_as_before_and_no_drill_is_noted(
@@ -300,7 +360,7 @@ def test_the_file_is_that_by_which_the_daemon_goes_when_the_drill_begins(
 
 def test_a_file_that_is_being_written_is_left_and_said(world: World) -> None:
     world.in_shadow = lambda: world.path.write_text("sites: {alpine")
-    with pytest.raises(FederatorError, match="not as it was before: have .* say mode: opt-in"):
+    with pytest.raises(FederatorError, match=r"not as it was before: have .* say mode: opt-in"):
         run(world)
     assert world.path.read_text() == "sites: {alpine"
 
