@@ -582,12 +582,15 @@ def frame(message: Message) -> bytes:
     """Encode one message with its length in front.
 
     Raises:
-        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8.
+        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8, or
+            a number of more than 64 bits.
     """
     try:
         body = _encoder.encode(message)
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{error.object[:60]!r} holds bytes that are not UTF-8") from error
+    except OverflowError as error:
+        raise InvalidRequest("a message holds a number of more than 64 bits") from error
     if len(body) > MAX_FRAME_BYTES:
         raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
     return len(body).to_bytes(4, "big") + body
