@@ -213,10 +213,14 @@ class _Leaving:
         except FederatorError as error:
             self._drained = isinstance(error, NoAnswer)  # else it was refused, or not asked
             raise
+        self._workloads = first.running + first.withdrawn
+        if not self._workloads:
+            raise InvalidRequest(
+                f"no workload of the federation is at {self._site}: a drill would show nothing"
+            )
         self._check_requeued(first, cancel=cancel)
         drain = DrainCall(site=self._site, reason=REASON, deadline_s=until_s)
         self._check_requeued(_asked(drain, DrainReply), cancel=cancel)
-        self._workloads = first.running + first.withdrawn
         self._say(
             f"drained, with {counted(first.running, 'workload')} running and {first.withdrawn} "
             "about to start"

@@ -154,7 +154,10 @@ class World:
         assert isinstance(asked, DrainCall)
         self.drains = (DrainRow(reason=asked.reason, cordon=asked.cordon),)
         return DrainReply(
-            site="alpine", running=self.left - 1, withdrawn=1, not_requeued=self.not_requeued
+            site="alpine",
+            running=max(0, self.left - 1),
+            withdrawn=int(self.left > 0),
+            not_requeued=self.not_requeued,
         )
 
     def _resume(self, asked: object) -> Reply:
@@ -266,6 +269,18 @@ def test_work_that_may_not_be_requeued_is_not_cancelled_unasked(world: World) ->
     assert world.is_as_before()
     assert all(each.cordon for each in world.asked if isinstance(each, DrainCall))
     assert run(world, "--cancel").exit_code == 0
+
+
+def test_of_an_empty_site_a_drill_would_show_nothing(world: World) -> None:
+    """The drill before it counts on."""
+    run(world)
+    known = world.rule()
+    world.left = 0
+    with pytest.raises(InvalidRequest, match="no workload of the federation is at alpine: a drill"):
+        run(world)
+    assert world.rule() == known
+    assert world.is_as_before()
+    assert world.modes == ["opt-in", "shadow", "opt-in"]
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
