@@ -344,7 +344,8 @@ def _plan(jobs: tuple[JobPlan, ...]) -> dict[str, object]:
 
 def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     attempt.site_job_id = event.site_job_id or attempt.site_job_id
-    if event.happening is WorkloadEvent.STARTED:  # again, if its site was quicker
+    ran_again = event.ended_at_s > event.started_at_s > attempt.ended_at_s > 0.0
+    if event.happening is WorkloadEvent.STARTED or ran_again:  # if its site was quicker
         attempt.state, attempt.ended_at_s = "", 0.0
     if not attempt.state:
         attempt.started_at_s = event.started_at_s or attempt.started_at_s
