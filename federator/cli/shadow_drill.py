@@ -242,7 +242,11 @@ class _Leaving:
         from federator.history.database import open_reader  # noqa: PLC0415
         from federator.history.local_jobs import read  # noqa: PLC0415
 
-        known = read(open_reader(self._history), since_s, inf)
+        engine = open_reader(self._history)
+        try:
+            known = read(engine, since_s, inf)
+        finally:
+            engine.dispose()  # asked every second: else connections are left
         if not any(span.site == self._site for span in known.spans):
             return None
         return [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import Engine, event
 
 from federator.audit.acts import act_of
 from federator.audit.file import AuditFile
@@ -18,7 +19,7 @@ from federator.cli.shadow_record import leave_rules
 from federator.config import load_config
 from federator.errors import AuditError, FederatorError, InvalidRequest, SiteUnavailable
 from federator.history import schema
-from federator.history.database import open_writer, transaction
+from federator.history.database import open_reader, open_writer, transaction
 from federator.history.local_jobs import LocalBatch, note_watched, put
 from federator.model.drain import LeaveDrill
 from federator.model.event import SiteResumed
@@ -239,6 +240,22 @@ def test_what_stays_there_is_said_and_noted_and_the_last_drill_counts(world: Wor
     assert f"alpine FAILS: leave drill: {said}" in done.stdout
     assert world.rule() == f"FAILS: {said}"
     assert world.is_as_before()
+
+
+def test_no_look_at_the_queue_leaves_a_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Engine] = []
+    disposed: list[Engine] = []
+
+    def reader(url: str) -> Engine:
+        made.append(open_reader(url))
+        event.listen(made[-1], "engine_disposed", disposed.append)
+        return made[-1]
+
+    monkeypatch.setattr("federator.history.database.open_reader", reader)
+    assert run(world).exit_code == 0
+    assert made == disposed != []
 
 
 def test_a_drill_that_takes_too_long_fails(world: World) -> None:
