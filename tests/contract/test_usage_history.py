@@ -668,6 +668,7 @@ def test_job_ids_that_go_back_are_flagged_once_and_those_of_one_pass_come_in_any
             "last_job_id": 900,
         }
     ]
+    assert follower.went_back_at_s == {"alpine": accepted(4, 880).at_s}
     log.write(*submitted_and_awarded(5), accepted(5, 881))
     log.write(*submitted_and_awarded(6, site="cedar"), accepted(6, 2))
     log.write(*over(1, 2, 3, 4, 5, 6))
