@@ -12,29 +12,33 @@ import msgspec
 from federator.audit.chain import AuditAct
 from federator.wire.audit_messages import AuditRow
 
-AWARDS: Final = 100
-OTHERS: Final = 300  # so that many awards drive out no act of an operator
-MOST_WORDS: Final = 400  # characters of a row's ``why``, and of its ``effect``
-_AWARD: Final = "award"
+OF_KIND: Final = 100  # so many awards, or cancels of users, drive out no drain of an operator
+MOST_KINDS: Final = 256  # more than there are; a file may hold any
+MOST_WORDS: Final = 400  # characters of each text of a row
 
 
 class LatestActs:
-    """The last awards and the last other acts; its methods may be called from any thread."""
+    """The last acts of each kind; its methods may be called from any thread.
+
+    That a kind of act was refused is a kind of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._awards: deque[tuple[int, AuditAct]] = deque(maxlen=AWARDS)
-        self._others: deque[tuple[int, AuditAct]] = deque(maxlen=OTHERS)
+        self._kinds: dict[tuple[str, bool], deque[tuple[int, AuditAct]]] = {}
 
     def add(self, n: int, act: AuditAct) -> None:
         """Add the act of line ``n``."""
+        kind = (act.act, bool(act.refused))
         with self._lock:
-            (self._awards if act.act == _AWARD else self._others).append((n, act))
+            if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+                kind = ("", False)  # all others
+            self._kinds.setdefault(kind, deque(maxlen=OF_KIND)).append((n, act))
 
     def rows(self) -> tuple[AuditRow, ...]:
         """All of them, newest first."""
         with self._lock:
-            found = [*self._awards, *self._others]
+            found = [each for acts in self._kinds.values() for each in acts]
         found.sort(key=lambda each: -each[0])
         return tuple(_row(n, act) for n, act in found)
 
@@ -46,10 +50,10 @@ def _row(n: int, act: AuditAct) -> AuditRow:
         act=act.act,
         by=act.by,
         via=act.via,
-        on=act.on,
+        on=act.on[:MOST_WORDS],
         why=words_of(act.why)[:MOST_WORDS],
         effect=words_of(act.effect)[:MOST_WORDS],
-        refused=act.refused,
+        refused=act.refused[:MOST_WORDS],
     )
 
 

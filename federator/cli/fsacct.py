@@ -293,16 +293,22 @@ def _user(word: str) -> str:
 def _check_users(given: Given, rows: Iterable[AccountingRow]) -> None:
     """Refuse a user whom nobody is, as sacct does.
 
-    Who has jobs here is somebody, though this host may not know them.
+    Who has jobs here, or had, is somebody, though this host may not know them.
     """
     if "allusers" in given or not (named := listed(given.get("user"))):
         return
     from federator.cli.unknown_names import is_user, with_jobs  # noqa: PLC0415  # seldom needed
 
     have = {row.user for row in rows}
-    missing = [word for word in named if not (word.isdecimal() or word in have or is_user(word))]
-    for name in missing and [name for name in missing if name not in with_jobs(missing)]:
-        raise InvalidRequest(f"Invalid user id: {printable(name[:60])}")
+    missing = {word for word in named if not (word.isdecimal() or word in have or is_user(word))}
+    missing -= with_jobs(missing) if missing else set()
+    if not missing:
+        return
+    ever = _ask(AccountingCall(users=tuple(missing)))  # whatever time was asked about
+    missing -= {row.user for row in ever.rows}
+    if ever.after is None:  # else there are more, of whom nobody knows
+        for name in filter(missing.__contains__, named):
+            raise InvalidRequest(f"Invalid user id: {printable(name[:60])}")
 
 
 def _clusters(given: Given) -> tuple[str, ...]:

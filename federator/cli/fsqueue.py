@@ -283,7 +283,7 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
         needs |= {"starts", "details"}  # --begin is among the details
     filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)
     slurms = bool(given.get("json"))
-    if columns - FILES - STARTS - PLAIN or letters & set("PcCdmqvz") or filters or slurms:
+    if columns - FILES - STARTS - PLAIN or letters & set("cCdmqvz") or filters or slurms:
         needs.add("details")
     return needs
 

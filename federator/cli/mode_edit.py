@@ -21,13 +21,14 @@ def with_mode(text: str, name: str, mode: SiteMode, kind: str = "sites") -> str:
     Raises:
         InvalidRequest: the file is written in a way that this does not know how to change.
     """
-    before: Any = yaml.safe_load(text)
-    own = (before[kind][name] or {}) | {"mode": mode.value}
-    expected = before | {kind: before[kind] | {name: own}}
-    after = _edited(text, (kind, name), mode)
+    after = None
     try:
+        before: Any = yaml.safe_load(text)
+        own = (before[kind][name] or {}) | {"mode": mode.value}
+        expected = before | {kind: before[kind] | {name: own}}
+        after = _edited(text, (kind, name), mode)
         is_right = after is not None and yaml.safe_load(after) == expected
-    except yaml.YAMLError:
+    except (yaml.YAMLError, KeyError, TypeError):  # others may write it at the same time
         is_right = False
     if after is None or not is_right:
         raise InvalidRequest(_BY_HAND.format(kind=kind, name=name, mode=mode.value))

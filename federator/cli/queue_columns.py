@@ -236,7 +236,8 @@ def _batch_host(shown: Shown) -> str:
 
 
 def _partition(shown: Shown) -> str:
-    return ",".join(shown.details.partitions) or NONE
+    """Of the row itself; one of an older daemon has it among its details alone."""
+    return shown.row.partition or ",".join(shown.details.partitions) or NONE
 
 
 def _exit_code(shown: Shown) -> str:
@@ -516,9 +517,9 @@ STARTS: Final = frozenset({"StartRange", "StartTime", "SchedNodes"})
 PLAIN: Final = frozenset(
     {
         "Account", "ArrayJobId", "ArrayTaskId", "BatchHost", "Cluster", "EndTime", "GPUs",
-        "JobArrayId", "JobId", "Name", "NodeList", "NumNodes", "PriorityLong", "Project", "Reason",
-        "ReasonList", "Site", "SiteJobID", "State", "StateCompact", "SubmitTime", "TimeLeft",
-        "TimeLimit", "TimeUsed", "UserId", "UserName", "exit_code",
+        "JobArrayId", "JobId", "Name", "NodeList", "NumNodes", "Partition", "PriorityLong",
+        "Project", "Reason", "ReasonList", "Site", "SiteJobID", "State", "StateCompact",
+        "SubmitTime", "TimeLeft", "TimeLimit", "TimeUsed", "UserId", "UserName", "exit_code",
     }
 )  # fmt: skip
 """Columns that need no details of the request."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
-from typing import Final, TypeVar
+from types import FrameType
+from typing import Final, NoReturn, TypeVar
 
 import click
 
 from federator.audit.drills import last_drills
 from federator.audit.service import audit_folder
-from federator.cli.client import call
-from federator.cli.mode_edit import replace_text
-from federator.cli.reload import show
+from federator.cli.client import NoAnswer, call
+from federator.cli.mode_edit import replace_text, with_mode
 from federator.cli.shadow_step import Stepped, change_mode, check_file, mode_now
 from federator.cli.slurm_time import parsed_time
 from federator.cli.text import counted, printable, refused, unexpected
@@ -31,6 +33,7 @@ from federator.wire.client_protocol import (
     DrainReply,
     ErrorReply,
     ReloadCall,
+    ReloadReply,
     ResumeCall,
     SiteRow,
     StatusCall,
@@ -43,6 +46,7 @@ LOOK_EVERY_S: Final = 1.0
 PATIENCE_S: Final = 60.0  # with a site that is to be empty, that is to come up, or to be looked at
 SURE_S: Final = 5.0  # later than this, a note that a site is watched stands behind what was seen
 NOTED_S: Final = 30.0  # within which the audit has what is in the log
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 T = TypeVar("T", bound=Reply)
 
 
@@ -76,7 +80,8 @@ def drill(*, name: str, config: Path, deadline: str, cancel: bool) -> None:
     Example: federator shadow drill alpine --config /etc/federator/federation.yaml
     """
     until_s = parsed_time(deadline, time.time(), to_come=True)
-    rule = _Leaving(load_config(config), config, name).tried(until_s, cancel=cancel)
+    with _ending_in_order():
+        rule = _Leaving(load_config(config), config, name).tried(until_s, cancel=cancel)
     print(
         printable(f"{name} {'holds' if rule.holds else 'FAILS'}: {rule.name}: {rule.value}; ")
         + f"needed: {rule.bound}"
@@ -112,7 +117,8 @@ class _Leaving:
             key = "audit.dir" if folder is None else "history.url"
             raise InvalidRequest(f"nothing would show how a drill went: {key} says none")
         self._audit = folder
-        self._text = path.read_text()
+        self._text = ""
+        self._stepped = False
         self._began_s, self._workloads = 0.0, 0
         self._drained = False
 
@@ -128,6 +134,7 @@ class _Leaving:
                 what is not.
         """
         check_file(self._path)
+        self._text = self._path.read_text()
         self._check_site()
         now_s, self._began_s = time.time(), time.monotonic()
         try:
@@ -174,7 +181,7 @@ class _Leaving:
     def _left(self, until_s: float, *, cancel: bool) -> str:
         """Leave; "" if all is gone, else what is not."""
         if self._mode is SiteMode.ENFORCED:  # which takes the limits out of its admission rules
-            change_mode(self._path, self._meant, SiteMode.OPT_IN)
+            self._step(SiteMode.OPT_IN)
             if not _within(PATIENCE_S, self._is_up):
                 raise SiteUnavailable(f"{self._site} did not come up again in mode opt-in")
         self._drain(until_s, cancel=cancel)
@@ -182,7 +189,7 @@ class _Leaving:
         if not _within(patience_s, lambda: not self._workloads_there()):
             return f"{counted(self._workloads_there(), 'workload')} were there still"
         self._say("no workload of the federation is there")
-        change_mode(self._path, self._meant, SiteMode.SHADOW)
+        self._step(SiteMode.SHADOW)
         if not _within(PATIENCE_S, self._is_up):
             return "the site did not come up again in mode shadow"
         seen_s = time.time() + SURE_S
@@ -193,27 +200,53 @@ class _Leaving:
         self._say("in mode shadow, and no job of the federation is in its queue")
         return ""
 
+    def _step(self, mode: SiteMode) -> None:
+        self._stepped = True
+        change_mode(self._path, self._meant, mode)
+
     def _drain(self, until_s: float, *, cancel: bool) -> None:
-        asked = DrainCall(site=self._site, reason=REASON, deadline_s=until_s)
-        reply = _asked(asked, DrainReply)
-        self._drained = True
+        """Drain it; first without an end for what runs, as that may have to be cancelled."""
+        cordon = DrainCall(site=self._site, reason=REASON, cordon=True)
+        self._drained = True  # before the answer, which may be lost
+        try:
+            first = _asked(cordon, DrainReply)
+        except FederatorError as error:
+            self._drained = isinstance(error, NoAnswer)  # else it was refused, or not asked
+            raise
+        self._workloads = first.running + first.withdrawn
+        if not self._workloads:
+            raise InvalidRequest(
+                f"no workload of the federation is at {self._site}: a drill would show nothing"
+            )
+        self._check_requeued(first, cancel=cancel)
+        drain = DrainCall(site=self._site, reason=REASON, deadline_s=until_s)
+        self._check_requeued(_asked(drain, DrainReply), cancel=cancel)
+        self._say(
+            f"drained, with {counted(first.running, 'workload')} running and {first.withdrawn} "
+            "about to start"
+        )
+
+    def _check_requeued(self, reply: DrainReply, *, cancel: bool) -> None:
         if reply.not_requeued and not cancel:
             raise InvalidRequest(
                 f"{counted(reply.not_requeued, 'workload')} at {self._site} may not be requeued, "
                 "and would be cancelled: wait until they have ended, or say --cancel"
             )
-        self._workloads = reply.running + reply.withdrawn
-        self._say(
-            f"drained, with {counted(reply.running, 'workload')} running and {reply.withdrawn} "
-            "about to start"
-        )
+
+    def _is_drained(self) -> bool:
+        """Whether the drain of this drill stands; it may have been lost, or ended by others."""
+        return any(not drain.nodes and drain.reason == REASON for drain in self._row().drains)
 
     def _jobs_seen(self, since_s: float) -> list[str] | None:
         """The federation's jobs in the site's queue, as its agent sees that; None: not yet."""
         from federator.history.database import open_reader  # noqa: PLC0415
         from federator.history.local_jobs import read  # noqa: PLC0415
 
-        known = read(open_reader(self._history), since_s, inf)
+        engine = open_reader(self._history)
+        try:
+            known = read(engine, since_s, inf)
+        finally:
+            engine.dispose()  # asked every second: else connections are left
         if not any(span.site == self._site for span in known.spans):
             return None
         return [
@@ -223,18 +256,36 @@ class _Leaving:
         ]
 
     def _come_back(self, done: LeaveDrill | None) -> None:
-        """Have the site as it was before; with the end of its drain the drill is in the log."""
+        """Have the site as it was before; with the end of its drain the drill is in the log.
+
+        Nothing is printed on the way: the terminal may be gone.
+        """
+        _ignore_ends()
+        is_drained = False
         try:
-            if self._path.read_text() != self._text:
-                replace_text(self._path, self._text)
-                show(ReloadCall(), as_json=False)
-            if self._drained:
+            now = self._path.read_text()
+            if self._stepped and now != self._text:
+                replace_text(self._path, self._as_before(now))
+                _asked(ReloadCall(), ReloadReply)
+            is_drained = self._drained and self._is_drained()
+            if is_drained:
                 _asked(ResumeCall(site=self._site, drill=done), DrainReply)
-        except FederatorError as error:
+        except (FederatorError, OSError) as error:
             raise FederatorError(
                 f"{error}\n{self._site} is not as it was before: have {self._path} say mode: "
                 f"{self._mode.value} there, then: federator reload; federator resume {self._site}"
             ) from error
+        if done is not None and not is_drained:
+            raise FederatorError(
+                f"the drain of {self._site} was ended by others meanwhile: the drill is not noted"
+            )
+
+    def _as_before(self, now: str) -> str:
+        """The file with the mode as it was; what others have changed in it meanwhile stays."""
+        modes = (SiteMode.OPT_IN, SiteMode.SHADOW)
+        if now in [with_mode(self._text, self._site, mode) for mode in modes]:
+            return self._text
+        return with_mode(now, self._site, self._mode)
 
     def _noted(self, since_s: float) -> Rule:
         """How the site stands by the rule, once the audit tells of the drill."""
@@ -249,6 +300,31 @@ class _Leaving:
         print(printable(f"{self._took_s:.0f} s: {what}"))
 
 
+@contextlib.contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Have SIGTERM, and SIGHUP from a terminal that is gone, end the drill as Ctrl-C does."""
+    before = {number: signal.getsignal(number) for number in _ENDS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    _ignore_ends()
+    raise SystemExit(128 + number)
+
+
+def _ignore_ends() -> None:
+    """The way back is not broken off by a second signal."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _within(most_s: float, is_so: Callable[[], bool]) -> bool:
     """Whether it is so within some seconds, looked at every ``LOOK_EVERY_S``."""
     until_s = time.monotonic() + most_s
@@ -259,7 +335,7 @@ def _within(most_s: float, is_so: Callable[[], bool]) -> bool:
     return True
 
 
-def _asked(question: DrainCall | ResumeCall | StatusCall, kind: type[T]) -> T:
+def _asked(question: DrainCall | ReloadCall | ResumeCall | StatusCall, kind: type[T]) -> T:
     reply = call(question)
     if isinstance(reply, ErrorReply):
         raise refused(reply)

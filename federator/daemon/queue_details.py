@@ -10,7 +10,7 @@ import msgspec
 
 from federator.model.site import NodeShare
 from federator.model.submission import Option
-from federator.model.workload import Job
+from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.state.eligibility import dependency_text
 from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.queue_rows import JobDetails
@@ -117,7 +117,8 @@ def _number(text: str | None) -> int:
 def _min_cpus(given: Mapping[str, str]) -> int:
     """As slurmctld counts it: of the tasks of a node, where their number is given, else of one."""
     tasks, each = _number(given.get("ntasks-per-node")), _number(given.get("cpus-per-task"))
-    return max(1, _number(given.get("mincpus")), max(1, tasks) * max(1, each))
+    cpus = max(1, _number(given.get("mincpus")), max(1, tasks) * max(1, each))
+    return min(MAX_AMOUNT, cpus)
 
 
 def _memory(given: Mapping[str, str], job: Job) -> tuple[int, str]:
@@ -132,7 +133,14 @@ def _memory(given: Mapping[str, str], job: Job) -> tuple[int, str]:
 
 
 def _tasks(given: Mapping[str, str], job: Job, nodes: int) -> int:
-    """The number of tasks, as sbatch reckons it from what was given."""
+    """The number of tasks, as sbatch reckons it from what was given; ``MAX_AMOUNT`` at most.
+
+    With ``--overcommit`` no CPUs bound it.
+    """
+    return min(MAX_AMOUNT, _tasks_given(given, job, nodes))
+
+
+def _tasks_given(given: Mapping[str, str], job: Job, nodes: int) -> int:
     tasks = _number(given.get("ntasks"))
     of_node = _number(given.get("ntasks-per-node"))
     of_gpu, gpus_of = _number(given.get("ntasks-per-gpu")), _number(given.get("gpus-per-task"))

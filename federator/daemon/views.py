@@ -11,7 +11,7 @@ import msgspec
 from federator.daemon.drain_calls import drain_rows
 from federator.daemon.output_views import output_row
 from federator.daemon.preemption_views import preemption_row
-from federator.daemon.queue_details import job_details
+from federator.daemon.queue_details import job_details, partitions_of
 from federator.daemon.queue_selection import (
     Group,
     array_tasks,
@@ -340,6 +340,7 @@ def _row(  # one field a line
         datasets=w.datasets,
         elastic=w.elastic,
         spare=w.spare,
+        partition=",".join(partitions_of(entry)),
         output=None if brief else output_row(entry, federation.ledger),
         pace=None if brief else _pace(entry, federation),
     )
@@ -387,6 +388,7 @@ def _row_as_submitted(entry: WorkloadRecord, reason: Reason | None) -> QueueRow:
         gpus=w.total_gpus,
         time_limit_s=w.time_limit_s,
         reason=reason,
+        partition=",".join(partitions_of(entry)),
     )
     if w.array is None:
         return row

@@ -7,7 +7,6 @@ moment it goes on from there, with nothing lost and nothing twice.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import islice
@@ -73,8 +72,9 @@ class HistoryFollower:
         self._place: _Place | None = None
         self._is_open = False
         self._like: AccountingRow | None = None
-        self.went_back: Counter[str] = Counter()
-        """How often each site gave a job id that was no higher than one before, so far."""
+        self.went_back_at_s: dict[str, float] = {}
+        """When each site last gave a job id that was no higher than one before, by what was taken;
+        a history made anew takes what was long ago."""
 
     @property
     def at_s(self) -> float:
@@ -217,8 +217,8 @@ class HistoryFollower:
             job_ids = ({"site": site, "job_id": last} for site, last in batch.job_ids.items())
             put_rows(connection, schema.site_job_ids, map(fitted, job_ids), replace=True)
             _write_place(connection, place)
-        for site, job_id, last_id in batch.went_back:
-            self.went_back[site] += 1
+        for at_s, site, job_id, last_id in batch.went_back:
+            self.went_back_at_s[site] = max(at_s, self.went_back_at_s.get(site, 0.0))
             log.warning("site_job_ids_went_back", site=site, job_id=job_id, last_job_id=last_id)
         self._place, self._like = place, batch.like
         return True

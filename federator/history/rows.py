@@ -90,8 +90,8 @@ class HistoryBatch:
     like: AccountingRow | None = None  # of a snapshot: the next may differ from it in little
     within_snapshot: bool = False  # it has begun, and is not done
     job_ids: dict[str, int] = field(default_factory=dict)  # the last that each site has given
-    went_back: list[tuple[str, int, int]] = field(default_factory=list)
-    """Sites that gave a job id that is no higher than one before: that id, and the one before."""
+    went_back: list[tuple[float, str, int, int]] = field(default_factory=list)
+    """When which site gave a job id no higher than one before: that id, and the one before."""
 
     def take(self, event: LogRecord) -> None:
         """Take in one record; one about a workload that is not known changes nothing."""
@@ -158,7 +158,7 @@ class HistoryBatch:
         elif state is WorkloadState.INELIGIBLE:
             row.eligible_at_s = 0.0
         if row.last is not None and before in AT_SITE:
-            self._note_job_id(row.last, event.site_job_id)
+            self._note_job_id(row.last, event)
             _take_news(row.last, event)
             if before is WorkloadState.RUNNING and event.happening is WorkloadEvent.SITE_REQUEUED:
                 _put_back(row.last, event)
@@ -172,16 +172,17 @@ class HistoryBatch:
                 row.last, row.site_state = None, ""
             self._lives(row)
 
-    def _note_job_id(self, attempt: AccountingAttempt, job_id: int) -> None:
+    def _note_job_id(self, attempt: AccountingAttempt, event: Changed) -> None:
         """Sites give ever higher ids: one that does not has lost its state, or has an older one.
 
         An attempt's id is given after its award, so it is compared with those known by then.
         """
+        job_id = event.site_job_id
         if job_id <= 0 or job_id == attempt.site_job_id:
             return
         site, last_id = attempt.site, attempt.facts.last_job_id if attempt.facts else 0
         if job_id <= last_id:
-            self.went_back.append((site, job_id, last_id))
+            self.went_back.append((event.at_s, site, job_id, last_id))
             self.job_ids[site] = job_id
         else:
             self.job_ids[site] = max(self.job_ids.get(site, 0), job_id)
@@ -344,7 +345,8 @@ def _plan(jobs: tuple[JobPlan, ...]) -> dict[str, object]:
 
 def _take_news(attempt: AccountingAttempt, event: Changed) -> None:
     attempt.site_job_id = event.site_job_id or attempt.site_job_id
-    if event.happening is WorkloadEvent.STARTED:  # again, if its site was quicker
+    ran_again = event.ended_at_s > event.started_at_s > attempt.ended_at_s > 0.0
+    if event.happening is WorkloadEvent.STARTED or ran_again:  # if its site was quicker
         attempt.state, attempt.ended_at_s = "", 0.0
     if not attempt.state:
         attempt.started_at_s = event.started_at_s or attempt.started_at_s

@@ -58,13 +58,14 @@ class JobHistory:
         keep_s: how long a workload is kept once it is over, in seconds.
 
     Attributes:
-        went_back: how often job ids went back, by site, since the daemon began to lead.
+        went_back_at_s: Unix time at which job ids last went back, by site, as far as that was in
+            what of the log the history has taken since the daemon began to lead.
     """
 
     def __init__(self, writer: Engine, reader: Engine, store: Store, keep_s: float) -> None:
         self._writer, self._reader, self._keep_s = writer, reader, keep_s
         self._follower = HistoryFollower(store, writer)
-        self.went_back: Mapping[str, int] = self._follower.went_back
+        self.went_back_at_s: Mapping[str, float] = self._follower.went_back_at_s
         self._supply = SupplyWriter(writer)
         self._readers = ThreadPoolExecutor(_QUESTIONS_AT_ONCE, thread_name_prefix="history-read")
         self._ending = threading.Event()

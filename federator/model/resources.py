@@ -50,6 +50,9 @@ class Resources:
                 raise InvalidRequest(
                     f"GPU type {name[:64]!r}: weight {weight}; expected a number of at least 0"
                 )
+        for name, weight in (("cpu_weight", cpu_weight), ("mem_gib_weight", mem_gib_weight)):
+            if not 0 <= weight < inf:
+                raise InvalidRequest(f"{name}: {weight}; expected a number of at least 0")
 
     def __len__(self) -> int:
         return len(self.names)

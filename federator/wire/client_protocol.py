@@ -323,6 +323,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lending: LendingDecision | None = None  # of its award: over quota, and cannot be evicted
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
     spare: int = 0  # of ``nodes``, so many are spare
+    partition: str = ""  # of its plan, else those asked for, with commas between; "": any
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -582,12 +583,15 @@ def frame(message: Message) -> bytes:
     """Encode one message with its length in front.
 
     Raises:
-        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8.
+        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8, or
+            a number of more than 64 bits.
     """
     try:
         body = _encoder.encode(message)
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{error.object[:60]!r} holds bytes that are not UTF-8") from error
+    except OverflowError as error:
+        raise InvalidRequest("a message holds a number of more than 64 bits") from error
     if len(body) > MAX_FRAME_BYTES:
         raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
     return len(body).to_bytes(4, "big") + body

@@ -231,8 +231,8 @@ class ClientSocket:
                 reply = await self._answer(user, call)
             try:
                 writer.write(frame(reply))
-            except InvalidRequest as error:  # larger than a frame may be
-                writer.write(frame(ErrorReply(message=f"the answer is too large: {error}")))
+            except InvalidRequest as error:  # such as larger than a frame may be
+                writer.write(frame(ErrorReply(message=f"the answer cannot be sent: {error}")))
             if writer.transport.get_write_buffer_size():  # the kernel has not taken all of it
                 async with asyncio.timeout(IDLE_S):
                     await writer.drain()

@@ -590,6 +590,26 @@ def test_a_job_that_runs_again_at_its_site_before_it_is_withdrawn_goes_on(
     assert row.held_gpu_ms == row.sums["unknown_gpu_ms"] == 20 * H32_MS
 
 
+@pytest.mark.parametrize(("ran", "held_s"), [(True, 20), (False, 50)])
+def test_a_job_that_runs_again_while_it_is_cancelled_has_its_second_run(
+    log: Log, url: str, ran: bool, held_s: int
+) -> None:
+    """Its start is no event then. One that only waited has its end for its start, by Slurm."""
+    started = {"started_at_s": T0_S + 79 if ran else T0_S + 99, "ended_at_s": T0_S + 99}
+    ended = (_H.COMPLETED, "COMPLETED") if ran else (_H.CANCELLED, "CANCELLED")
+    log.write(
+        *requeued(ReasonCode.REQUEUED)[:-1],
+        changed(1, _H.CANCEL_ASKED, T0_S + 75, by="ada"),
+        changed(1, ended[0], T0_S + 100, site_state=ended[1], **started),
+    )
+    follow(log, url)
+    with reader(url).connect() as connection:
+        (state,) = connection.execute(select(schema.attempts.c.state)).scalars()
+    assert state == ("COMPLETED" if ran else "REQUEUED")
+    (row,) = asked(url, "user").rows
+    assert row.held_gpu_ms == held_s * H32_MS
+
+
 def test_a_history_of_the_release_before_goes_on_without_ends_by_accounts(
     log: Log, url: str
 ) -> None:
@@ -648,6 +668,7 @@ def test_job_ids_that_go_back_are_flagged_once_and_those_of_one_pass_come_in_any
             "last_job_id": 900,
         }
     ]
+    assert follower.went_back_at_s == {"alpine": accepted(4, 880).at_s}
     log.write(*submitted_and_awarded(5), accepted(5, 881))
     log.write(*submitted_and_awarded(6, site="cedar"), accepted(6, 2))
     log.write(*over(1, 2, 3, 4, 5, 6))

@@ -32,8 +32,8 @@ class FakeLink:
 class FakeHistory:
     """A history that is up to date with a time."""
 
-    def __init__(self, at_s: float, went_back: Mapping[str, int] = MappingProxyType({})) -> None:
-        self.at_s, self.went_back = at_s, went_back
+    def __init__(self, at_s: float, went_back: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.at_s, self.went_back_at_s = at_s, went_back
 
 
 class Counted(Loopback):

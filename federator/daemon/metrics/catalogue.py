@@ -197,9 +197,10 @@ CATALOGUE: Final = (
     ),
     _counter("site_connections_total", "Channels that came up", "site"),
     _counter("site_downs_total", "Times that a site went down", "site"),
-    _counter(
-        "site_job_ids_went_back_total",
-        "Times that a site gave a job id not above one before: its slurmctld lost its state",
+    _gauge(
+        "site_job_ids_went_back_timestamp_seconds",
+        "When a site last gave a job id not above one before, as its slurmctld lost its state; "
+        "0: that is not known, or no history is kept",
         "site",
     ),
     _gauge("site_drained", "1: drained or cordoned as a whole, or written off", "site"),

@@ -73,7 +73,6 @@ _COUNTED_ELSEWHERE: Final = frozenset(  # by ``Gauges``
     {
         "federator_start_estimates_judged_total",
         "federator_site_connections_total",
-        "federator_site_job_ids_went_back_total",
         "federator_lost_gpu_seconds_total",
     }
 )

@@ -45,7 +45,7 @@ class HistoryState(Protocol):
     def at_s(self) -> float: ...
 
     @property
-    def went_back(self) -> Mapping[str, int]: ...
+    def went_back_at_s(self) -> Mapping[str, float]: ...
 
 
 class Gauges:
@@ -116,11 +116,9 @@ class Gauges:
         latest_s, history = self._federation.ledger.latest_s, self._history
         at_s = history.at_s if history is not None else latest_s
         yield gauge("federator_history_lag_seconds", max(0.0, latest_s - at_s))
-        back: Mapping[str, int] = history.went_back if history is not None else {}
-        sites = self._federation.sites
-        yield family(
-            "federator_site_job_ids_went_back_total", (((n,), back.get(n, 0)) for n in sites)
-        )
+        back: Mapping[str, float] = history.went_back_at_s if history is not None else {}
+        last = (((name,), back.get(name, 0.0)) for name in self._federation.sites)
+        yield family("federator_site_job_ids_went_back_timestamp_seconds", last)
 
     def _of_queue(self, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger

@@ -118,22 +118,24 @@ def _simulator_rule(of: RuleFigures) -> Rule:
 
 
 def leave_rule(drill: DatedDrill | None, unknown: str = "") -> Rule:
-    """How fast the federation left a site when that was last tried.
+    """How fast the federation left a site when that was last tried; of an empty one: not known.
 
     Args:
         drill: the last of ``DRILL_HOLDS_DAYS``; None: there was none.
         unknown: why that is not known; "": it is.
     """
-    value, holds = unknown or f"none in {DRILL_HOLDS_DAYS} days", False
+    value, holds, unsure = unknown or f"none in {DRILL_HOLDS_DAYS} days", False, drill is None
     if drill is not None:
         done = drill.drill
         day = datetime.fromtimestamp(drill.at_s, UTC).strftime("%Y-%m-%d")
         value = f"{done.took_s:.0f} s (workloads there: {done.workloads}), on {day}"
         value += f"; {done.wrong}" if done.wrong else ""
-        holds = done.took_s <= MOST_LEAVE_S and not done.wrong
+        unsure = not (done.workloads or done.wrong)
+        value += ", so that nothing was left" if unsure else ""
+        holds = done.took_s <= MOST_LEAVE_S and not (done.wrong or unsure)
     bound = f"{MOST_LEAVE_S:.0f} s or less, with nothing left there"
     enforced = SiteMode.ENFORCED.value
-    return Rule("leave drill", enforced, holds, value, bound, unsure=drill is None)
+    return Rule("leave drill", enforced, holds, value, bound, unsure)
 
 
 def divergences_text(count: DivergenceCount) -> str:

@@ -491,6 +491,33 @@ def test_a_user_whom_nobody_is_is_refused_as_by_sacct(
     assert "error" not in run("-u nosuch-user -a", row())
 
 
+def test_users_unknown_to_this_host_are_asked_about_once(
+    run: Run, asked: list[AccountingCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their jobs may be older than the time that is asked about."""
+    looks: list[QueueCall] = []
+
+    def queue(message: QueueCall) -> QueueReply:
+        looks.append(message)
+        return QueueReply(rows=(), now_s=NOW_S)
+
+    monkeypatch.setattr(unknown_names, "call", queue)
+    old = row(id=7, user="was-here", over_at_s=1_000.0)
+
+    def replies(after: tuple[float, int] | None) -> list[Reply]:
+        found = AccountingReply(rows=(row(),), now_s=NOW_S, federation="demo")
+        return [found, msgspec.structs.replace(found, rows=(old,), after=after)]
+
+    said = run("-nX -o jobid -u ada,was-here", replies=replies(None))
+    assert said.split() == [str(ID)]
+    assert (asked[-1].start_s, asked[-1].users, len(looks)) == (0.0, ("was-here",), 1)
+    names = ",".join(f"nosuch{k}" for k in range(50))
+    assert run(f"-u {names}", replies=replies(None)) == "fsacct: error: Invalid user id: nosuch0\n"
+    assert (len(asked), len(looks)) == (4, 2)
+    more = run(f"-nX -o jobid -u {names}", replies=replies((1.0, 1)))
+    assert "error" not in more, "there are more rows than were looked at"
+
+
 def test_no_states_are_any(run: Run, asked: list[AccountingCall]) -> None:
     """As sacct, of a variable that is empty."""
     run("-s ,")

@@ -118,6 +118,17 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 # ---- columns ----
 
 
+@pytest.mark.parametrize("words", [[], ["-l"], ["-S", "P"], ["-o", "%i %P"]])
+def test_called_by_slurms_name_the_partition_costs_no_details(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """With details a daemon decodes each submission, and answers with fewer rows."""
+    monkeypatch.setattr(fsqueue, "called_as_slurms", lambda _: True)
+    _, lines, question = ask(words, row(details=None, partition="gpu,long"))
+    assert (question.details, question.brief) == (False, True)
+    assert "gpu,long" in lines[-1]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

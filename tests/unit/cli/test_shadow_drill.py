@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import Engine, event
 
 from federator.audit.acts import act_of
 from federator.audit.file import AuditFile
 from federator.cli import shadow_drill
+from federator.cli.client import NoAnswer
 from federator.cli.shadow_drill import SURE_S, drill
 from federator.cli.shadow_record import leave_rules
 from federator.config import load_config
 from federator.errors import AuditError, FederatorError, InvalidRequest, SiteUnavailable
 from federator.history import schema
-from federator.history.database import open_writer, transaction
+from federator.history.database import open_reader, open_writer, transaction
 from federator.history.local_jobs import LocalBatch, note_watched, put
 from federator.model.drain import LeaveDrill
 from federator.model.event import SiteResumed
@@ -83,6 +86,8 @@ class World:
         self.up, self.comes_up, self.takes_drills = True, True, True
         self.refuses_mode = ""
         self.asked: list[object] = []
+        self.in_shadow: Callable[[], object] = lambda: None  # what others do then
+        self.on_way_back: Callable[[], object] = lambda: None
 
     def __call__(self, asked: object) -> Reply:
         if not isinstance(asked, StatusCall):
@@ -96,7 +101,7 @@ class World:
         return answers[type(asked)](asked)
 
     def _status(self) -> Reply:
-        if self.drains and not self.stay:
+        if self.drains and not self.drains[0].cordon and not self.stay:
             self.left = max(0, self.left - 1)
         self.up = self.up or self.comes_up
         if self.up and self.modes[-1] == "shadow":
@@ -140,13 +145,20 @@ class World:
             return ErrorReply(message="sites.alpine.mode: live workloads")
         self.modes.append(mode)
         self.up = False
+        if mode == "shadow":
+            self.in_shadow()
+        elif "shadow" in self.modes:
+            self.on_way_back()
         return ReloadReply(path=str(self.path))
 
     def _drain(self, asked: object) -> Reply:
         assert isinstance(asked, DrainCall)
-        self.drains = (DrainRow(reason=asked.reason),)
+        self.drains = (DrainRow(reason=asked.reason, cordon=asked.cordon),)
         return DrainReply(
-            site="alpine", running=self.left - 1, withdrawn=1, not_requeued=self.not_requeued
+            site="alpine",
+            running=max(0, self.left - 1),
+            withdrawn=int(self.left > 0),
+            not_requeued=self.not_requeued,
         )
 
     def _resume(self, asked: object) -> Reply:
@@ -200,8 +212,9 @@ def test_a_drill_leaves_comes_back_and_is_known_to_the_rules(world: World) -> No
     assert first == "0 s: drained, with 2 workloads running and 1 about to start"
     said = "holds: leave drill: 2 s (workloads there: 3), on 2026-11-18; needed: 300 s or less"
     assert last == f"alpine {said}, with nothing left there"
-    (asked,) = (each for each in world.asked if isinstance(each, DrainCall))
-    assert (asked.reason, asked.deadline_s) == ("leave drill", NOW_S + 240)
+    cordon, drain = (each for each in world.asked if isinstance(each, DrainCall))
+    assert (cordon.reason, cordon.cordon, cordon.deadline_s) == ("leave drill", True, 0.0)
+    assert (drain.reason, drain.cordon, drain.deadline_s) == ("leave drill", False, NOW_S + 240)
     assert world.modes == ["opt-in", "shadow", "opt-in"]
     assert world.is_as_before()
     assert world.rule() == "holds: 2 s (workloads there: 3), on 2026-11-18"
@@ -214,7 +227,7 @@ def test_from_enforced_the_limits_are_taken_out_of_the_admission_rules_first(
     assert run(world).exit_code == 0
     assert world.modes == ["enforced", "opt-in", "shadow", "enforced"]
     kinds = [type(each) for each in world.asked if getattr(each, "dry_run", False) is False]
-    assert kinds == [ReloadCall, DrainCall, ReloadCall, ReloadCall, ResumeCall]
+    assert kinds == [ReloadCall, DrainCall, DrainCall, ReloadCall, ReloadCall, ResumeCall]
     assert world.is_as_before()
 
 
@@ -227,6 +240,22 @@ def test_what_stays_there_is_said_and_noted_and_the_last_drill_counts(world: Wor
     assert f"alpine FAILS: leave drill: {said}" in done.stdout
     assert world.rule() == f"FAILS: {said}"
     assert world.is_as_before()
+
+
+def test_no_look_at_the_queue_leaves_a_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Engine] = []
+    disposed: list[Engine] = []
+
+    def reader(url: str) -> Engine:
+        made.append(open_reader(url))
+        event.listen(made[-1], "engine_disposed", disposed.append)
+        return made[-1]
+
+    monkeypatch.setattr("federator.history.database.open_reader", reader)
+    assert run(world).exit_code == 0
+    assert made == disposed != []
 
 
 def test_a_drill_that_takes_too_long_fails(world: World) -> None:
@@ -255,7 +284,73 @@ def test_work_that_may_not_be_requeued_is_not_cancelled_unasked(world: World) ->
         run(world)
     assert world.drills == [None]
     assert world.is_as_before()
+    assert all(each.cordon for each in world.asked if isinstance(each, DrainCall))
     assert run(world, "--cancel").exit_code == 0
+
+
+def test_of_an_empty_site_a_drill_would_show_nothing(world: World) -> None:
+    """The drill before it counts on."""
+    run(world)
+    known = world.rule()
+    world.left = 0
+    with pytest.raises(InvalidRequest, match="no workload of the federation is at alpine: a drill"):
+        run(world)
+    assert world.rule() == known
+    assert world.is_as_before()
+    assert world.modes == ["opt-in", "shadow", "opt-in"]
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("cordon", [True, False])
+def test_a_drain_without_answer_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch, cordon: bool, is_taken: bool
+) -> None:
+    """It may stand: the daemon went away after it was in the log."""
+
+    def away(asked: object) -> Reply:
+        if not isinstance(asked, DrainCall) or asked.cordon is not cordon:
+            return world(asked)
+        if is_taken:
+            world(asked)
+        raise NoAnswer("the daemon went away")
+
+    monkeypatch.setattr("federator.cli.shadow_drill.call", away)
+    with pytest.raises(NoAnswer, match=r"^the daemon went away$"):
+        run(world)
+    assert world.is_as_before()
+
+
+def test_a_drain_of_others_is_not_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began between the look at the site and the drill's own, which is refused."""
+
+    def refused(asked: object) -> Reply:
+        if isinstance(asked, DrainCall):
+            return ErrorReply(message="alpine is drained already")
+        return world(asked)
+
+    monkeypatch.setattr("federator.cli.shadow_drill.call", refused)
+    with pytest.raises(FederatorError, match=r"^alpine is drained already$"):
+        run(world)
+    assert world.drills == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_drill_that_a_signal_ends_comes_back(world: World, number: signal.Signals) -> None:
+    """A second one, on the way back, ends nothing."""
+    before = signal.getsignal(number)
+    world.in_shadow = lambda: signal.raise_signal(number)
+    world.on_way_back = world.in_shadow
+    assert run(world).exit_code == 128 + number
+    assert world.is_as_before()
+    assert world.drills == [None]
+    assert signal.getsignal(number) == before
+
+
+def test_a_drain_that_others_end_meanwhile_is_no_drill(world: World) -> None:
+    world.in_shadow = lambda: setattr(world, "drains", ())
+    with pytest.raises(FederatorError, match="ended by others meanwhile: the drill is not noted"):
+        run(world)
+    assert world.is_as_before()
 
 
 def test_where_the_mode_is_refused_the_site_is_as_before_and_no_drill_is_noted(
@@ -267,6 +362,39 @@ def test_where_the_mode_is_refused_the_site_is_as_before_and_no_drill_is_noted(
     assert world.drills == [None]
     assert world.is_as_before()
     assert world.rule() == "UNSURE: none in 90 days"
+
+
+def test_what_others_change_in_the_file_meanwhile_stays(world: World) -> None:
+    """Such as a quota, or the mode of a site of which another drill comes back."""
+    world.path.write_text(world.text.replace("8}", "8, cpus: 1}"))
+
+    def edited() -> None:
+        world.path.write_text(world.path.read_text().replace("cpus: 1", "cpus: 64"))
+
+    world.in_shadow = edited
+    assert run(world).exit_code == 0
+    assert world.path.read_text() == world.text.replace("8}", "8, cpus: 64}")
+    assert world.modes == ["opt-in", "shadow", "opt-in"]
+
+
+def test_the_file_is_that_by_which_the_daemon_goes_when_the_drill_begins(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reloaded(asked: object) -> Reply:
+        if isinstance(asked, ReloadCall) and asked.dry_run:
+            world.path.write_text(world.text.replace("keep this", "kept"))
+        return world(asked)
+
+    monkeypatch.setattr("federator.cli.shadow_step.call", reloaded)
+    assert run(world).exit_code == 0
+    assert "# kept" in world.path.read_text()
+
+
+def test_a_file_that_is_being_written_is_left_and_said(world: World) -> None:
+    world.in_shadow = lambda: world.path.write_text("sites: {alpine")
+    with pytest.raises(FederatorError, match=r"not as it was before: have .* say mode: opt-in"):
+        run(world)
+    assert world.path.read_text() == "sites: {alpine"
 
 
 def test_what_cannot_be_put_back_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

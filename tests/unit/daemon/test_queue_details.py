@@ -10,7 +10,7 @@ from federator.daemon.views import queue_rows
 from federator.model.submission import Submission, pack_submission
 from federator.slurm.options.interpret import interpret
 from federator.slurm.options.options import parse_command_line, resolve
-from federator.wire.client_protocol import QueueCall
+from federator.wire.client_protocol import QueueCall, QueueReply, frame
 from tests.fakes.build import draft, rack
 from tests.fakes.loopback import Loopback
 
@@ -55,3 +55,24 @@ def test_cpus_memory_and_tasks_are_as_asked_for(
     assert found is not None
     assert (found.min_cpus, (found.min_mem_mib, found.min_mem_of)) == (min_cpus, memory)
     assert found.tasks == tasks
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-O -N 4194304 --gpus-per-node=2147483647 --ntasks-per-gpu=2147483647",
+        "-O -N 4194304 --ntasks-per-node=2147483647 -c 2147483647",
+    ],
+)
+def test_a_request_beyond_all_reason_can_be_told(words: str) -> None:
+    """Else its user breaks the answer for everybody who asks with details."""
+    submission = Submission(
+        components=resolve(parse_command_line(words.split()).groups, (), ()),
+        script="#!/bin/sh\n",
+    )
+    f = Loopback({"alpine": rack("a", 4)})
+    entry = f.federation.ledger.entries[f.submit(draft())]
+    jobs, packed = interpret(submission).jobs, pack_submission(submission)
+    entry.workload = replace(entry.workload, jobs=jobs, submission=packed)  # no site has reported
+    rows, _ = queue_rows(f.federation, QueueCall(details=True), 100)
+    assert frame(QueueReply(rows=rows, now_s=0.0))

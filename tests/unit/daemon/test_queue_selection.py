@@ -229,6 +229,17 @@ def test_a_brief_row_has_what_a_table_shows_and_no_more() -> None:
     assert runs.node_names == ("a1", "a2")
 
 
+def test_a_brief_row_has_its_partitions_without_details() -> None:
+    f = Loopback({"alpine": rack("a", 1)})
+    f.submit(draft(gang(1)))
+    f.run_for(1.0)
+    for partitions in (("gpu", "long"), ()):
+        f.submit(draft(replace(gang(1), partitions=partitions)))
+    rows, _ = queue_rows(f.federation, QueueCall(brief=True), 100)
+    assert [row.partition for row in rows] == ["gpu", "gpu,long", ""]
+    assert {row.details for row in rows} == {None}
+
+
 # ---- what only squeue's formats show ----
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
+import pytest
+
+from federator.errors import InvalidRequest
 from federator.model.resources import Resources
 from federator.model.workload import Job
 from tests.fakes.build import gang
@@ -71,3 +74,10 @@ def test_cpus_and_memory_count_where_they_weigh_more_than_the_gpus() -> None:
 
 def test_an_allowance_that_names_no_type_bounds_none() -> None:
     assert TYPED.bound(64, inf, {"h100": 16}) == (64, inf, inf, 16)
+
+
+@pytest.mark.parametrize("weight", [-1.0, nan, inf])
+@pytest.mark.parametrize("name", ["cpu_weight", "mem_gib_weight"])
+def test_a_weight_that_is_no_number_from_0_on_is_refused(name: str, weight: float) -> None:
+    with pytest.raises(InvalidRequest, match=f"{name}: .*; expected a number of at least 0"):
+        Resources((), {}, **{name: weight})

@@ -39,6 +39,11 @@ def histogram(name: str, labels: str, slow: float, per_step: int = 10) -> Series
     }
 
 
+def went_back_at(values: str, instance: str = ONE) -> Series:
+    name = "federator_site_job_ids_went_back_timestamp_seconds"
+    return {f'{name}{{{instance},site="alpine"}}': values}
+
+
 def ended(failed: int, completed: int) -> Series:
     name = "federator_ended_workloads_total"
     return {
@@ -138,8 +143,20 @@ CASES: Final = (
     Case(
         "FederatorSiteJobIdsWentBack",
         "2h",
-        {f'federator_site_job_ids_went_back_total{{{ONE},site="alpine"}}': "0x100 1x700"},
-        {f'federator_site_job_ids_went_back_total{{{ONE},site="alpine"}}': "1x800"},
+        went_back_at("3600x800"),
+        went_back_at("0x800"),
+    ),
+    Case(  # the daemon that had known of it leads no more
+        "FederatorSiteJobIdsWentBack",
+        "4h",
+        went_back_at("3600x200") | went_back_at("0x800", TWO),
+        went_back_at("0x200") | went_back_at("0x800", TWO),
+    ),
+    Case(  # a history made anew takes what was long ago
+        "FederatorSiteJobIdsWentBack",
+        "8h",
+        went_back_at("0x900 28000x100"),
+        went_back_at("0x900 3600x100"),
     ),
     Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=1, done=1)),
     Case("FederatorCopiesFail", "2h", copies(failed=1, done=0), copies(failed=0, done=0)),

@@ -34,6 +34,7 @@ from federator.wire.client_socket import (
 )
 from federator.wire.framing import read_frame
 from federator.wire.replies import Reply, reply_decoder
+from federator.wire.status_rows import LicenseRow
 
 ME = user_of(os.geteuid())
 
@@ -108,6 +109,18 @@ def test_what_is_no_call_gets_an_error_and_the_next_call_an_answer(tmp_path: Pat
             assert isinstance(await caller.ask(frame(SitesCall())), SitesReply)
 
     with_socket(tmp_path, script)
+
+
+def test_an_answer_that_cannot_be_sent_is_refused_in_words(tmp_path: Path) -> None:
+    async def ask(path: Path, desk: Desk) -> None:
+        desk.reply = SitesReply(sites=(), licenses=(LicenseRow(name="a", total=2**70, used=0),))
+        async with connected(path) as caller:
+            reply = await caller.ask(frame(SitesCall()))
+        assert isinstance(reply, ErrorReply)
+        said = "the answer cannot be sent: a message holds a number of more than 64 bits"
+        assert reply.message == said
+
+    with_socket(tmp_path, ask)
 
 
 def test_a_call_beyond_the_limit_is_not_even_read(tmp_path: Path) -> None:

@@ -201,14 +201,14 @@ def test_the_history_lags_by_the_age_of_its_newest_record_in_the_log() -> None:
     assert lag_s(latest_s) == 0.0
 
 
-def test_job_ids_that_went_back_are_counted_by_site() -> None:
+def test_the_time_at_which_job_ids_went_back_is_by_site() -> None:
     f = Counted({"alpine": rack("a", 1), "cedar": rack("c", 1)})
-    name = "federator_site_job_ids_went_back_total"
+    name = "federator_site_job_ids_went_back_timestamp_seconds"
     assert f.value(name, "cedar") == 0  # there is no history
-    history = FakeHistory(0.0, went_back={"alpine": 2})
+    history = FakeHistory(0.0, went_back={"alpine": 1_795_000_000.0})
     metrics = TermMetrics(f.federation, f.config, f.links, history, elapsed=f.clock, wall=f.clock)
     found = values_of(as_metrics(metrics.collect(f.config)), name)
-    assert found == {("alpine",): 2, ("cedar",): 0}
+    assert found == {("alpine",): 1_795_000_000.0, ("cedar",): 0}
 
 
 def test_a_standby_shows_that_it_is_one_and_no_more() -> None:

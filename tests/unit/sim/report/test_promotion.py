@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from federator.model.drain import DatedDrill, LeaveDrill
 from federator.model.site_mode import SiteMode
@@ -86,6 +87,15 @@ def test_a_site_is_enforced_only_if_it_was_left_in_time_and_altogether(
     assert (rule.holds, rule.unsure, rule.value) == (holds, False, value)
     assert broken_rules([rule], SiteMode.OPT_IN) == []
     assert broken_rules([rule], SiteMode.ENFORCED) == ([] if holds else [rule])
+
+
+def test_a_drill_of_an_empty_site_shows_nothing() -> None:
+    drill = LeaveDrill(took_s=6.0, workloads=0)
+    rule = leave_rule(DatedDrill(at_s=1_795_000_000.0, drill=drill))
+    assert (rule.holds, rule.unsure) == (False, True)
+    assert rule.value == "6 s (workloads there: 0), on 2026-11-18, so that nothing was left"
+    wrong = leave_rule(DatedDrill(at_s=0.0, drill=replace(drill, wrong="jobs in its queue")))
+    assert (wrong.holds, wrong.unsure) == (False, False)
 
 
 def test_without_a_drill_nobody_knows_how_fast_a_site_is_left() -> None:
