@@ -88,9 +88,10 @@ def site_lines(reply: StatusReply) -> Iterator[str]:
         yield from (f"  {site.name}: {line}" for line in mode_lines(site))
         for drain in site.drains:
             yield f"  {site.name}: {drain_line(drain)}"
-    for name, times in reply.job_ids_back.items():
+    for name, at_s in reply.job_ids_back.items():
+        ago = span(max(0.0, reply.now_s - at_s))
         yield (
-            f"  {name}: job ids went back {counted(times, 'time')} since the daemon began to lead "
+            f"  {name}: job ids went back {ago} ago "
             "(its slurmctld lost its state, or has that of a backup)"
         )
     up_now = [site for site in reply.sites if site.up]

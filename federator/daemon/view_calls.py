@@ -141,9 +141,9 @@ class ViewCalls:
             keep_ended_s=config.log.keep_ended_h * 3600.0,
         )
         if self._history is not None:
-            back = self._history.went_back  # another thread counts
-            times = {name: back.get(name, 0) for name in config.sites}
-            found = replace(found, job_ids_back={name: n for name, n in times.items() if n})
+            back = self._history.went_back_at_s  # another thread's
+            at_s = {name: back.get(name, 0.0) for name in config.sites}
+            found = replace(found, job_ids_back={name: t for name, t in at_s.items() if t})
         return found if self.starts is None else replace(found, starts=self.starts.row())
 
     def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:

@@ -447,8 +447,8 @@ class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
     keep_ended_s: float = 0.0  # what has ended is known for so long; 0: not told
     starts: StartsRow | None = None  # None: of an older daemon
     tenant_modes: tuple[TenantModeRow, ...] = ()  # of those that are not in mode enforced
-    # By site, how often its job ids went back since this daemon began to lead:
-    job_ids_back: dict[str, int] = msgspec.field(default_factory=dict)
+    # By site, Unix time at which its job ids last went back, as far as this daemon has read of it:
+    job_ids_back: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class PassesReply(Message, frozen=True, kw_only=True, tag="passes_are"):

@@ -109,13 +109,13 @@ def test_tenants_that_are_not_in_mode_enforced_are_named() -> None:
     assert status(f).tenant_modes == (TenantModeRow(tenant="guest", mode="opt-in"),)
 
 
-def test_sites_whose_job_ids_went_back_are_named_with_how_often() -> None:
+def test_sites_whose_job_ids_went_back_are_named_with_when() -> None:
     f = Loopback({"alpine": rack("a", 1), "baker": rack("b", 1)})
-    back = {"alpine": 2, "baker": 0, "gone": 1}  # the last is not configured any more
-    history = cast(JobHistory, SimpleNamespace(went_back=back))
+    back = {"alpine": 7.0, "gone": 9.0}  # the last is not configured any more
+    history = cast(JobHistory, SimpleNamespace(went_back_at_s=back))
     replies: list[Reply] = []
     for kept in (history, None):
         views = ViewCalls(CONFIG, f.federation, f.clock, kept)
         views.take(StatusCall(), None, replies.append)
     told = [reply.job_ids_back for reply in replies if isinstance(reply, StatusReply)]
-    assert told == [{"alpine": 2}, {}]
+    assert told == [{"alpine": 7.0}, {}]
