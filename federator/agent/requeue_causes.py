@@ -62,9 +62,12 @@ class RequeueCauses:
         return {a: self._completed(report, broken, single) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
-        """All it was pinned to: of a job on its way out, squeue names only those not yet free."""
-        known = dict.fromkeys((*self._had.get(report.attempt, ()), *report.nodes))
-        return tuple(known) or self._planned(report.attempt)
+        """All it was pinned to: of a job on its way out, squeue names only those not yet free.
+
+        The first sweep that shows a job may show it so: its plan knows the others.
+        """
+        before = self._had.get(report.attempt) or self._planned(report.attempt)
+        return tuple(dict.fromkeys((*before, *report.nodes)))
 
     def _is_preempted(self, report: AttemptReport) -> bool:
         waits = report.state is SiteJobState.PENDING

@@ -46,6 +46,14 @@ def test_a_job_on_its_way_out_has_nodes_that_squeue_names_no_more() -> None:
     assert last(RequeueCauses(unplanned), *sweeps).failed_nodes == ("a2",)
 
 
+def test_a_job_that_no_sweep_has_seen_before_it_is_on_its_way_out_has_the_nodes_of_its_plan() -> (
+    None
+):
+    leaving = replace(RUNS, nodes=("a1",))
+    sweeps = ((leaving, broken("a2")), (WAITS, broken("a2")))
+    assert last(RequeueCauses(lambda _: ("a1", "a2")), *sweeps).failed_nodes == ("a2",)
+
+
 def test_a_job_that_was_never_seen_to_run_has_the_nodes_of_its_plan() -> None:
     setbacks = RequeueCauses(lambda _: ("a1", "a3"))
     assert last(setbacks, (WAITS, broken("a3"))).failed_nodes == ("a3",)
