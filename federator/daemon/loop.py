@@ -93,21 +93,19 @@ class Term:
         displaces: bool,
     ) -> None:
         self._displaces, self._edges = displaces, edges
-        self._own = own
-        self._store = store
+        self._own, self._store = own, store
         self._leadership = leadership
         self._turn_began_s = inf  # between turns there is none
         self._federation = federation
         self.clock = DaemonClock(federation.ledger.latest_s, edges.wall, edges.monotonic)
         self.inbox = Inbox(self.clock)
-        self._links = SiteLinks(self._link)
+        links = self._links = SiteLinks(self._link)
         self._door = edges.door(door_beside(own.now.socket), own.is_to_dial)
         self.reloads = ReloadQueue(lambda: self.inbox.put(Tick()))
         self._api = self._new_api()
         self._stopping = False
         history, ledger = edges.history, federation.ledger
         self._tidying = CheckpointCleanup(own.now, ledger, federation.is_ready, self.clock())
-        links = self._links
         reads_objects = partial(links.copies, what="objects")
         self._mover = DataMover(own.now, ledger.catalogue, links.copies, reads_objects)
         self._moves = CheckpointMover(own.now, federation.checkpoints, self._links.copies)

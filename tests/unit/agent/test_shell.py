@@ -70,7 +70,7 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
         site="alpine",
         slurm_version="25.05.3",
         answers=(
-            *("checkpoint", "copy", "limit", "names", "nodes", "output", "remove"),
+            *("checkpoint", "copy", "limit", "names", "nodes", "objects", "output", "remove"),
             *("shadow", "signal", "tenure", "usage", "usage-end", "users"),
         ),
         release=__version__,

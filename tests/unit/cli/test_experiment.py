@@ -254,7 +254,7 @@ def test_a_run_that_fails_is_named_and_no_report_is_written(
         "federator: error: 1 of 7 runs failed: draw 0, 1 site, load 0.9, first fit: no floor"
     )
     assert list(out.iterdir()) == []
-    assert len(list(kept.iterdir())) == 5
+    assert len(list(kept.iterdir())) == 6
     run(*words)
     assert (out / "report.html").exists()
-    assert len(list(kept.iterdir())) == 6
+    assert len(list(kept.iterdir())) == 7
