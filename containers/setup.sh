@@ -78,6 +78,15 @@ need_prometheus() {
   fi
 }
 
+# need_movers — rsync and rclone, which copy data sets in tests without containers. These are skipped
+# where they cannot be installed.
+need_movers() {
+  local each
+  for each in rsync rclone; do
+    command -v "$each" >/dev/null 2>&1 || apt_install "$each" || say "going on without $each"
+  done
+}
+
 # need_postgresql — PostgreSQL, for tests that start and end their own. They go without where it
 # cannot be installed, and say so. As above, what Debian starts of it is ended.
 need_postgresql() {
