@@ -1,4 +1,8 @@
-"""The kinds of fault, by what they strike."""
+"""The kinds of fault, by what they strike.
+
+Each is injected by a module of its family in ``federator.faults.inject``; CONTRIBUTING.md says how
+one is added.
+"""
 
 from __future__ import annotations
 

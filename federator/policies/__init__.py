@@ -1,4 +1,8 @@
-"""The policies that order the queue: one file each, by the name used in federation.yaml."""
+"""The policies that order the queue: one file each, by the name used in federation.yaml.
+
+``fifo`` is the one to copy; the interface is ``federator.sched.queue.policy``. ``settings`` is no
+policy: it names the keys that all of them read.
+"""
 
 from __future__ import annotations
 

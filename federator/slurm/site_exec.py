@@ -1,6 +1,6 @@
 """Acts in a user's name: submits, cancels and signals jobs of the federation, sets their limits,
 sees that their files can be opened, keeps their checkpoint folders, copies data sets, and seals
-those that jobs write; no more.
+those that jobs write; no more. Asked by the agent, through ``federator.slurm.helper_client``.
 
 Installed as /opt/federator/libexec/fedsite/site_exec.py, owned by root: Python keeps what it has
 compiled of a module, and not of a program. The program is /opt/federator/libexec/fed-site-exec; one

@@ -1,4 +1,6 @@
-"""The interface of a policy: it ranks what waits, owns no state and does no I/O."""
+"""The interface of the policies (``federator.policies``): they rank what waits, own no state and do
+no I/O.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A pass takes workloads from the front a few hundred at a time, so it merges lanes as it goes: the
 first is known as soon as each tenant's first is. A report wants them all, so it sorts. Both give
 the same order, to the last tie: larger credit, then earlier submission, then smaller id. The credit
-itself is computed in ``federator.sched.state.credit``.
+itself is computed in ``federator.sched.state.credit``; ``federator.sched.queue.gms_scan`` says who
+is within quota.
 """
 
 from __future__ import annotations
