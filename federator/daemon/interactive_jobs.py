@@ -6,10 +6,10 @@ workload that has not been asked about for ``policy.interactive.silence_s`` is c
 name of its user.
 
 Nothing of this is in the log: after a restart, or when another daemon takes over, every session has
-the whole time again; likewise after the daemon stood still, or its clock was set. While the site
-from which it was last asked about is away it has, too: a command there may live, and cannot be
-heard. Of a session of an earlier term nobody knows which site that is; it has the whole time until
-each has been there once.
+the whole time again; likewise after the daemon stood still. Silence is counted by a clock that
+nobody sets. While the site from which it was last asked about is away it has the whole time, too: a
+command there may live, and cannot be heard. Of a session of an earlier term nobody knows which site
+that is; it has the whole time until each has been there once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, SessionCall, S
 
 NO_CLIENT: Final = 0  # the answer to the core's act is for nobody
 LOOKS: Final = 4  # in the time of silence: so much later at most it is found
-LEAP_S: Final = 10.0  # between two looks, at least: nobody could be heard meanwhile
+PAUSE_S: Final = 10.0  # between two looks, at least: nobody could be heard meanwhile
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Heard:
     ``silence_s``: as its command was told last. ``earlier``: in an earlier term, from somewhere.
     """
 
-    at_s: float
+    at_s: float  # as ``elapsed``
     via: str = ""
     silence_s: float = 0.0
     earlier: bool = False
@@ -65,19 +65,25 @@ class InteractiveJobs:
         config: sites' login hosts, and the time of silence.
         federation: read, never changed here.
         clock: returns Unix time.
+        elapsed: seconds that nobody sets, and that never run backwards; by default ``clock``.
     """
 
     def __init__(
-        self, config: FederationConfig, federation: Federation, clock: Callable[[], float]
+        self,
+        config: FederationConfig,
+        federation: Federation,
+        clock: Callable[[], float],
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
         self._federation = federation
-        self._clock = clock
+        self._clock, self._elapsed = clock, elapsed or clock
         self._config = config
-        self._next_look_s = 0.0
-        self._came_by_at_s = clock()  # the daemon's loop, to look
+        self._next_look_s = 0.0  # as ``elapsed``
+        self._wake_at_s = 0.0  # Unix time
+        self._came_by_at_s = self._elapsed()  # the daemon's loop, to look
         self._not_met = set(config.sites)  # in this term
         self._heard = {
-            entry.workload.id: _Heard(clock(), earlier=True)
+            entry.workload.id: _Heard(self._elapsed(), earlier=True)
             for entry in federation.ledger.entries.values()
             if entry.workload.watched and entry.state not in TERMINAL
         }
@@ -91,7 +97,7 @@ class InteractiveJobs:
         """Take in what has been recorded: a session that was queued is listened for."""
         for event in events:
             if isinstance(event, Submitted) and event.draft.watched:
-                self._heard[event.first_id] = _Heard(self._clock())
+                self._heard[event.first_id] = _Heard(self._elapsed())
                 self._next_look_s = 0.0
 
     def take(self, call: SessionCall, caller: Caller) -> SessionReply | ErrorReply:
@@ -105,7 +111,7 @@ class InteractiveJobs:
         heard = self._heard.get(entry.workload.id)
         if heard is not None and not call.attach:
             silence_s = self._config.policy.interactive.silence_s
-            self._heard[entry.workload.id] = _Heard(self._clock(), caller.via, silence_s)
+            self._heard[entry.workload.id] = _Heard(self._elapsed(), caller.via, silence_s)
         return self._reply(entry, caller)
 
     def _reply(self, entry: WorkloadRecord, caller: Caller) -> SessionReply:
@@ -151,11 +157,14 @@ class InteractiveJobs:
     # ---- who is no longer heard ----
 
     def unheard(self, now_s: float) -> Unheard:
-        """The sessions that are to end, if it is time to look."""
+        """The sessions that are to end, if it is time to look; ``now_s`` is Unix time."""
         silence_s = self._config.policy.interactive.silence_s
-        self._take_in_a_leap(now_s, max(LEAP_S, silence_s / LOOKS * 2))
-        if not self._heard or now_s < self._next_look_s:
+        at_s = self._elapsed()
+        self._take_in_a_pause(at_s, max(PAUSE_S, silence_s / LOOKS * 2))
+        if not self._heard:
             return Unheard()
+        if (left_s := self._next_look_s - at_s) > 0:  # come by for another reason, or a set clock
+            return Unheard(look_at_s=self._woken_at(now_s, left_s))
         self._not_met -= {name for name in self._not_met if self._is_up(name)}
         over = [id_ for id_ in self._heard if self._is_over(id_)]
         for id_ in over:
@@ -163,24 +172,32 @@ class InteractiveJobs:
         cancels = []
         for id_, heard in self._heard.items():
             if self._may_be_unheard(heard):
-                heard.at_s = now_s
-            elif now_s - heard.at_s >= max(silence_s, heard.silence_s):
-                heard.at_s = now_s  # asked again only if this one comes to nothing
+                heard.at_s = at_s
+            elif at_s - heard.at_s >= max(silence_s, heard.silence_s):
+                heard.at_s = at_s  # asked again only if this one comes to nothing
                 user = self._federation.ledger.entries[id_].workload.user
                 cancels.append(CancelAsked(client=NO_CLIENT, ids=(id_,), by=user))
-        self._next_look_s = now_s + silence_s / LOOKS if self._heard else 0.0
-        return Unheard(tuple(cancels), self._next_look_s)
+        if not self._heard:
+            return Unheard(tuple(cancels))
+        self._next_look_s, self._wake_at_s = at_s + silence_s / LOOKS, 0.0
+        return Unheard(tuple(cancels), self._woken_at(now_s, silence_s / LOOKS))
 
-    def _take_in_a_leap(self, now_s: float, most_s: float) -> None:
-        """Give every session the whole time again if nobody could be heard, or the clock was set.
+    def _woken_at(self, now_s: float, left_s: float) -> float:
+        """The Unix time at which the next look is due; 0 if that has been said."""
+        if now_s < self._wake_at_s:
+            return 0.0
+        self._wake_at_s = now_s + left_s
+        return self._wake_at_s
 
-        While there are sessions, this comes by a few times within the time of silence. ``now_s`` is
-        when the turn began: while the log was slow, some may have been heard since.
+    def _take_in_a_pause(self, at_s: float, most_s: float) -> None:
+        """Give every session the whole time again if the daemon stood still, and heard nobody.
+
+        While there are sessions, this comes by a few times within the time of silence.
         """
-        since_s, self._came_by_at_s = now_s - self._came_by_at_s, now_s
-        if not 0 <= since_s <= most_s and self._heard:
+        since_s, self._came_by_at_s = at_s - self._came_by_at_s, at_s
+        if since_s > most_s:
             for heard in self._heard.values():
-                heard.at_s = now_s if since_s < 0 else max(heard.at_s, now_s)
+                heard.at_s = at_s
             self._next_look_s = 0.0
 
     def _may_be_unheard(self, heard: _Heard) -> bool:

@@ -26,6 +26,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.group_lookup import GroupLookup, UserGroups
 from federator.daemon.history_feeds import HistoryFeeds
 from federator.daemon.inbox import Inbox
+from federator.daemon.interactive_jobs import InteractiveJobs
 from federator.daemon.leader import Leadership
 from federator.daemon.links import AskedAnswer, SiteLink
 from federator.daemon.mail.desk import MailDesk
@@ -159,10 +160,11 @@ class Term:
         self._traces = WorkloadTraces(ledger, traces.tell, self.clock) if traces else None
         taken = self.inbox.put if self._traces is None else self._taken
         leads, history = lambda: self._leadership.holds, self._edges.history
+        elapsed = asyncio.get_running_loop().time
         api = Api(self._own.now, self._federation, taken, self.clock, leads, history)
+        api.sessions = InteractiveJobs(self._own.now, self._federation, self.clock, elapsed)
         api.roles = Roles(self._own.now, UserGroups(look_up=GroupLookup()))
         api.site_calls.links, api.reload = self._links.by_site, self.reloads.ask
-        elapsed = asyncio.get_running_loop().time
         self._starts = StartForecasts(
             self._federation,
             self.clock,

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from federator.config import FederationConfig
-from federator.daemon.interactive_jobs import InteractiveJobs
+from federator.daemon.interactive_jobs import LOOKS, InteractiveJobs
 from federator.model.lifecycle import WorkloadState
+from federator.model.message import CancelAsked
 from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
 from federator.wire.client_protocol import (
@@ -154,27 +155,48 @@ def test_after_a_restart_a_command_at_a_site_that_is_away_has_time() -> None:
     assert wait(desk, SILENCE_S) == [id_]
 
 
-@pytest.mark.parametrize("leaps_s", [600.0, -600.0, SILENCE_S * 0.9])
-def test_after_a_leap_of_the_clock_it_has_the_whole_time_again(leaps_s: float) -> None:
-    """The daemon stood still and heard nobody, or its clock was set."""
+@pytest.mark.parametrize("stands_s", [600.0, SILENCE_S * 0.9])
+def test_after_the_daemon_stood_still_it_has_the_whole_time_again(stands_s: float) -> None:
+    """Nobody was heard meanwhile."""
     desk = Desk()
     id_ = begun(desk)
     assert wait(desk, 60.0) == []
-    desk.federation.clock.now_s += leaps_s
+    desk.federation.clock.now_s += stands_s
     assert look(desk) == []
     assert wait(desk, SILENCE_S - 10.0) == []
     assert wait(desk, SILENCE_S / 4 + 10.0) == [id_]
 
 
-def test_a_turn_that_began_before_it_was_heard_makes_it_heard_no_earlier() -> None:
-    """The log was slow: the turn that stored it had begun long before."""
-    desk = Desk()
-    began_s = desk.federation.clock.now_s
-    desk.federation.clock.now_s += SILENCE_S * 0.9
+@pytest.mark.parametrize("set_by_s", [600.0, 50.0, 6.0])
+def test_a_clock_that_is_set_takes_no_time_from_it(set_by_s: float) -> None:
+    """By however little: corrections add up."""
+    desk, set_s = Desk(), 0.0
+    federation = desk.federation
+    desk.api.sessions = InteractiveJobs(
+        CONFIG, federation.federation, lambda: federation.clock() + set_s, federation.clock
+    )
     id_ = begun(desk)
-    desk.api.sessions.unheard(began_s + SILENCE_S * 0.6)  # as late as a leap
-    assert wait(desk, SILENCE_S * 0.9) == []
+    gone: list[CancelAsked] = []
+    for _ in range(int(SILENCE_S * 0.9 / 2)):
+        federation.run_for(2.0)
+        set_s += set_by_s
+        gone += desk.api.sessions.unheard(federation.clock.now_s + set_s).cancels
+    assert gone == []
     assert wait(desk, SILENCE_S / 2) == [id_]
+
+
+def test_a_look_that_a_set_clock_has_called_too_early_is_called_again() -> None:
+    desk = Desk()
+    elapsed_s = desk.federation.clock.now_s
+    desk.api.sessions = InteractiveJobs(
+        CONFIG, desk.federation.federation, desk.federation.clock, lambda: elapsed_s
+    )
+    begun(desk)
+    now_s = desk.federation.clock.now_s
+    due_s = desk.api.sessions.unheard(now_s).look_at_s
+    assert due_s == now_s + SILENCE_S / LOOKS
+    assert desk.api.sessions.unheard(now_s + 1.0).look_at_s == 0.0  # said already
+    assert desk.api.sessions.unheard(due_s).look_at_s == due_s + SILENCE_S / LOOKS
 
 
 def test_one_that_is_being_cancelled_is_not_cancelled_again() -> None:
