@@ -15,6 +15,7 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, SiteRow, Sites
 from federator.wire.data_rows import PlaceDataCall
 
 if TYPE_CHECKING:
+    from federator.daemon.clock import DaemonClock
     from federator.planner.data_planner import DataPlanner
     from federator.wire.client_protocol import Call
     from federator.wire.replies import Reply
@@ -31,7 +32,7 @@ class DataPlanService:
     Args:
         following: the planner.
         ask: brings a call to the daemon.
-        clock: Unix time.
+        clock: goes on from the log.
         is_stale: whether the planner is to be made anew, since the configuration may be another.
     """
 
@@ -39,7 +40,7 @@ class DataPlanService:
         self,
         following: FollowingPlanner[DataPlanner],
         ask: Callable[[Call], Reply],
-        clock: Callable[[], float],
+        clock: DaemonClock,
         is_stale: Callable[[], bool] = lambda: False,
     ) -> None:
         self._following, self._ask, self._clock = following, ask, clock
@@ -56,6 +57,7 @@ class DataPlanService:
         try:
             if not self._following.follow():
                 return 0.0
+            self._clock.hear(self._following.latest_s)
             if self._clock() < self._due_s:
                 return POLL_S
             if self._is_stale():

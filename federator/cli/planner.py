@@ -32,6 +32,7 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, PlanCall
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
+    from federator.daemon.clock import DaemonClock
     from federator.planner.data_planner import DataPlanner
     from federator.planner.lending_planner import LendingPlanner
     from federator.store.base import Store
@@ -48,7 +49,7 @@ class PlannerService:
     Args:
         following: the planner.
         ask: brings a plan to the daemon.
-        clock: Unix time.
+        clock: goes on from the log.
         every_s: between two plans.
         lasts_s: until a plan expires.
         is_stale: whether the planner is to be made anew, since the tenants may be others.
@@ -58,7 +59,7 @@ class PlannerService:
         self,
         following: FollowingPlanner[LendingPlanner],
         ask: Callable[[PlanCall], Reply],
-        clock: Callable[[], float],
+        clock: DaemonClock,
         every_s: float,
         lasts_s: float,
         is_stale: Callable[[], bool] = lambda: False,
@@ -87,6 +88,7 @@ class PlannerService:
         try:
             if not self._following.follow():
                 return 0.0
+            self._clock.hear(self._following.latest_s)
             now_s = self._clock()
             if now_s < self._due_s:
                 return POLL_S
@@ -163,7 +165,9 @@ def planner(config: Path, every: float, once: bool, log_level: str) -> None:
         following = FollowingPlanner(_ConfiguredPlanner(config).made, _log_of(loaded, config))
         while not following.follow():
             pass
-        print(msgspec.json.encode(following.planner.plan(time.time())).decode())
+        clock = _clock()
+        clock.hear(following.latest_s)
+        print(msgspec.json.encode(following.planner.plan(clock())).decode())
         return
     ending = threading.Event()
     turns = [_lending_turn(loaded, config, every)] if lends else []
@@ -178,7 +182,7 @@ def _lending_turn(loaded: FederationConfig, config: Path, every: float) -> Calla
     tenants = _ConfiguredPlanner(config)
     following = FollowingPlanner(tenants.made, _log_of(loaded, config))
     ask, lasts_s = _asker(loaded), 3 * every
-    return PlannerService(following, ask, time.time, every, lasts_s, tenants.changed).turn
+    return PlannerService(following, ask, _clock(), every, lasts_s, tenants.changed).turn
 
 
 def _data_turn(loaded: FederationConfig, config: Path) -> Callable[[], float]:
@@ -186,7 +190,13 @@ def _data_turn(loaded: FederationConfig, config: Path) -> Callable[[], float]:
 
     domains = _ConfiguredDataPlanner(config)
     following = FollowingPlanner(domains.made, _log_of(loaded, config))
-    return DataPlanService(following, _asker(loaded), time.time, domains.changed).turn
+    return DataPlanService(following, _asker(loaded), _clock(), domains.changed).turn
+
+
+def _clock() -> DaemonClock:
+    from federator.daemon.clock import DaemonClock  # noqa: PLC0415  # not for --help
+
+    return DaemonClock(0.0, time.time, time.monotonic)
 
 
 def _log_of(loaded: FederationConfig, config: Path) -> Store:

@@ -36,11 +36,15 @@ class FollowingPlanner(Generic[Planner]):
     Args:
         make: makes one without history.
         store: holds the log; read, never written.
+
+    Attributes:
+        latest_s: the Unix time of the latest record, by the daemon's clock; 0 before the first.
     """
 
     def __init__(self, make: Callable[[], Planner], store: Store) -> None:
         self._make, self._store = make, store
         self.planner = make()
+        self.latest_s = 0.0
         self._place: LogPlace | None = None
         self._read = 0
 
@@ -60,7 +64,9 @@ class FollowingPlanner(Generic[Planner]):
             return False
         for place, record in found:
             self._read += 1
-            self.planner.take(read_record(self._read, record))
+            event = read_record(self._read, record)
+            self.latest_s = max(self.latest_s, event.at_s)
+            self.planner.take(event)
             self._place = place
         return len(found) < RECORDS_AT_ONCE
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from federator.daemon.clock import DaemonClock
 from federator.faults.daemon_host import DaemonHost
 from federator.faults.process import Process, later
 from federator.model.event import LogRecord, decode_event
@@ -44,6 +45,7 @@ class PlannerHost:
         self._records, self._strikes = records, strikes
         self._read: dict[bytes, LogRecord] = {}
         self.process: Process | None = None
+        self._steady = DaemonClock(0.0, clock, daemon.monotonic)
         self.taken: list[LendingPlan] = []
         self.lasts_s = 900.0
         self._ended = False
@@ -52,6 +54,7 @@ class PlannerHost:
         """As systemd does."""
         if self.process is None and not self._ended:
             self.process = process = Process("planner", self._strikes)
+            self._steady = DaemonClock(0.0, self.clock, self.daemon.monotonic)
             process.when_dead(self._is_dead)
             process.spawn(self._run())
 
@@ -77,7 +80,8 @@ class PlannerHost:
             if (event := self._read.get(record)) is None:
                 event = self._read[record] = decode_event(record)
             planner.take(event)
-        return planner.plan(self.clock(), self.lasts_s)
+            self._steady.hear(event.at_s)
+        return planner.plan(self._steady(), self.lasts_s)
 
     async def bring(self, plan: LendingPlan) -> bool | None:
         """Whether the daemon took a plan; None: nobody answered."""

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from federator.cli.data_planning import EVERY_S, RETRY_S, DataPlanService, gpus_of
 from federator.cli.planner_log import POLL_S, FollowingPlanner
+from federator.daemon.clock import DaemonClock
 from federator.errors import NotAllowed, SiteUnavailable
 from federator.model.event import encode_event
 from federator.model.partition import PartitionSummary
@@ -59,7 +60,10 @@ class Bench:
             lambda: DataPlanner(DOMAINS, 100 * GIB, effort=0.02), store
         )
         self.service = DataPlanService(
-            self.following, self.ask, lambda: self.now_s, lambda: self.stale
+            self.following,
+            self.ask,
+            DaemonClock(0.0, lambda: self.now_s, lambda: self.now_s),
+            lambda: self.stale,
         )
 
     def ask(self, call: Call) -> Reply:

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from federator.cli import planner as module
 from federator.cli.planner import BEGINS_ANEW_S, PlannerService
 from federator.cli.planner_log import AGAIN_S, POLL_S, FollowingPlanner
+from federator.daemon.clock import DaemonClock
 from federator.errors import ConfigError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.event import EpochBegan, LogRecord, Submitted, encode_event
 from federator.model.lending import LendingPlan
@@ -63,14 +64,16 @@ class Desk:
 class Bench:
     def __init__(self, *answers: Reply | Exception) -> None:
         self.now_s = T0
+        self.set_by_s = 0.0  # the wall clock
         self.store = MemoryStore()
         assert self.store.lead(1) is not None
         self.append(EpochBegan(at_s=T0 - 900, epoch=1))
         self.desk = Desk(*answers)
         self.following = FollowingPlanner(made, self.store)
-        self.service = PlannerService(
-            self.following, self.desk.ask, lambda: self.now_s, 300.0, 900.0
-        )
+        self.service = PlannerService(self.following, self.desk.ask, self.clock(), 300.0, 900.0)
+
+    def clock(self) -> DaemonClock:
+        return DaemonClock(0.0, lambda: self.now_s + self.set_by_s, lambda: self.now_s)
 
     def append(self, *records: LogRecord) -> None:
         self.store.append([encode_event(record) for record in records])
@@ -95,6 +98,31 @@ def test_it_plans_at_once_and_then_every_five_minutes() -> None:
     (_, later) = bench.desk.plans
     assert later.expires_at_s == T0 + 300 + 900
     assert later.forecasts[0].new_gpus == (8, 8, 8)
+
+
+def test_a_clock_that_is_set_back_makes_no_plan_late_or_old() -> None:
+    bench = Bench()
+    bench.turn()
+    bench.set_by_s -= 1200.0
+    bench.turn(300.0)
+    assert [plan.made_at_s for plan in bench.desk.plans] == [T0, T0 + 300]
+
+
+def test_a_planner_that_begins_behind_the_log_plans_by_the_logs_time() -> None:
+    """The wall clock was set back; the daemon's time goes on from its log."""
+    bench = Bench()
+    bench.append(submitted(0, T0 + 1200))
+    bench.turn()
+    bench.append(submitted(1, T0 + 1400))
+    bench.turn(300.0)
+    assert [plan.made_at_s for plan in bench.desk.plans] == [T0 + 1200, T0 + 1500]
+
+
+def test_a_time_in_the_log_that_cannot_be_is_not_believed() -> None:
+    bench = Bench()
+    bench.append(submitted(0, T0 + 86_400))
+    bench.turn()
+    assert [plan.made_at_s for plan in bench.desk.plans] == [T0]
 
 
 def test_a_daemon_that_is_away_or_refuses_is_asked_again_soon_and_noted_once() -> None:
@@ -149,7 +177,7 @@ def test_now_and_then_it_begins_anew_so_that_its_history_does_not_grow() -> None
 def test_it_begins_anew_when_the_tenants_may_be_others() -> None:
     bench, stale = Bench(), [False, True, False]
     service = PlannerService(
-        bench.following, bench.desk.ask, lambda: bench.now_s, 300.0, 900.0, lambda: stale.pop(0)
+        bench.following, bench.desk.ask, bench.clock(), 300.0, 900.0, lambda: stale.pop(0)
     )
     service.turn()
     before = bench.following.planner
