@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Protocol
 
-from federator.agent.services.dialer import ENDS_WITHIN_S, LASTING_S, RETRY_S
+from federator.agent.services.dialer import ENDS_WITHIN_S, LASTING_S, DialTurns
 from federator.daemon.site_door import SiteDoor
 from federator.faults.network import CONNECT_S, DaemonEnd, Line
 from federator.faults.process import Process, later
@@ -129,14 +129,12 @@ class _Dialler:
 
     async def run(self) -> None:
         """Dial for ever."""
-        turn, failures, loop = 0, 0, asyncio.get_running_loop()
+        turns, loop = DialTurns(len(self._daemons)), asyncio.get_running_loop()
         while True:
             self._attached_at_s = inf
-            await self._one_channel(self._daemons[turn % len(self._daemons)])
+            await self._one_channel(self._daemons[turns.next])
             lasted = loop.time() - self._attached_at_s >= LASTING_S
-            failures = 0 if lasted else failures + 1
-            turn += not lasted
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            await asyncio.sleep(turns.ended(lasted=lasted))
 
     async def _one_channel(self, to: DialledHost) -> None:
         network = self._site.network

@@ -23,7 +23,7 @@ from federator.agent.config import DialTo
 from federator.errors import SiteUnavailable
 from federator.wire.attaching import ATTACHED, LOGIN_NODE, STANDING_BY
 
-RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)  # after each time that every daemon was tried
 LASTING_S: Final = 30.0  # a channel that was up for so long was a good one
 ENDS_WITHIN_S: Final = 12.0  # an agent whose channel is gone; an ssh that was asked to
 LAST_WORDS_S: Final = 5.0  # for what an agent says last to reach the daemon
@@ -53,6 +53,29 @@ def _login_node() -> list[str]:
     """The name of this host, if it can be told."""
     name = socket.gethostname()[:64]
     return [name] if LOGIN_NODE.fullmatch(name) else []
+
+
+class DialTurns:
+    """Which daemon is dialled next, and when: one that served first, then each of the others.
+
+    The pause is long only once all of them were tried: mostly one leads, and the others refuse.
+
+    Args:
+        daemons: how many there are, at least one.
+    """
+
+    def __init__(self, daemons: int) -> None:
+        self._daemons = daemons
+        self._failures = 0  # since a channel lasted
+        self.next = 0
+        """The index of the daemon that is dialled next."""
+
+    def ended(self, *, lasted: bool) -> float:
+        """Take in how a channel ended; the seconds until the next is dialled."""
+        self._failures = 0 if lasted else self._failures + 1
+        self.next = (self.next + (not lasted)) % self._daemons
+        rounds, begun = divmod(self._failures, self._daemons)
+        return RETRY_S[0] if begun else RETRY_S[min(rounds, len(RETRY_S) - 1)]
 
 
 class Dialer:
@@ -86,18 +109,15 @@ class Dialer:
 
     async def run(self) -> None:
         """Dial until ``stop``."""
-        turn = failures = 0
+        turns = DialTurns(len(self._daemons))
         while not self._stopping.is_set():
-            to = self._daemons[turn % len(self._daemons)]
+            to = self._daemons[turns.next]
             self._attached_at_s = inf
             why = await self._one_channel(to)
             lasted = time.monotonic() - self._attached_at_s >= LASTING_S
-            failures = 0 if lasted else failures + 1
-            turn += not lasted  # a daemon that served is asked first
             self._note(f"{to.host}: {why}")
-            pause_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause_s)
+                await asyncio.wait_for(self._stopping.wait(), turns.ended(lasted=lasted))
 
     def _note(self, line: str) -> None:
         if line != self._said and not self._stopping.is_set():

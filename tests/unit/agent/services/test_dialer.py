@@ -14,7 +14,7 @@ import pytest
 
 from federator.agent.config import AgentConfig, DialTo
 from federator.agent.services import dialer as module
-from federator.agent.services.dialer import Dialer, only_dialer, ssh_argv
+from federator.agent.services.dialer import Dialer, DialTurns, only_dialer, ssh_argv
 from federator.errors import SiteUnavailable
 
 ONE = DialTo(host="one", key="/k", known_hosts="/h")
@@ -26,6 +26,9 @@ AGENT = "read asked; echo $asked >>{0}/asked; echo report"
 
 def shell(script: str, folder: Path) -> list[str]:
     return ["sh", "-c", script.format(folder)]
+
+
+RETRY_S = module.RETRY_S
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +75,19 @@ def test_a_host_whose_daemon_does_not_lead_is_followed_by_the_next_and_starts_no
     said = dial(tmp_path, scripts, lambda said: len(said) == 3)
     assert said == ["one: no daemon that leads", "two: attached", "two: the channel ended"]
     assert (tmp_path / "asked").read_text() == "welcome\n"
+
+
+def test_it_pauses_longer_and_longer_and_only_when_every_daemon_was_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", RETRY_S)
+    turns = DialTurns(2)
+    tried = [(turns.next, turns.ended(lasted=False)) for _ in range(12)]
+    assert tried[:4] == [(0, 0.5), (1, 1.0), (0, 0.5), (1, 2.0)]
+    assert tried[-2:] == [(0, 0.5), (1, 10.0)]
+    turns.ended(lasted=False)
+    assert (turns.next, turns.ended(lasted=True)) == (1, 0.5)
+    assert turns.next == 1  # who served is dialled first
 
 
 def test_the_same_failure_again_and_again_is_told_once(tmp_path: Path) -> None:
