@@ -73,6 +73,8 @@ class SizeChecks:
                 continue
             if entry.reason is not None and entry.reason.code is ReasonCode.DEADLINE:
                 continue  # it was to go on, and came too late
+            if truth.cancel_asked:
+                continue  # after it had failed, and before that was heard
             last = runs[-1]
             if last.exit_code == NOT_JOINED and _worked(runs[:-1]) and not truth.unrecorded:
                 self._evidence.break_(

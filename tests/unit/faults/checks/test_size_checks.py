@@ -100,3 +100,14 @@ def test_a_job_that_ran_on_fewer_nodes_does_not_fail_for_more() -> None:
     assert ended(saved, failed) == [f"{ID} has failed on 3 nodes, and ran on fewer before"]
     assert ended(failed) == []
     assert ended(saved, run(1, 1)) == []
+
+
+def test_who_is_cancelled_meanwhile_does_not_go_back() -> None:
+    watched, ledger = Watched(), Ledger()
+    ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
+    ledger.entries[ID].state = WorkloadState.FAILED
+    truth = watched.evidence.truth(ID)
+    truth.runs.extend((run(1, SAVED, notified=True), run(3, NOT_JOINED)))
+    truth.cancel_asked = True
+    watched.sizes.check_end(ledger)
+    assert watched.evidence.broken == []
