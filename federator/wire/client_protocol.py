@@ -207,6 +207,7 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     states: tuple[str, ...] = ()  # Slurm's; then those that were in such a state in that time
     attempts: bool = False  # fill ``earlier``
     use: bool = False  # fill ``use`` of all attempts in the answer
+    reasons: bool = False  # say why what waits does, as fsqueue does; it costs the daemon more
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 
