@@ -38,6 +38,7 @@ from federator.wire.status_rows import (
     BudgetRow,
     ClaimRow,
     DrainRow,
+    KeyChange,
     LendingRow,
     LicenseRow,
     PassRow,
@@ -392,14 +393,6 @@ class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
 
 class PlanReply(Message, frozen=True, kw_only=True, tag="plan_taken"):
     """A lending plan is in the log and in force."""
-
-
-class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of federation.yaml, with its values as JSON; "": it is absent, and has no default."""
-
-    key: str  # with dots, as tenants.vision.quota.gpus
-    before: str
-    after: str
 
 
 class ReloadReply(Message, frozen=True, kw_only=True, tag="reloaded"):
