@@ -49,6 +49,7 @@ class _Placed(msgspec.Struct, frozen=True, kw_only=True):
 
     components: tuple[tuple[Option, ...], ...]
     work_dir: str = "/"
+    script_path: str = ""
 
 
 _decode_placed: Final = msgspec.msgpack.Decoder(_Placed).decode
@@ -411,7 +412,7 @@ def _files(entry: WorkloadRecord) -> dict[str, str]:
         site_job_id=entry.site_job_id,
         work_dir=entry.work_dir if entry.site_job_id else "",
     )
-    return msgspec.structs.asdict(found)
+    return {**msgspec.structs.asdict(found), "command": placed.script_path}
 
 
 def _priority(entry: WorkloadRecord, rank: QueueRank | None) -> int:

@@ -326,6 +326,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
     spare: int = 0  # of ``nodes``, so many are spare
     partition: str = ""  # of its plan, else those asked for, with commas between; "": any
+    command: str = ""  # only with ``files``: its script's path; "": not known, or it has none
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
