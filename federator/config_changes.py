@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from federator.config import FederationConfig
-from federator.wire.client_protocol import KeyChange
+from federator.wire.status_rows import KeyChange
 
 AT_RESTART: Final = (
     *("federation", "store", "socket", "history.url", "history.keep_days"),

@@ -18,6 +18,7 @@ from federator.cli.columns import Column
 from federator.cli.memory_text import MEMORY_UNITS, memory_text
 from federator.cli.node_lists import folded
 from federator.cli.text import clock_text
+from federator.model.reason import ReasonCode
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 DEFAULT: Final = "jobid,jobname,partition,account,alloccpus,state,exitcode"
@@ -190,7 +191,13 @@ def _node_list(line: AccountingLine) -> str:
 
 def _reason(line: AccountingLine) -> str:
     found = line.attempt.reason if line.is_step else line.row.reason
-    return found.partition(" ")[0] or "None"
+    return reason_code(found)
+
+
+def reason_code(found: str) -> str:
+    """The word for a reason as a row has it, without its detail; as in fsqueue's columns."""
+    code = found.partition(" ")[0] or "None"
+    return "JobHeldUser" if code == ReasonCode.USER_HOLD.value else code
 
 
 def _limit(line: AccountingLine) -> str:

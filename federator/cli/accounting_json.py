@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from federator.cli.accounting_columns import AccountingLine, exit_of, state_text
+from federator.cli.accounting_columns import AccountingLine, exit_of, reason_code, state_text
 from federator.cli.node_lists import expanded
 from federator.cli.signal_names import signal_of
 from federator.cli.slurm_json import meta, number
@@ -60,7 +60,7 @@ def _job(row: AccountingRow, now_s: float, federation: str) -> dict[str, object]
         "restart_cnt": max(0, last.attempt - 1),
         "state": {
             "current": [state_text(line).partition(" ")[0]],
-            "reason": row.reason.partition(" ")[0] or "None",
+            "reason": reason_code(row.reason),
         },
         "steps": [_step(row, each, now_s) for each in made],
         "time": _times(row, line),

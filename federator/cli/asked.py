@@ -13,6 +13,7 @@ from federator.model.submission import Option
 from federator.slurm.options.options import Options
 
 MAX_NODE_FILE_BYTES: Final = 64 * 1024
+_MOST_DIGITS: Final = 10
 _TIMES: Final = frozenset({"begin", "deadline"})
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 
@@ -45,10 +46,27 @@ def timed(component: Options) -> Options:
     def in_unix_time(option: Option) -> Option:
         if option.name not in _TIMES:
             return option
-        at_s = parsed_time(option.value or "", time.time(), to_come=True)
+        try:
+            at_s = parsed_time(option.value or "", time.time(), to_come=True)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Invalid --{option.name} specification: {error}") from error
         return Option(name=option.name, value=f"uts{at_s:.0f}")
 
     return tuple(map(in_unix_time, component))
+
+
+def too_many_nodes(component: Options) -> str:
+    """sbatch's warning where more nodes than tasks are asked for; else "".
+
+    Such a job gets as many nodes as it has tasks: ``slurm.options.interpret``.
+    """
+    given = {o.name: o.value or "" for o in component if o.name in ("nodes", "ntasks")}
+    least, tasks = given.get("nodes", "").partition("-")[0], given.get("ntasks", "")
+    if not all(n.isascii() and n.isdecimal() and len(n) < _MOST_DIGITS for n in (least, tasks)):
+        return ""  # not given, or for the daemon to read
+    if not 0 < int(tasks) < int(least):
+        return ""
+    return f"can't run {tasks} processes on {least} nodes, setting nnodes to {tasks}"
 
 
 def travelling(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Shows jobs, nodes, partitions and sites as ``scontrol show`` does: records of NAME=VALUE.
 
 A field that the federation has no value for is what scontrol prints where it is unset, or it is
-left out. ``Site``, ``SiteJobId``, ``GPUs`` and ``Project`` are the federation's own.
+left out. ``Site`` is the federation's own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -18,23 +17,13 @@ import msgspec
 
 from federator import __version__
 from federator.cli.cancel_ids import job_ids, of_federation
-from federator.cli.control_sites import SITE_KINDS, Record, asked, known_time
+from federator.cli.control_sites import SITE_KINDS, Record, asked
 from federator.cli.control_words import entity_of
 from federator.cli.flags import Given
-from federator.cli.job_states import state_name
-from federator.cli.memory_text import memory_text
+from federator.cli.job_record import job_record, limit_text
 from federator.cli.node_columns import gres_text, gres_used_text, state_words
 from federator.cli.node_lists import expanded, folded
-from federator.cli.queue_columns import (
-    COLUMNS,
-    Shown,
-    elapsed_s,
-    eligible_s,
-    end_s,
-    own_id,
-    reason_word,
-    time_text,
-)
+from federator.cli.queue_columns import Shown, time_text
 from federator.cli.slurm_json import jobs_of
 from federator.cli.text import clock_text, printable, unexpected
 from federator.errors import InvalidRequest
@@ -44,14 +33,10 @@ from federator.wire.client_protocol import (
     NodesReply,
     QueueCall,
     QueueReply,
-    QueueRow,
     StatusCall,
     StatusReply,
 )
 from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, unpacked_nodes
-
-_MEMORY: Final = {"cpu": "MinMemoryCPU", "gpu": "MinMemoryTRES"}
-_COLUMN: Final = {column.name: column for column in COLUMNS}
 
 
 def show(given: Given, words: Sequence[str]) -> int:
@@ -168,108 +153,7 @@ def _jobs(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     missing = ["slurm_load_jobs error: Invalid job id specified"] if reply.unknown else []
     if reply.left_off:
         missing.append(f"fscontrol: {reply.left_off} more jobs are not shown; name ids")
-    return [_job(Shown(row, reply.now_s)) for row in reply.rows], missing
-
-
-def _array(row: QueueRow) -> tuple[tuple[str, str], ...]:
-    """Which tasks of an array it is, and how many may run at once; nothing of another job."""
-    if not row.array_id:
-        return ()
-    tasks = row.array_tasks.strip("[]") or str(row.array_index)
-    ids = (("ArrayJobId", str(row.array_id)), ("ArrayTaskId", tasks))
-    return (*ids, ("ArrayTaskThrottle", tasks.rpartition("%")[2])) if "%" in tasks else ids
-
-
-def _job(shown: Shown) -> Record:
-    row, details = shown.row, shown.details
-    return (
-        (("JobId", str(own_id(row))), *_array(row), ("JobName", row.name)),
-        (
-            ("UserId", f"{row.user}({_word('UserId', shown)})"),
-            ("GroupId", f"{_word('GroupName', shown)}({_word('GroupId', shown)})"),
-        ),
-        (
-            ("Priority", str(row.priority)),
-            ("Nice", str(details.nice)),
-            ("Account", row.tenant),
-            ("QOS", shown.option("qos", "(null)")),
-            ("Project", row.project or "(null)"),
-            ("WCKey", shown.option("wckey", "(null)")),
-        ),
-        (
-            ("JobState", state_name(row)),
-            ("Reason", reason_word(shown)),
-            ("Dependency", details.dependency or "(null)"),
-        ),
-        (
-            ("Requeue", str(int(details.requeue))),
-            ("Restarts", str(details.restarts)),
-            ("BatchFlag", "1"),
-            ("ExitCode", f"{row.exit_code or 0}:{row.signal}"),
-        ),
-        (
-            ("RunTime", clock_text(elapsed_s(shown))),
-            ("TimeLimit", _limit_text(shown.row.time_limit_s)),
-            ("TimeMin", shown.option("time-min", "N/A")),
-        ),
-        *_times(shown),
-        *_place(shown),
-        *_files(shown),
-    )
-
-
-def _word(column: str, shown: Shown) -> str:
-    """The value of one of fsqueue's columns."""
-    return _COLUMN[column].value(shown)
-
-
-def _times(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
-    row = shown.row
-    yield (
-        ("SubmitTime", known_time(row.submitted_at_s)),
-        ("EligibleTime", known_time(eligible_s(shown))),
-    )
-    end = end_s(shown)
-    yield (
-        ("StartTime", known_time(row.started_at_s)),
-        ("EndTime", known_time(0.0 if end == inf else end)),
-    )
-
-
-def _place(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
-    row, details = shown.row, shown.details
-    site_job = str(row.site_job_id) if row.site_job_id else "(null)"
-    yield ("Site", row.site or "(null)"), ("SiteJobId", site_job)
-    yield (
-        ("Partition", ",".join(details.partitions) or "(null)"),
-        ("NodeList", folded(row.node_names)),
-        ("BatchHost", row.node_names[0] if row.node_names else "(null)"),
-    )
-    yield (
-        ("NumNodes", str(row.nodes or 1)),
-        ("NumCPUs", str(details.cpus)),
-        ("GPUs", str(row.gpus)),
-        ("NumTasks", str(details.tasks_on(row.nodes))),
-        ("CPUs/Task", shown.option("cpus-per-task", "1")),
-    )
-    yield (("AllocTRES" if row.site else "ReqTRES", _word("tres-alloc", shown)),)
-    yield (
-        ("MinCPUsNode", str(details.min_cpus)),
-        (_MEMORY.get(details.min_mem_of, "MinMemoryNode"), memory_text(details.min_mem_mib)),
-        ("Features", shown.option("constraint", "(null)")),
-    )
-
-
-def _files(shown: Shown) -> Iterator[tuple[tuple[str, str], ...]]:
-    row = shown.row
-    yield (("Comment", shown.option("comment", "(null)")),)
-    for name, path in (
-        ("WorkDir", row.work_dir),
-        ("StdErr", row.stderr or row.stdout),
-        ("StdIn", row.stdin),
-        ("StdOut", row.stdout),
-    ):
-        yield ((name, path or "(null)"),)
+    return [job_record(Shown(row, reply.now_s)) for row in reply.rows], missing
 
 
 # ---- nodes and partitions ----
@@ -342,10 +226,6 @@ def _partitions(names: Sequence[str]) -> tuple[list[Record], list[str]]:
     return [_partition(*each) for each in found], missing
 
 
-def _limit_text(limit_s: float) -> str:
-    return "UNLIMITED" if limit_s == inf else clock_text(limit_s)
-
-
 def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
     nodes = [node for node in known.nodes if partition.name in node.partitions]
     default_s = partition.default_time_s
@@ -354,7 +234,7 @@ def _partition(site: str, known: SiteNodes, partition: PartitionRow) -> Record:
         (("State", "UP" if partition.up else "DOWN"), ("Default", _yes(partition.is_default))),
         (
             ("DefaultTime", "NONE" if default_s is None else clock_text(default_s)),
-            ("MaxTime", _limit_text(partition.max_time_s)),
+            ("MaxTime", limit_text(partition.max_time_s)),
         ),
         (
             ("MinNodes", str(partition.min_nodes)),

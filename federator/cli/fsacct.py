@@ -131,7 +131,8 @@ def fsacct(given: Given) -> int:
     fields = _fields(given)
     unit = _unit(given)
     use = "json" in given or any(field.column.name in OF_USE for field in fields)
-    replies = list(_answers(_question(given, time.time(), use=use)))
+    reasons = "json" in given or any(field.column.name == "Reason" for field in fields)
+    replies = list(_answers(_question(given, time.time(), use=use, reasons=reasons)))
     rows = {row.id: row for reply in replies for row in reply.rows}
     _check_users(given, rows.values())
     for note in sorted({note for reply in replies if (note := _note(reply))}):
@@ -207,7 +208,9 @@ def _names_in_columns() -> str:
 # ---- the question ----
 
 
-def _question(given: Given, now_s: float, *, use: bool = False) -> AccountingCall:
+def _question(
+    given: Given, now_s: float, *, use: bool = False, reasons: bool = False
+) -> AccountingCall:
     start_s, end_s = _window(given, now_s)
     return AccountingCall(
         start_s=start_s,
@@ -222,6 +225,7 @@ def _question(given: Given, now_s: float, *, use: bool = False) -> AccountingCal
         states=_states(given),
         attempts="allocations" not in given or "duplicates" in given or "json" in given,
         use=use,
+        reasons=reasons,
     )
 
 

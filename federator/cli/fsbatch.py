@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import time
@@ -13,7 +14,15 @@ import msgspec
 
 from federator import __version__
 from federator.cli import pipe
-from federator.cli.asked import named, timed, travelling, umask, with_node_file, work_dir
+from federator.cli.asked import (
+    named,
+    timed,
+    too_many_nodes,
+    travelling,
+    umask,
+    with_node_file,
+    work_dir,
+)
 from federator.cli.client import NoAnswer, ask, call
 from federator.cli.text import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
@@ -21,6 +30,8 @@ from federator.model.reason import SUBMIT_LIMITS
 from federator.model.submission import ScriptEncoding, Submission
 from federator.slurm.options.options import (
     MAX_SCRIPT_BYTES,
+    CommandLine,
+    Options,
     UsageError,
     check_script,
     parse_command_line,
@@ -45,6 +56,12 @@ if TYPE_CHECKING:
     from federator.wire.replies import Reply
 
 POLL_S: Final = 1.0
+USAGE_STATUS: Final = 255  # sbatch's -1
+# What it says then, in 22.05, 24.11 and 26.05; numbers that are none end it with 1.
+_USAGE_WORDS: Final = re.compile(
+    r"Invalid --[a-z-]+ specification|\".*\" is not a valid node count"
+    r"|Maximum node count \d+ is less than|invalid --profile="
+)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +81,13 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         status = _carry_out(argv, environment)
         pipe.flush()
+    except UsageError as error:
+        print(printable(f"fsbatch: {error}"), file=sys.stderr)
+        print('Try "fsbatch --help" for more information', file=sys.stderr)
+        return USAGE_STATUS
     except FederatorError as error:
         print(printable(f"fsbatch: error: {error}"), file=sys.stderr)
-        if isinstance(error, UsageError):
-            print('Try "fsbatch --help" for more information', file=sys.stderr)
-        return _error_status(environment)
+        return _error_status(str(error), environment)
     except BrokenPipeError:
         pipe.end_by_sigpipe()
     except KeyboardInterrupt:
@@ -88,11 +107,19 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         print(help_text() if "help" in asked else USAGE)
         return 0
     order = read_order(argv, environment)
+    if "quiet" not in order.client:
+        for text in filter(None, map(too_many_nodes, order.submission.components)):
+            _note(f"warning: {text}")
     return _submit(order, environment.get("FED_SUBMIT_KEY") or os.urandom(16).hex())
 
 
-def _error_status(environment: Mapping[str, str]) -> int:
-    """Return sbatch's status on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
+def _error_status(said: str, environment: Mapping[str, str]) -> int:
+    """Return sbatch's status on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1.
+
+    Of the values that it checks itself some end it with ``USAGE_STATUS``, whatever that says.
+    """
+    if _USAGE_WORDS.match(said):
+        return USAGE_STATUS
     text = environment.get("SLURM_EXIT_ERROR", "")
     return int(text) if text.isdecimal() and 0 < int(text) < 256 else 1
 
@@ -110,19 +137,7 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         InvalidRequest: in sbatch's words where sbatch has them.
     """
     command_line = parse_command_line(argv)
-    first_words = {option.name: option.value for g in command_line.groups for option in g}
-    operands = command_line.operands
-    wrap = first_words.get("wrap")
-    if wrap is not None:
-        if operands:
-            raise InvalidRequest("Script arguments not permitted with --wrap option")
-        name, script = "wrap", _wrapped(wrap)
-    elif operands:
-        name = os.path.basename(operands[0])
-        folder = first_words.get("chdir") or "."
-        script = check_script(_read_file(operands[0], folder, environment), operands[0])
-    else:
-        name, script = "sbatch", check_script(sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1))
+    name, script, path = _script_of(command_line, environment)
     components = resolve(
         command_line.groups, parse_environment(environment), parse_script(script, name)
     )
@@ -134,12 +149,37 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         components=tuple(named(component, name) for component in components),
         script=script.encode("utf-8", "surrogateescape").decode(encoding),
         script_encoding=encoding,
-        args=operands[1:],
+        args=command_line.operands[1:],
         environment=travelling(environment),
         work_dir=work_dir(),
         umask=umask(),
+        script_path=path if is_utf8(path) else "",
     )
     return Order(submission=submission, client={o.name: o.value or "" for o in client})
+
+
+def _script_of(words: CommandLine, environment: Mapping[str, str]) -> tuple[str, str, str]:
+    """The name of the script, its text, and its path; "" of what is in no file."""
+    first_words = {option.name: option.value for g in words.groups for option in g}
+    wrap = first_words.get("wrap")
+    if wrap is not None:
+        if words.operands:
+            raise InvalidRequest("Script arguments not permitted with --wrap option")
+        return "wrap", _wrapped(wrap), ""
+    if words.operands:
+        name = words.operands[0]
+        found = _find(name, first_words.get("chdir") or ".", environment)
+        script = check_script(_read_file(found, name), name)
+        return os.path.basename(name), script, os.path.normpath(os.path.join(work_dir(), found))
+    if sys.stdin.isatty():  # "--time job.sh" would wait for a script to be typed
+        _check_first(words.groups)
+    return "sbatch", check_script(sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1)), ""
+
+
+def _check_first(groups: tuple[Options, ...]) -> None:
+    """Raises: InvalidRequest: there is a mistake in the options of the command line."""
+    components = split_client(tuple(map(with_node_file, groups)))[1]
+    _interpreted(Submission(components=tuple(map(timed, components)), script="#!/bin/sh\n"))
 
 
 def _wrapped(command: str) -> str:
@@ -147,8 +187,7 @@ def _wrapped(command: str) -> str:
     return check_script(script.encode("utf-8", "surrogateescape"))
 
 
-def _read_file(path: str, work_dir: str, environment: Mapping[str, str]) -> bytes:
-    found = _find(path, work_dir, environment)
+def _read_file(found: str, path: str) -> bytes:
     try:
         with open(found, "rb") as file:
             if stat.S_ISDIR(os.fstat(file.fileno()).st_mode):

@@ -152,7 +152,7 @@ VARIABLES: Final = (
     ("FED_SUBMIT_KEY", "Submitting twice with the same key queues one workload; 8 to 128 "
      "characters, made up at random where it is not set. With another script, options, arguments "
      "or working directory it is an error."),
-    ("SLURM_EXIT_ERROR", "Exit status on errors (1)."),
+    ("SLURM_EXIT_ERROR", "Exit status on errors (1), but those of options."),
 )  # fmt: skip
 EXAMPLES: Final = (
     "fsbatch train.sh",

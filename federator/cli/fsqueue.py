@@ -45,6 +45,7 @@ _START: Final = (
     "NumNodes:.6 ,SchedNodes:20 ,StartRange:.23 ,ReasonList:"
 )
 _SITE: Final = "Cluster:8 ,"
+_SLURMS_SORT: Final = "P,t,-p"
 _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9 ,Nodes:"
 _AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
 _FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
@@ -198,7 +199,7 @@ def _view(given: Given, environment: Mapping[str, str]) -> _View:
     text = given.get("states")
     if text is None and "start" in given and "steps" not in given:
         text = "PENDING"
-    sort = given.get("sort") or ("S" if "start" in given and "steps" not in given else "")
+    sort = given.get("sort") or _usual_sort(given)
     if {"running-over", "running-under"} & set(given.values):
         from federator.cli.queue_filter import check  # noqa: PLC0415
 
@@ -207,6 +208,16 @@ def _view(given: Given, environment: Mapping[str, str]) -> _View:
     return _View(
         _form(given, environment), _sort(sort), asked_states(text), "steps" in given, nodes
     )
+
+
+def _usual_sort(given: Given) -> str:
+    """The order that is not asked for: squeue's by its own name, and by starts with --start."""
+    if "steps" in given:
+        return ""
+    if "start" in given:
+        return "S"
+    is_squeue = called_as_slurms(PROGRAM) and not {"json", "why"} & set(given.values)
+    return _SLURMS_SORT if is_squeue else ""
 
 
 def _sort(text: str) -> tuple[tuple[str, bool], ...]:

@@ -353,7 +353,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("BurstBufferState", "BURST_BUFFER_STATE", _unset),
     _C("Cluster", "CLUSTER", lambda s: s.row.site or ABSENT),
     _C("ClusterFeature", "CLUSTER_FEATURES", _unset),
-    _C("Command", "COMMAND", _unset, "o"),
+    _C("Command", "COMMAND", _file("command"), "o"),
     _C("Comment", "COMMENT", _option("comment", NONE), "k"),
     _C("Container", "CONTAINER", _unset),
     _C("ContainerId", "CONTAINERID", _unset),
@@ -371,7 +371,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("DerivedEC", "DERIVED_EC", _number("0:0")),
     _C("EligibleTime", "ELIGIBLE_TIME", lambda s: time_text(eligible_s(s))),
     _C("EndTime", "END_TIME", _end_text, "e"),
-    _C("ExcNodes", "EXC_NODES", _number(""), "x", whole=True),
+    _C("ExcNodes", "EXC_NODES", _option("exclude", ""), "x", whole=True),
     _C("Exclusive", "EXCLUSIVE", lambda s: "NODE" if s.details.exclusive else "NO"),
     _C("exit_code", "EXIT_CODE", _exit_code),
     _C("Feature", "FEATURES", _option("constraint", NONE), "f"),
@@ -427,7 +427,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("Reason", "REASON", reason_word, "r"),
     _C("ReasonList", "NODELIST(REASON)", _reason_list, "R", whole=True, whole_heading=True),
     _C("Reboot", "REBOOT", _flag("reboot")),
-    _C("ReqNodes", "REQ_NODES", _number(""), "n", whole=True),
+    _C("ReqNodes", "REQ_NODES", _option("nodelist", ""), "n", whole=True),
     _C("ReqSwitch", "REQ_SWITCH", lambda s: s.option("switches", "0").partition("@")[0]),
     _C("Requeue", "REQUEUE", lambda s: str(int(s.details.requeue))),
     _C("Reservation", "RESERVATION", _option("reservation", NONE), "v"),
@@ -508,7 +508,7 @@ STEP_COLUMNS: Final[tuple[Column[Shown], ...]] = (
 )
 """Of ``fsqueue -s``: of each running job the batch step, which is all that the federation knows."""
 
-FILES: Final = frozenset({"StdErr", "StdIn", "StdOut", "WorkDir"})
+FILES: Final = frozenset({"Command", "StdErr", "StdIn", "StdOut", "WorkDir"})
 """Columns that need the names of files."""
 
 STARTS: Final = frozenset({"StartRange", "StartTime", "SchedNodes"})

@@ -71,6 +71,7 @@ def _job(shown: Shown) -> dict[str, object]:
         "array_task_id": number(row.array_index if row.array_id else None),
         "array_task_string": row.array_tasks.strip("[]"),
         "batch_flag": True,
+        "command": row.command,
         "comment": shown.option("comment", ""),
         "current_working_directory": row.work_dir,
         "exit_code": _exit_code(row),

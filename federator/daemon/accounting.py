@@ -25,16 +25,19 @@ from federator.history.query import (
     is_called,
     is_wanted,
 )
-from federator.history.rows import glance_of, row_of
+from federator.history.rows import glance_of, reason_words, row_of
 from federator.history.service import JobHistory
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.reason import Reason
 from federator.model.viewer import Viewer
 from federator.model.workload import SiteName
+from federator.sched.passes.spoken import Spoken
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.accounting_rows import AccountingRow
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 
+WhyWaits = Callable[[WorkloadRecord, Spoken], Reason | None]
 MAX_ROWS: Final = 2_000  # of the history, in one answer; there are more answers
 MAX_LIVE: Final = 5_000  # of the ledger
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
@@ -59,6 +62,7 @@ class AccountingDesk:
         ledger: read, never changed.
         history: of what has ended; None: none is kept.
         clock: Unix time.
+        why_waits: the main reason of one that waits.
 
     Attributes:
         sites: those that are configured.
@@ -70,8 +74,10 @@ class AccountingDesk:
         ledger: Ledger,
         history: JobHistory | None,
         clock: Callable[[], float],
+        why_waits: WhyWaits,
     ) -> None:
         self._federation, self.sites = federation, frozenset[SiteName]()
+        self._why_waits = why_waits
         self._ledger, self._history, self._clock = ledger, history, clock
         self._answers = HistoryAnswers()
 
@@ -142,7 +148,13 @@ class AccountingDesk:
         ]
         groups = collapsed(sorted(entries, key=lambda entry: entry.workload.id))
         kept = most_telling(groups, MAX_LIVE)
-        return _Known([_row_of(group, call.ids) for group in kept], len(groups) - len(kept))
+        rows = [_row_of(group, call.ids) for group in kept]
+        if call.reasons:
+            spoken = Spoken(codes=True)  # details may be of strangers
+            for row, (entry, *_) in zip(rows, kept, strict=True):
+                if entry.state not in TERMINAL and entry.state in _WAITS:
+                    row.reason = reason_words(self._why_waits(entry, spoken))
+        return _Known(rows, len(groups) - len(kept))
 
     def _entries(self, call: AccountingCall, since_s: float) -> Iterator[WorkloadRecord]:
         ledger = self._ledger

@@ -17,7 +17,7 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation
 from federator.sched.state.ledger import Ledger
-from federator.wire.client_protocol import KeyChange
+from federator.wire.status_rows import KeyChange
 
 _AT_RESTART: Final = "changes only by a restart of the daemon"
 

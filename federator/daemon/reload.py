@@ -10,8 +10,9 @@ import structlog
 from federator.audit.chain import AuditAct
 from federator.config import FederationConfig
 from federator.model.workload import SiteName
-from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
+from federator.wire.client_protocol import ErrorReply, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
+from federator.wire.status_rows import KeyChange
 
 log = structlog.get_logger()
 

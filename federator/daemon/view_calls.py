@@ -18,12 +18,22 @@ from federator.daemon.start_forecasts import Helps, StartForecasts
 from federator.daemon.status_view import pass_rows, status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.usage_desk import UsageDesk
-from federator.daemon.views import RankView, outcome_of, queue_rows, site_rows, unknown_ids
+from federator.daemon.views import (
+    RankView,
+    outcome_of,
+    queue_rows,
+    shown_reason,
+    site_rows,
+    unknown_ids,
+)
 from federator.history.service import JobHistory
 from federator.model.lifecycle import WorkloadState
+from federator.model.reason import Reason
 from federator.model.viewer import Viewer
 from federator.model.workload import WorkloadId
 from federator.sched.passes.federation import Federation
+from federator.sched.passes.spoken import Spoken
+from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.client_protocol import (
     AccountingCall,
     PassesCall,
@@ -87,7 +97,9 @@ class ViewCalls:
         self._clock = clock
         self._history = history
         self.starts: StartForecasts | None = None
-        self._accounting = AccountingDesk(config.federation, federation.ledger, history, clock)
+        self._accounting = AccountingDesk(
+            config.federation, federation.ledger, history, clock, self._why_waits
+        )
         self._usage = UsageDesk(config, history)
         self._doctor = DoctorDesk(config, history)
         self.reconfigure(config)
@@ -184,6 +196,9 @@ class ViewCalls:
             for name, total in sorted(self._federation.rules.licenses.items())
         )
         return SitesReply(sites=site_rows(self._federation, regions), licenses=licenses)
+
+    def _why_waits(self, entry: WorkloadRecord, spoken: Spoken) -> Reason | None:
+        return shown_reason(entry, self._federation, spoken)
 
     def _held(self, call: HoldingsCall) -> HoldingsReply:
         now_s = self._clock()

@@ -49,6 +49,7 @@ class _Placed(msgspec.Struct, frozen=True, kw_only=True):
 
     components: tuple[tuple[Option, ...], ...]
     work_dir: str = "/"
+    script_path: str = ""
 
 
 _decode_placed: Final = msgspec.msgpack.Decoder(_Placed).decode
@@ -297,8 +298,7 @@ def _row(  # one field a line
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
-    waits = entry.state is WorkloadState.PENDING
-    refusals = federation.refusals_of(entry, spoken) if waits else NOTHING
+    refusals = _refusals(entry, federation, spoken)
     reason = main_reason(entry, refusals)
     if spoken is not None:
         reason = spoken.shown(w.jobs, reason)
@@ -412,7 +412,7 @@ def _files(entry: WorkloadRecord) -> dict[str, str]:
         site_job_id=entry.site_job_id,
         work_dir=entry.work_dir if entry.site_job_id else "",
     )
-    return msgspec.structs.asdict(found)
+    return {**msgspec.structs.asdict(found), "command": placed.script_path}
 
 
 def _priority(entry: WorkloadRecord, rank: QueueRank | None) -> int:
@@ -445,6 +445,20 @@ def exit_code_of(entry: WorkloadRecord) -> int | None:
     if entry.state not in TERMINAL or not entry.ended_at_s or lost or unsaid:
         return None
     return entry.exit_code
+
+
+def _refusals(
+    entry: WorkloadRecord, federation: Federation, spoken: Spoken | None
+) -> Mapping[SiteName, Refusal]:
+    waits = entry.state is WorkloadState.PENDING
+    return federation.refusals_of(entry, spoken) if waits else NOTHING
+
+
+def shown_reason(entry: WorkloadRecord, federation: Federation, spoken: Spoken) -> Reason | None:
+    """The main reason for its state, as its row in fsqueue's answer has it."""
+    return spoken.shown(
+        entry.workload.jobs, main_reason(entry, _refusals(entry, federation, spoken))
+    )
 
 
 def main_reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:

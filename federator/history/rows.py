@@ -146,7 +146,7 @@ class HistoryBatch:
             return
         before = WorkloadState(row.state)
         state = step(before, event.happening).to
-        row.state, row.reason = state.value, _reason(event.reason)
+        row.state, row.reason = state.value, reason_words(event.reason)
         row.site_state = event.site_state or row.site_state
         row.cancelled_by = event.by or row.cancelled_by
         row.work_dir = event.work_dir or row.work_dir
@@ -203,7 +203,7 @@ class HistoryBatch:
 
     def _attempt_over(self, row: AccountingRow, attempt: AccountingAttempt, event: Changed) -> None:
         attempt.ended_at_s = attempt.ended_at_s or event.at_s
-        attempt.reason = _reason(event.reason)
+        attempt.reason = reason_words(event.reason)
         if attempt.facts is not None:
             attempt.facts.known_at_s = event.at_s
         if not attempt.state:  # else its site put it back before it was withdrawn there
@@ -380,7 +380,8 @@ def _promise(victim: AccountingRow, winner: AccountingRow) -> None:
     facts.evictor_project, facts.evictor_family = winner.project, family_name(winner.name)
 
 
-def _reason(reason: Reason | None) -> str:
+def reason_words(reason: Reason | None) -> str:
+    """A reason as a row has it: its code, and its detail behind a blank."""
     if reason is None:
         return ""
     return f"{reason.code.value} {reason.detail[:MAX_DETAIL]}".rstrip()
@@ -392,7 +393,7 @@ def set_standing(row: AccountingRow, kept: SnapshotWorkload | WorkloadRecord) ->
     Neither knows who asked for a cancel, nor attempts before the latest.
     """
     row.state, row.site_state = kept.state.value, kept.site_state
-    row.reason, row.over_at_s = _reason(kept.reason), kept.over_at_s
+    row.reason, row.over_at_s = reason_words(kept.reason), kept.over_at_s
     row.preemptions = kept.preemptions
     row.eligible_at_s = _eligible_at_s(kept, row.submitted_at_s)
     row.work_dir = kept.work_dir or row.work_dir

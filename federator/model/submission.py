@@ -37,6 +37,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     work_dir: str = "/"
     umask: int = 0o022  # of the shell it was typed in; the job's too
+    script_path: str = ""  # absolute; "": it came by --wrap or stdin, or of an earlier release
 
     @property
     def script_bytes(self) -> bytes:

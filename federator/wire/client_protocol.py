@@ -38,6 +38,7 @@ from federator.wire.status_rows import (
     BudgetRow,
     ClaimRow,
     DrainRow,
+    KeyChange,
     LendingRow,
     LicenseRow,
     PassRow,
@@ -207,6 +208,7 @@ class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     states: tuple[str, ...] = ()  # Slurm's; then those that were in such a state in that time
     attempts: bool = False  # fill ``earlier``
     use: bool = False  # fill ``use`` of all attempts in the answer
+    reasons: bool = False  # say why what waits does, as fsqueue does; it costs the daemon more
     after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
 
 
@@ -324,6 +326,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pace: PaceRow | None = None  # of one that runs, if it is known and not ``brief``
     spare: int = 0  # of ``nodes``, so many are spare
     partition: str = ""  # of its plan, else those asked for, with commas between; "": any
+    command: str = ""  # only with ``files``: its script's path; "": not known, or it has none
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -391,14 +394,6 @@ class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
 
 class PlanReply(Message, frozen=True, kw_only=True, tag="plan_taken"):
     """A lending plan is in the log and in force."""
-
-
-class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of federation.yaml, with its values as JSON; "": it is absent, and has no default."""
-
-    key: str  # with dots, as tenants.vision.quota.gpus
-    before: str
-    after: str
 
 
 class ReloadReply(Message, frozen=True, kw_only=True, tag="reloaded"):

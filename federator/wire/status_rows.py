@@ -1,6 +1,6 @@
 """Rows of the answer to ``federator status``: the pass, budget, claims, what is lent, estimates.
 
-And drains and pools of licences, of the answer to ``fsinfo``.
+And drains and pools of licences, of the answer to ``fsinfo``; changed keys, of that to a reload.
 """
 
 from __future__ import annotations
@@ -118,3 +118,11 @@ class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     written_off: bool = False  # ``left``: attempts that it must end when it returns
     gangs: bool = False  # slow nodes, where no job of several nodes starts
     until_s: float = 0.0  # Unix time at which that lapses
+
+
+class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of federation.yaml, with its values as JSON; "": it is absent, and has no default."""
+
+    key: str  # with dots, as tenants.vision.quota.gpus
+    before: str
+    after: str

@@ -39,12 +39,59 @@ with Checkpointer() as ckpt:
     ckpt.save(2, lambda: {})
 '
 """
+MISTAKES = (
+    "{} --time=abc mistake.sh",
+    "{} --mem=abc mistake.sh",
+    "{} --nodes=abc mistake.sh",
+    "{} --nodes=0 mistake.sh",
+    "{} --nodes=3-1 mistake.sh",
+    "{} -n abc mistake.sh",
+    "{} --signal=NOPE mistake.sh",
+    "{} --begin=nonsense mistake.sh",
+    "{} --open-mode=x mistake.sh",
+    "{} --array=abc mistake.sh",
+    "{} --nosuchoption mistake.sh",
+    "{} -y mistake.sh",
+    "{} -p nosuch mistake.sh",
+    "{} nosuch.sh",
+    "{} --wrap",
+)
+RECORDS_DIFFER = {  # the federation's numbers, words and times; what sites do not get
+    "AccrueTime",
+    "AllocTRES",
+    "Command",
+    "Comment",
+    "EligibleTime",
+    "EndTime",
+    "Features",
+    "JobId",
+    "JobName",
+    "NumTasks",
+    "OverSubscribe",
+    "Priority",
+    "QOS",
+    "Reason",  # 24.11 and later: its prolog runs
+    "ReqNodeList",
+    "RunTime",
+    "StartTime",
+    "StdErr",
+    "StdIn",
+    "StdOut",
+    "SubmitTime",
+    "TresPerNode",
+}
 ARRAYS = ("0-10%4", "0-400:3", "1-5:2,9", "7", "1-2,4-5,7-9%2")
 
 
 def shell(site: str, command: str) -> inside.Executed:
     """Run a command of a user's shell; exit status and both streams."""
     return inside.execute(layout.site(site), ("bash", "-c", command), user=USER)
+
+
+def record_of(site: str, command: str) -> dict[str, str]:
+    """The fields of a job's record."""
+    words = shell(site, command).stdout.split()
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def test_the_tutorial_runs_as_it_is_written(federation: Running) -> None:
@@ -191,6 +238,43 @@ def test_names_that_there_are_not_have_slurms_words(
     theirs, ours = shell(site, words), shell(site, f"f{words}")
     assert ours.stderr.strip() == f"f{theirs.stderr.strip()}"
     assert ours.exit_status == theirs.exit_status
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_sbatchs_mistakes_have_its_status_and_its_warnings_its_words(
+    federation: Running, site: str
+) -> None:
+    shell(site, "printf '#!/bin/sh\\n' > mistake.sh")
+    for words in MISTAKES:
+        theirs, ours = (
+            shell(site, f"{words.format(name)}") for name in ("sbatch -p local", "fsbatch")
+        )
+        said = theirs.stderr.splitlines()[-1:] if "Try " not in theirs.stderr else []
+        assert ours.exit_status == theirs.exit_status, (words, theirs.stderr, ours.stderr)
+        for line in said:
+            told = line.partition("sbatch: ")[2]
+            assert told in ours.stderr, (words, ours.stderr)
+    for words in ("-N100 -n2", "-N2-4 -n1", "-N3 -n2 --ntasks-per-node=1", "-N4 -n4", "-Q -N3 -n2"):
+        theirs, ours = (
+            shell(site, f"{name} {words} -H --wrap=true") for name in ("sbatch -p local", "fsbatch")
+        )
+        warned = theirs.stderr.replace("Warning", "warning")
+        assert ours.stderr == warned.replace("sbatch:", "fsbatch:"), words
+    shell(site, "scancel --me -p local -t PD; fscancel --me -t PD")
+
+
+def test_a_record_of_a_running_job_has_scontrols_values(federation: Running) -> None:
+    options = "-N2 --gres=gpu:2 -c4 -t90 --mem=2G -Jrecord --comment=why"
+    site = "alpine"
+    shell(site, "printf '#!/bin/sh\\nsleep 300\\n' > record.sh")
+    id_ = int(shell(site, f"fsbatch --parsable {options} record.sh").stdout)
+    row = federation.await_state(id_, "RUNNING")
+    ours = record_of(row["site"], f"fscontrol show job {id_}")
+    theirs = record_of(row["site"], f"scontrol show job {row['site_job_id']}")
+    differ = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+    assert differ <= RECORDS_DIFFER, {name: (ours[name], theirs[name]) for name in differ}
+    assert ours["Command"].endswith("/record.sh")
+    shell(site, f"fscancel {id_}")
 
 
 @pytest.mark.parametrize("site", SITES)

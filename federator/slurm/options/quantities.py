@@ -48,7 +48,7 @@ def nodes(text: str) -> int:
     low = _node_count(low_text, text)
     high = _node_count(high_text, text) if dash else low
     if low == 0:
-        raise InvalidRequest(f"invalid number of nodes (-N {text})")
+        raise InvalidRequest("Batch job submission failed: Node count specification invalid")
     if high < low:
         raise InvalidRequest(f"Maximum node count {high} is less than minimum node count {low}")
     return low

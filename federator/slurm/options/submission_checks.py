@@ -75,6 +75,8 @@ def check_surroundings(submission: Submission) -> None:
             f"than {MAX_EXEC_BYTES}: put what is large into files"
         )
     _checked_size(submission.work_dir, "the working directory")
+    if _checked_size(submission.script_path, "the path of the script") > MAX_OPTION_BYTES:
+        raise InvalidRequest(f"the path of the script is longer than {MAX_OPTION_BYTES} bytes")
     if not submission.work_dir.startswith("/"):
         raise InvalidRequest(
             f"the working directory must be absolute, got {submission.work_dir[:60]!r}"

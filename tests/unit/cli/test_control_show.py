@@ -125,13 +125,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_job_is_shown_with_scontrols_fields(run: Run) -> None:
     status, out, err = run("show", "job", str(2**32))
     assert (status, err) == (0, "")
-    assert out.startswith(f"JobId={2**32} JobName=train\n   UserId=ada(N/A) GroupId=N/A(N/A)\n")
+    assert out.startswith(f"JobId={2**32} JobName=train\n   UserId=ada(N/A) GroupId=N/A(N/A) ")
     assert "Account=vision QOS=q" in out
     assert "ReqTRES=cpu=4,billing=4" in out
     assert "JobState=PENDING Reason=Dependency Dependency=afterok:7(unfulfilled)" in out
     assert "\n   SubmitTime=" in out
     assert "TimeLimit=01:00:00" in out
-    assert out.endswith("StdOut=/o\n\n")
+    own = "Site=(null) SiteJobId=(null) GPUs=0 Project=(null)"
+    assert out.endswith(f"\n   StdOut=/o\n   {own}\n\n")
     one = run("-o", "show", f"jobid={2**32}")[1]
     assert one.count("\n") == 1
     assert one.split()[0] == f"JobId={2**32}"

@@ -184,6 +184,15 @@ def test_values_are_written_as_sacct_writes_them(run: Run) -> None:
     }
 
 
+def test_why_it_waits_is_asked_for_where_it_is_shown(run: Run, asked: list[AccountingCall]) -> None:
+    waits = row(state="PENDING", over_at_s=0.0, last=None, reason="FedUserHold")
+    assert run("-n -X -P -o Reason", waits) == "JobHeldUser\n"
+    run("-n -X -o JobID,State", waits)
+    told = json.loads(run("--json=slurm", waits))
+    assert told["jobs"][0]["state"]["reason"] == "JobHeldUser"
+    assert [call.reasons for call in asked] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("changes", "start", "end", "state", "nodes"),
     [

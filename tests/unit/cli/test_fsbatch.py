@@ -255,6 +255,30 @@ def test_standard_input_is_a_script_named_sbatch(
     assert daemon.submitted.submission.components[0][-1].value == "sbatch"
 
 
+class Terminal(io.TextIOWrapper):
+    """Nobody has typed anything yet: who reads waits for ever."""
+
+    def __init__(self, typed: bytes) -> None:
+        self.typed = io.BytesIO(typed)
+        super().__init__(self.typed)
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("--time job.sh", 255), ("-N abc", 255), ("-n x", 1), ("--test-only", 0)]
+)
+def test_a_mistake_is_told_before_a_script_is_typed(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, words: str, status: int
+) -> None:
+    terminal = Terminal(b"#!/bin/sh\n")
+    monkeypatch.setattr("sys.stdin", terminal)
+    daemon.answers = [BidsReply(bids=(SiteBid(site="a", refusal=WAITS),), winner="")]
+    assert fsbatch.run(words.split(), {}) == status
+    assert terminal.typed.tell() == (0 if status else 10)
+
+
 def test_parsable_and_quiet_change_the_output(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,8 +301,7 @@ def test_parsable_and_quiet_change_the_output(
         (b"\x7fELF\0", "This does not look like a batch script."),
         (b"", "Batch script is empty!"),
         (b"#!/bin/sh\n#SBATCH --gres=gpu:-1\n", "Invalid generic resource (gres) specification"),
-        (b"#!/bin/sh\n#SBATCH -N0\n", "invalid number of nodes (-N 0)"),
-        (b"#!/bin/sh\n#SBATCH --gpu-per-node=8\n", "unrecognized option '--gpu-per-node=8'"),
+        (b"#!/bin/sh\n#SBATCH -N0\n", "Batch job submission failed: Node count specification inv"),
     ],
 )
 def test_bad_scripts_are_never_queued(
@@ -292,6 +315,78 @@ def test_bad_scripts_are_never_queued(
     shown = capsys.readouterr()
     assert shown.err.startswith(f"fsbatch: error: {complaint}")
     assert (shown.out, daemon.calls) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        ("--time=abc --wrap=x", 255, "error: Invalid --time specification"),
+        ("--mem=abc --wrap=x", 255, "error: Invalid --mem specification"),
+        ("--nodes=abc --wrap=x", 255, 'error: "abc" is not a valid node count'),
+        ("-N3-1 --wrap=x", 255, "error: Maximum node count 1 is less than minimum node count 3"),
+        ("--signal=NOPE --wrap=x", 255, "error: Invalid --signal specification"),
+        ("--begin=no --wrap=x", 255, "error: Invalid --begin specification: Invalid time specif"),
+        ("--exclusive=x --wrap=x", 255, "error: Invalid --exclusive specification"),
+        ("--profile=x --wrap=x", 255, "error: invalid --profile=x option"),
+        ("--nosuch --wrap=x", 255, "unrecognized option '--nosuch'"),
+        ("-y --wrap=x", 255, "invalid option -- 'y'"),
+        ("--wrap", 255, "option '--wrap' requires an argument"),
+        ("-n abc --wrap=x", 3, 'error: Invalid numeric value "abc" for --ntasks.'),
+        ("-N0 --wrap=x", 3, "error: Batch job submission failed: Node count specification invalid"),
+        ("--array=x --wrap=x", 3, "error: Batch job submission failed: Invalid job array specific"),
+        ("none.sh", 3, "error: Unable to open file none.sh"),
+    ],
+)
+def test_mistakes_have_sbatchs_status(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], words: str, status: int, line: str
+) -> None:
+    """As sbatch of 22.05, 24.11 and 26.05 ends; SLURM_EXIT_ERROR changes no 255."""
+    assert fsbatch.run(words.split(), {"SLURM_EXIT_ERROR": "3"}) == status
+    assert capsys.readouterr().err.startswith(f"fsbatch: {line}")
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        ("-N100 -n2", "can't run 2 processes on 100 nodes, setting nnodes to 2"),
+        ("-N4-8 -n2", "can't run 2 processes on 4 nodes, setting nnodes to 2"),
+        ("-N2 -n1 -c4", "can't run 1 processes on 2 nodes, setting nnodes to 1"),
+        ("-N1 -n1 : -N3 -n2", "can't run 2 processes on 3 nodes, setting nnodes to 2"),
+        ("-N100", ""),
+        ("-N2 -n2", ""),
+        ("-N2 --ntasks-per-node=1", ""),
+        ("-Q -N3 -n2", ""),
+    ],
+)
+def test_more_nodes_than_tasks_are_warned_of(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], words: str, warning: str
+) -> None:
+    assert fsbatch.run([*words.split(), "--wrap=x"], {}) == 0
+    assert capsys.readouterr().err == (f"fsbatch: warning: {warning}\n" if warning else "")
+
+
+def test_a_misspelt_option_in_a_script_has_sbatchs_status(
+    daemon: Daemon, script: Callable[[bytes], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsbatch.run([script(b"#!/bin/sh\n#SBATCH --gpu-per-node=8\n")], {}) == 255
+    assert "fsbatch: unrecognized option '--gpu-per-node=8'\nTry " in capsys.readouterr().err
+
+
+def test_the_path_of_the_script_travels(
+    daemon: Daemon, script: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(script(b"#!/bin/sh\n")).absolute()
+    monkeypatch.chdir(path.parent)
+    daemon.repeats = True
+    for words, sent in (
+        (str(path), str(path)),
+        (f"./{path.name}", str(path)),
+        (path.name, str(path)),
+        ("--wrap=x", ""),
+    ):
+        daemon.calls.clear()
+        assert fsbatch.run([words], {}) == 0
+        assert daemon.submitted.submission.script_path == sent
 
 
 def test_a_missing_file_is_named(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
@@ -554,8 +649,10 @@ def test_words_that_are_not_utf8_are_refused_in_one_line(
     environment: dict[str, str],
 ) -> None:
     script(b"#!/bin/sh\n")
-    assert fsbatch.run(argv, environment) == 1
-    assert capsys.readouterr().err.startswith("fsbatch: error: ")
+    is_option = argv == ["--\udce9"]
+    assert fsbatch.run(argv, environment) == (255 if is_option else 1)
+    said = "fsbatch: unrecognized option" if is_option else "fsbatch: error: "
+    assert capsys.readouterr().err.startswith(said)
     assert daemon.calls == []
 
 
@@ -601,7 +698,7 @@ def test_the_umask_travels_and_stays(daemon: Daemon) -> None:
 def test_the_list_of_options_is_pointed_to_when_an_option_is_misspelt(
     daemon: Daemon, capsys: pytest.CaptureFixture[str], argv: list[str], hint: bool
 ) -> None:
-    assert fsbatch.run(argv, {}) == 1
+    assert fsbatch.run(argv, {}) == (255 if hint else 1)
     assert ('Try "fsbatch --help"' in capsys.readouterr().err) == hint
 
 

@@ -154,6 +154,37 @@ def test_of_several_those_that_are_known_are_shown(
 
 
 @pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["-h", "-o", "%i"], ["5", "6", "4", "1", "3", "2"]),
+        (["-h", "-o", "%i", "-S", "i"], ["1", "2", "3", "4", "5", "6"]),
+        (["-h", "-O", "JobID:2"], ["5", "6", "4", "1", "3", "2"]),
+        (["-h", "-o", "%i", "-s"], ["1", "3", "2"]),
+    ],
+)
+def test_called_as_squeue_it_has_squeues_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str],
+    shown: list[str],
+) -> None:  # fmt: skip
+    """Partition, then state, then priority: ``squeue --sort`` of all releases."""
+    rows = (
+        row(id=1, state="RUNNING", partition="a"),
+        row(id=3, state="RUNNING", partition="b", priority=2),
+        row(id=2, state="RUNNING", partition="b", priority=3),
+        row(id=4, state="PENDING", partition="a", priority=3),
+        row(id=5, state="PENDING", partition="a", priority=1),
+        row(id=6, state="PENDING", partition="a", priority=2),
+    )
+    monkeypatch.setattr(fsqueue, "call", lambda _: QueueReply(rows=rows, now_s=0.0))
+    monkeypatch.setattr(sys, "argv", ["/home/ada/fed-bin/squeue", *words])
+    with pytest.raises(SystemExit) as ended:
+        fsqueue.main()
+    assert not ended.value.code
+    told = capsys.readouterr().out.split()
+    assert [word.partition(".")[0] for word in told] == shown
+
+
+@pytest.mark.parametrize(
     ("words", "heading"),
     [
         ([], "JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)"),

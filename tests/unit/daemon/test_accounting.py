@@ -20,10 +20,12 @@ from federator.history.service import JobHistory
 from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.plan import JobPlan
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
-from federator.sched.state.ledger import Ledger
+from federator.sched.passes.spoken import Spoken
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.store.memory import MemoryStore
 from federator.wire.accounting_rows import AccountingRow, MeasuredUse
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
@@ -40,6 +42,7 @@ class Office:
 
     def __init__(self, path: Path) -> None:
         self.path, self.ledger, self.store = path, Ledger(), MemoryStore()
+        self.looked_up: list[int] = []  # those that it was asked why they wait
         self.store.lead(0)
         url = f"sqlite://{path}"
         self.reader = open_reader(url)
@@ -47,9 +50,13 @@ class Office:
         self.desk = self.with_history(self.history)
 
     def with_history(self, history: JobHistory | None) -> AccountingDesk:
-        desk = AccountingDesk("demo", self.ledger, history, lambda: 5000.0)
+        desk = AccountingDesk("demo", self.ledger, history, lambda: 5000.0, self._why_waits)
         desk.sites = frozenset(SITES)
         return desk
+
+    def _why_waits(self, entry: WorkloadRecord, _: Spoken) -> Reason:
+        self.looked_up.append(entry.workload.id - FIRST_WORKLOAD_ID)
+        return Reason(code=ReasonCode.RESOURCES)
 
     def write(self, *events: LogRecord) -> None:
         for event in events:
@@ -121,6 +128,18 @@ def test_what_lives_comes_from_the_ledger_and_what_ended_from_the_history(office
     assert [row.state for row in found] == ["COMPLETED", "RUNNING", "PENDING"]
     assert found[1].last is not None
     assert (found[1].last.site, found[1].last.site_job_id) == ("alpine", 72)
+
+
+def test_why_what_waits_does_is_looked_up_only_if_it_is_asked_for(office: Office) -> None:
+    office.write(submitted(1), *started(1, 1010), submitted(2), submitted(3, tasks=3))
+    office.write(submitted(9), changed(9, _H.CANCEL_ASKED, 1100, by="eve"))
+    office.history.take_all()
+    assert {row.reason for row in office.rows()} == {""}
+    assert office.looked_up == []
+    found = office.rows(reasons=True)
+    waits = ReasonCode.RESOURCES.value
+    assert [row.reason for row in found] == ["", waits, waits, ""]
+    assert office.looked_up == [2, 3]
 
 
 def test_what_has_just_ended_is_shown_before_the_history_has_it(office: Office) -> None:

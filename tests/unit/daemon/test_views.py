@@ -182,13 +182,19 @@ def test_users_do_not_see_who_may_use_a_reservation() -> None:
 def test_files_are_shown_where_they_are_asked_for() -> None:
     f = federation()
     options = (Option(name="output", value="%j-%L.out"), Option(name="chdir", value="sub"))
-    given = Submission(components=(options,), script="#!/bin/sh\n", work_dir="/home/ada")
+    given = Submission(
+        components=(options,),
+        script="#!/bin/sh\n",
+        work_dir="/home/ada",
+        script_path="/home/ada/train.sh",
+    )
     id_ = f.submit(replace(draft(gang(2)), submission=pack_submission(given)))
     f.run_for(1.0)
     (plain,) = rows(f, QueueCall(ids=(str(id_),)))
-    assert (plain.work_dir, plain.stdout) == ("", "")
+    assert (plain.work_dir, plain.stdout, plain.command) == ("", "", "")
     (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
     assert (shown.work_dir, shown.stdin) == ("/home/ada/sub", "/dev/null")
+    assert shown.command == "/home/ada/train.sh"
     assert shown.stdout == shown.stderr == f"/home/ada/sub/{id_}-101.out"
 
 
