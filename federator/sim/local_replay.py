@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from statistics import median
-from typing import Final
+from statistics import fmean
+from typing import Final, NamedTuple
 
 from federator.config import FederationConfig
 from federator.model.lifecycle import WorkloadState
@@ -106,15 +106,15 @@ def replay(
         seed: as of ``ReplayOptions``.
         progress: likewise.
     """
-    sites = {name: _site(name, capacity) for name, capacity in capacities.items()}
-    pools = {name: _pools(site) for name, site in sites.items() if site.gpus}
+    sites = {name: whole_site(name, capacity) for name, capacity in capacities.items()}
+    pools = {name: pools_of(site) for name, site in sites.items() if site.gpus}
     question = question_of(history_of(past.records, pools), pools, config)
     scenario = replace(question.scenario, sites=tuple(sites[name] for name in pools))
     options = ReplayOptions(seed=seed)
     if progress is not None:
         options = replace(options, progress=progress)
     lives, codes = _federated(question, scenario, config, options)
-    alone = _alone(question.history.workloads, past, {n: sites[n] for n in pools}, begin_s)
+    alone = _alone(question.history.workloads, past, (sites[name] for name in pools), begin_s)
     fates = [
         LocalFate(
             past=workload,
@@ -186,33 +186,56 @@ def _first_code(refusals: Mapping[SiteName, Refusal], site: SiteName) -> ReasonC
     return ReasonCode.NOT_TRIED if refusal is None else refusal.reasons[0].code
 
 
-def _alone(
-    past: Sequence[PastWorkload],
-    records: PastRecords,
-    sites: Mapping[SiteName, SimulatedSite],
-    begin_s: float,
-) -> list[float | None]:
-    """When all jobs would start, each where nobody but its own site's users was; in their order.
+class SiteQueue(NamedTuple):
+    """The jobs of one site, as its replay takes them: workloads, and behind them who never started.
+
+    ``rows``: of the workloads, in the history.
+    """
+
+    rows: list[int]
+    jobs: list[QueuedJob]
+    turnaround_s: float
+
+
+def site_queue(
+    site: SimulatedSite, past: Sequence[PastWorkload], records: PastRecords, begin_s: float
+) -> SiteQueue:
+    """The queue of a site where nobody but its own users is.
 
     What ran when the record begins, and what the federation launched, comes when it started and
     goes first; who waited then comes when it begins. A job that never started stands in the way of
     those behind it.
+
+    Args:
+        site: all of it.
+        past: the workloads of all sites.
+        records: of all sites.
+        begin_s: when the record begins; a Unix time.
     """
+    rows = [row for row, workload in enumerate(past) if workload.site == site.name]
+    types = {node.gpu_type for node in site.nodes} - {""}
+    load = (
+        past[row].start_s < begin_s or (site.name, past[row].job_id) in records.federated
+        for row in rows
+    )
+    jobs = [_queued(past[row], begin_s, first) for row, first in zip(rows, load, strict=True)]
+    here = (each for each in records.in_vain if each.record.cluster == site.name)
+    jobs += [_in_vain(each, begin_s, types) for each in here]
+    return SiteQueue(rows, jobs, _turnaround_s([past[row] for row in rows], records))
+
+
+def _alone(
+    past: Sequence[PastWorkload],
+    records: PastRecords,
+    sites: Iterable[SimulatedSite],
+    begin_s: float,
+) -> list[float | None]:
+    """When all jobs would start, each where nobody but its own site's users was; in their order."""
     found: list[float | None] = [None] * len(past)
-    for name, site in sites.items():
-        rows = [row for row, workload in enumerate(past) if workload.site == name]
-        types = {node.gpu_type for node in site.nodes} - {""}
-        load = (
-            past[row].start_s < begin_s or (name, past[row].job_id) in records.federated
-            for row in rows
-        )
-        queue = [_queued(past[row], begin_s, first) for row, first in zip(rows, load, strict=True)]
-        here = (each for each in records.in_vain if each.record.cluster == name)
-        queue += [_in_vain(each, begin_s, types) for each in here]
-        starts_s = slurm_starts_s(
-            queue, site.nodes, _turnaround_s([past[row] for row in rows], records)
-        )
-        for row, start_s in zip(rows, starts_s, strict=False):
+    for site in sites:
+        queue = site_queue(site, past, records, begin_s)
+        starts_s = slurm_starts_s(queue.jobs, site.nodes, queue.turnaround_s)
+        for row, start_s in zip(queue.rows, starts_s, strict=False):
             found[row] = start_s
     return found
 
@@ -220,8 +243,9 @@ def _alone(
 def _turnaround_s(past: Sequence[PastWorkload], records: PastRecords) -> float:
     """How long GPUs of a site stood free for one that waited: epilog, prolog and Slurm's own pace.
 
-    It is the median, over jobs that waited for GPUs, of the time from the last end of any job to
-    their start; 0 where too few waited to tell.
+    It is the mean, over jobs that waited for GPUs, of the time from the last end of any job to
+    their start, for in a queue these times add up; without the largest twentieth, for which
+    something else was waited for. 0 where too few waited to tell.
     """
     ends_s = sorted(workload.start_s + workload.duration_s for workload in past)
     found = [
@@ -231,7 +255,8 @@ def _turnaround_s(past: Sequence[PastWorkload], records: PastRecords) -> float:
         and records.held_by.get((workload.site, workload.job_id), "") in WAITED_FOR_ROOM
         and (place := bisect_right(ends_s, workload.start_s))
     ]
-    return float(median(found)) if len(found) >= FEWEST_WAITED else 0.0
+    kept = sorted(found)[: len(found) - len(found) // 20]
+    return fmean(kept) if len(found) >= FEWEST_WAITED else 0.0
 
 
 def _queued(workload: PastWorkload, begin_s: float, goes_first: bool) -> QueuedJob:
@@ -258,7 +283,7 @@ def _in_vain(waited: WaitedInVain, begin_s: float, types: set[str]) -> QueuedJob
     )
 
 
-def _site(name: SiteName, capacity: Capacity) -> SimulatedSite:
+def whole_site(name: SiteName, capacity: Capacity) -> SimulatedSite:
     """Its nodes with GPUs, all of them up, with CPUs and memory for whatever asks for a GPU."""
     nodes = tuple(
         replace(
@@ -276,7 +301,7 @@ def _site(name: SiteName, capacity: Capacity) -> SimulatedSite:
     return SimulatedSite(name=name, nodes=nodes)
 
 
-def _pools(site: SimulatedSite) -> tuple[TracePool, ...]:
+def pools_of(site: SimulatedSite) -> tuple[TracePool, ...]:
     shapes = Counter((node.gpus, node.gpu_type or "") for node in site.nodes)
     return tuple(
         TracePool(name=site.name, nodes=count, gpus_per_node=gpus, gpu_type=kind)

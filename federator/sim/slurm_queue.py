@@ -10,26 +10,18 @@ Source: slurm.conf(5), SchedulerParameters; https://slurm.schedmd.com/sched_conf
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import ceil, inf, isfinite
+from math import inf
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from federator.model.site import Node
 from federator.model.workload import Job
+from federator.sim.backfill_plan import BackfillPlan, NodeRoom, NodesHeld, Taken
 
-WINDOW_S: Final = 86_400.0  # nobody is planned later
-RESOLUTION_S: Final = 60.0  # expected ends are rounded up to it
-NEAR_S: Final = 7200.0  # and those that are further ahead
-FAR_RESOLUTION_S: Final = 600.0  # to this
-SHORTEST_S: Final = 1.0  # that a job is planned for
 MOST_PLANNED: Final = 500  # of those that wait, at a time
-
-Taken = list[tuple[int, int]]  # node and GPUs of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,143 +45,6 @@ class QueuedJob:
     parts: tuple[Job, ...]
 
 
-class _Room:
-    """The nodes of a site, and what of them is free; rows and GPUs of them."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.free = np.array([node.gpus for node in nodes], dtype=np.int32)
-        self._types = [node.gpu_type for node in nodes]
-        self._masks: dict[tuple[str, ...], NDArray[np.bool_]] = {}
-
-    def of_types(self, types: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Which nodes have one of these types of GPU; all of them if none is named."""
-        found = self._masks.get(types)
-        if found is None:
-            found = np.array([not types or each in types for each in self._types], dtype=np.bool_)
-            self._masks[types] = found
-        return found
-
-    def place(self, free: NDArray[np.int32], parts: Sequence[Job]) -> Taken | None:
-        """Nodes for all parts where so much is free: the fullest that fit; None: they do not."""
-        left = free
-        taken: Taken = []
-        for part in parts:
-            found = self._place_one(left, part)
-            if found is None:
-                return None
-            taken += found
-            if len(parts) > 1:
-                left = left.copy()
-                for node, gpus in found:
-                    left[node] -= gpus
-        return taken
-
-    def _place_one(self, free: NDArray[np.int32], part: Job) -> Taken | None:
-        allowed = self.of_types(part.gpu_types)
-        if part.nodes is not None:
-            each = part.gpus_per_node
-            fitting = np.flatnonzero(allowed & (free >= each))
-            if len(fitting) < part.nodes:
-                return None
-            fullest = fitting[np.argsort(free[fitting], kind="stable")[: part.nodes]]
-            return [(int(node), each) for node in fullest]
-        return self._spread(free, np.flatnonzero(allowed), part.gpus)
-
-    def _spread(self, free: NDArray[np.int32], nodes: NDArray[np.intp], gpus: int) -> Taken | None:
-        """On one node, the fullest that fits; else on the freest, as few as hold them."""
-        fitting = nodes[free[nodes] >= gpus]
-        if len(fitting):
-            return [(int(fitting[np.argmin(free[fitting])]), gpus)]
-        taken: Taken = []
-        for node in nodes[np.argsort(-free[nodes], kind="stable")]:
-            part = min(int(free[node]), gpus)
-            if part <= 0:
-                return None
-            taken.append((int(node), part))
-            gpus -= part
-            if not gpus:
-                return taken
-        return None
-
-
-class _Plan:
-    """What will be free, from step to step, as time limits and jobs planned before say."""
-
-    def __init__(self, room: _Room, now_s: float, endings: Sequence[tuple[float, Taken]]) -> None:
-        self._room = room
-        self._now_s = now_s
-        self._soonest: dict[tuple[Job, ...], list[tuple[float, float]]] = {}
-        steps: dict[float, Taken] = {}
-        for end_s, taken in endings:
-            at_s = max(end_s, now_s + SHORTEST_S)
-            if at_s <= now_s + WINDOW_S:
-                steps.setdefault(self._rounded(at_s), []).extend(taken)
-        times_s = sorted(steps)
-        self._times_s = np.array([now_s, *times_s])
-        self._free = np.zeros((len(self._times_s), len(room.free)), dtype=np.int32)
-        self._free[0] = room.free
-        for row, at_s in enumerate(times_s, start=1):
-            for node, gpus in steps[at_s]:
-                self._free[row, node] += gpus
-        np.cumsum(self._free, axis=0, out=self._free)
-
-    def start(self, job: QueuedJob) -> Taken | None:
-        """Plan a job; its nodes if it starts now. One for which there is no room is not planned."""
-        limit_s = max(job.limit_s, SHORTEST_S)
-        known = self._soonest.setdefault(job.parts, [])
-        soonest_s = max((at_s for shorter_s, at_s in known if shorter_s <= limit_s), default=0.0)
-        first = int(np.searchsorted(self._times_s, soonest_s, side="left"))
-        until_s = self._times_s[first:] + limit_s
-        ends = np.searchsorted(self._times_s, until_s, side="left")
-        for row in self._candidates(job.parts, first, ends):
-            taken = self._room.place(self._free[row : ends[row - first]].min(axis=0), job.parts)
-            if taken is not None:
-                known.append((limit_s, float(self._times_s[row])))
-                self._take(row, float(self._times_s[row] + limit_s), taken)
-                return taken if row == 0 else None
-        known.append((limit_s, inf))
-        return None
-
-    def _candidates(
-        self, parts: Sequence[Job], first: int, ends: NDArray[np.intp]
-    ) -> Iterator[int]:
-        """Steps at which there may be room, the first one first; of even jobs: there is.
-
-        Args:
-            parts: of a job.
-            first: it finds no room before this step.
-            ends: of each step from there on, the first that it would not hold any more.
-        """
-        free = self._free[first:]
-        if len(parts) > 1 or parts[0].nodes is None:
-            wanted = sum(part.total_gpus for part in parts)
-            rows = free.sum(axis=1) >= wanted
-        else:
-            fits = self._room.of_types(parts[0].gpu_types) & (free >= parts[0].gpus_per_node)
-            steps = np.arange(len(fits))[:, None]
-            lacks = np.where(fits, len(fits), steps)  # by node, the step that has too little
-            first_lack = np.minimum.accumulate(lacks[::-1], axis=0)[::-1]
-            rows = (first_lack >= ends[:, None] - first).sum(axis=1) >= parts[0].nodes
-        yield from (first + np.flatnonzero(rows)).tolist()
-
-    def _take(self, row: int, until_s: float, taken: Taken) -> None:
-        end = len(self._times_s)
-        if isfinite(until_s):
-            until_s = self._rounded(until_s)
-            end = int(np.searchsorted(self._times_s, until_s, side="left"))
-            if until_s <= self._now_s + WINDOW_S and (
-                end == len(self._times_s) or self._times_s[end] > until_s
-            ):
-                self._times_s = np.insert(self._times_s, end, until_s)
-                self._free = np.insert(self._free, end, self._free[end - 1], axis=0)
-        for node, gpus in taken:
-            self._free[row:end, node] -= gpus
-
-    def _rounded(self, at_s: float) -> float:
-        grain_s = RESOLUTION_S if at_s <= self._now_s + NEAR_S else FAR_RESOLUTION_S
-        return ceil(at_s / grain_s) * grain_s
-
-
 class _Queue:
     """Who waits and who runs, from event to event."""
 
@@ -197,66 +52,99 @@ class _Queue:
         self, jobs: Sequence[QueuedJob], nodes: Sequence[Node], turnaround_s: float
     ) -> None:
         self._jobs, self._turnaround_s = jobs, turnaround_s
-        self._room = _Room(nodes)
+        self._room = NodeRoom(nodes)
+        shapes: dict[tuple[Job, ...], int] = {}
+        self._shape = [shapes.setdefault(job.parts, len(shapes)) for job in jobs]
+        self._shapes = tuple(shapes)
+        self._too_large: set[int] = set()  # shapes for which too little is free
         self._rank = {row: rank for rank, row in enumerate(_order(jobs))}
-        self._waiting: list[int] = []
+        self._waiting: list[int] = []  # by rank
+        self._leaving: list[tuple[float, int]] = []  # a heap by time; some have started
         self._running: list[tuple[float, int, Taken]] = []  # a heap by end
+        self._held = NodesHeld.of(0, 0.0, [])
         self.starts_s: list[float | None] = [None] * len(jobs)
 
     def run(self) -> None:
         coming = sorted(range(len(self._jobs)), key=lambda row: self._jobs[row].came_s)
         coming.reverse()
         while (now_s := self._next_s(coming)) < inf:
-            while self._running and self._running[0][0] <= now_s:
-                for node, gpus in heappop(self._running)[2]:
-                    self._room.free[node] += gpus
+            self._end(now_s)
             while coming and self._jobs[coming[-1]].came_s <= now_s:
-                self._waiting.append(coming.pop())
-            self._waiting = [row for row in self._waiting if self._jobs[row].leaves_s > now_s]
-            self._waiting.sort(key=self._rank.__getitem__)
+                row = coming.pop()
+                insort(self._waiting, row, key=self._rank.__getitem__)
+                if self._jobs[row].leaves_s < inf:
+                    heappush(self._leaving, (self._jobs[row].leaves_s, row))
+            while self._leaving and self._leaving[0][0] <= now_s:
+                self._leave(heappop(self._leaving)[1])
             self._pass(now_s)
 
     def _next_s(self, coming: Sequence[int]) -> float:
         """When a job comes, ends or leaves the queue next; ``inf``: never."""
+        while self._leaving and self.starts_s[self._leaving[0][1]] is not None:
+            heappop(self._leaving)
         return min(
             self._jobs[coming[-1]].came_s if coming else inf,
             self._running[0][0] if self._running else inf,
-            min((self._jobs[row].leaves_s for row in self._waiting), default=inf),
+            self._leaving[0][0] if self._leaving else inf,
         )
 
+    def _end(self, now_s: float) -> None:
+        ended = []
+        while self._running and self._running[0][0] <= now_s:
+            _, row, taken = heappop(self._running)
+            ended.append(row)
+            for node, gpus in taken:
+                self._room.free[node] += gpus
+        if ended:
+            self._held = self._held.without(ended)
+            self._too_large.clear()
+
+    def _leave(self, row: int) -> None:
+        if self.starts_s[row] is None:
+            rank_of = self._rank.__getitem__
+            del self._waiting[bisect_left(self._waiting, rank_of(row), key=rank_of)]
+
     def _pass(self, now_s: float) -> None:
-        """Start who may; jobs behind the last that finds room now need not be planned."""
+        """Start who may; jobs behind the last that may start now need not be planned."""
         last = self._last_that_fits()
         if last < 0:
             return
-        endings = [
-            ((self.starts_s[row] or 0.0) + self._jobs[row].limit_s, taken)
-            for _, row, taken in self._running
-        ]
-        plan = _Plan(self._room, now_s, endings)
-        stays = []
+        plan = BackfillPlan(self._room, self._shapes, now_s, self._held)
+        started = []
         for place, row in enumerate(self._waiting):
-            taken = plan.start(self._jobs[row]) if place <= last else None
-            if taken is None:
-                stays.append(row)
-                continue
-            for node, gpus in taken:
-                self._room.free[node] -= gpus
-            self.starts_s[row] = now_s
-            job = self._jobs[row]
-            over_s = min(now_s + job.duration_s, job.leaves_s) + self._turnaround_s
-            heappush(self._running, (over_s, row, taken))
-        self._waiting = stays
+            while last >= place and not plan.could_start(*self._asked(self._waiting[last])):
+                last -= 1
+            if last < place:
+                break
+            taken = plan.start(*self._asked(row))
+            if taken is not None:
+                started.append((row, taken))
+        for row, taken in started:
+            self._start(row, taken, now_s)
+        if started:
+            self._waiting = [row for row in self._waiting if self.starts_s[row] is None]
+
+    def _asked(self, row: int) -> tuple[int, float]:
+        return self._shape[row], self._jobs[row].limit_s
+
+    def _start(self, row: int, taken: Taken, now_s: float) -> None:
+        for node, gpus in taken:
+            self._room.free[node] -= gpus
+        self.starts_s[row] = now_s
+        job = self._jobs[row]
+        self._held = self._held.beside(NodesHeld.of(row, now_s + job.limit_s, taken))
+        over_s = min(now_s + job.duration_s, job.leaves_s) + self._turnaround_s
+        heappush(self._running, (over_s, row, taken))
 
     def _last_that_fits(self) -> int:
         """The place of the last job that would find room now if nobody were ahead; -1: none."""
-        known: dict[tuple[Job, ...], bool] = {}
         for place in range(min(len(self._waiting), MOST_PLANNED) - 1, -1, -1):
-            parts = self._jobs[self._waiting[place]].parts
-            if parts not in known:
-                known[parts] = self._room.place(self._room.free, parts) is not None
-            if known[parts]:
+            shape = self._shape[self._waiting[place]]
+            if shape in self._too_large:
+                continue
+            if self._room.place(self._room.free, self._shapes[shape]) is not None:
                 return place
+            self._too_large.add(shape)
         return -1
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.model.site import Node
 from federator.model.workload import Job
 from federator.sim.slurm_queue import QueuedJob, slurm_starts_s
+from tests.fakes.plain_backfill import PlainQueue
 
 NODES = [Node(name=f"n{k}", partitions=("gpu",), cpus=8, gpus=4) for k in range(3)]
 MINUTE_S = 60.0
@@ -55,3 +59,58 @@ def test_who_was_submitted_last_delays_nobody_where_all_run_to_their_limits(
     *before, last = sorted(queue, key=lambda job: job.submitted_s)
     alone = slurm_starts_s(before, NODES)
     assert slurm_starts_s([*before, last], NODES)[:-1] == alone
+
+
+MIXED = [
+    Node(name=f"{kind}{k}", partitions=("gpu",), cpus=8, gpus=gpus, gpu_type=kind)
+    for kind, gpus in (("a100", 8), ("h100", 4))
+    for k in range(3)
+]
+
+
+@st.composite
+def mixed_jobs(draw: st.DrawFn) -> QueuedJob:
+    """Jobs of all forms, at any second, of minutes to two days."""
+    came_s = float(draw(st.integers(0, 40_000)))
+    limit_s = draw(st.integers(0, 200).map(lambda k: 60.0 * k) | st.sampled_from((90_000.0, inf)))
+    longest = int(min(limit_s, 200_000.0))
+    types = draw(st.sampled_from(((), (), ("a100",), ("h100",), ("a100", "h100"))))
+    even = st.builds(
+        Job,
+        name=st.just("even"),
+        nodes=st.integers(1, 4),
+        gpus_per_node=st.sampled_from((1, 2, 4, 8)),
+        gpu_types=st.just(types),
+    )
+    spread = st.builds(
+        Job, name=st.just("spread"), gpus=st.integers(1, 20), gpu_types=st.just(types)
+    )
+    return QueuedJob(
+        submitted_s=came_s - draw(st.sampled_from((0, 0, 500))),
+        came_s=came_s,
+        leaves_s=came_s + draw(st.integers(1, 30_000) | st.just(inf)),
+        limit_s=limit_s,
+        duration_s=float(draw(st.integers(1, max(1, longest)))),
+        parts=draw(st.tuples(even) | st.tuples(spread) | st.tuples(even, spread)),
+    )
+
+
+@given(
+    st.lists(mixed_jobs(), max_size=30),
+    st.sampled_from((0.0, 17.0)),
+    st.sampled_from((0.0, 1_700_000_123.5)),
+)
+def test_the_replay_is_that_of_a_queue_which_tries_every_step_for_every_job(
+    queue: list[QueuedJob], turnaround_s: float, begin_s: float
+) -> None:
+    later = [
+        replace(
+            job,
+            submitted_s=begin_s + job.submitted_s,
+            came_s=begin_s + job.came_s,
+            leaves_s=begin_s + job.leaves_s,
+        )
+        for job in queue
+    ]
+    expected = PlainQueue(later, MIXED, turnaround_s).run()
+    assert slurm_starts_s(later, MIXED, turnaround_s) == expected

@@ -291,6 +291,21 @@ def test_the_turnaround_of_a_site_is_learnt_from_jobs_that_waited(
     assert few.fates[1].alone_start_s == T0_S + 1000.0
 
 
+def test_the_turnaround_is_the_mean_since_in_a_queue_all_of_it_adds_up(
+    config: FederationConfig,
+) -> None:
+    """A backfill every minute: 10 and 70 s in turns. Of 21 the largest does not count."""
+    gaps_s = [0.0, *(10.0, 70.0) * 10, 10.0]
+    starts_s = [1000.0 * k + sum(gaps_s[: k + 1]) for k in range(len(gaps_s))]
+    records = [
+        stay(k, submitted_at_s=float(k), started_at_s=at_s, ended_at_s=at_s + 1000, limit_s=1200.0)
+        for k, at_s in enumerate(starts_s)
+    ]
+    only = {"alpine": capacity("alpine", 1)}
+    found, _ = replayed(local_history([("alpine", each) for each in records], only), config)
+    assert [f.alone_start_s for f in found.fates] == [T0_S + 1037.0 * k for k in range(22)]
+
+
 def test_time_without_a_look_is_told(config: FederationConfig) -> None:
     history = local_history([], {"alpine": capacity("alpine", 1)}, end_s=1000.0)
     late = history.spans[0]._replace(since_s=T0_S + 3000, until_s=T0_S + 4000)

@@ -8,7 +8,8 @@ import pytest
 
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sim.slurm_queue import WINDOW_S, QueuedJob, slurm_starts_s
+from federator.sim.backfill_plan import WINDOW_S
+from federator.sim.slurm_queue import QueuedJob, slurm_starts_s
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
