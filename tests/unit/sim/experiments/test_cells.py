@@ -34,6 +34,10 @@ def test_each_rule_beside_alone() -> None:
     assert hived["completion_h"] == (1000 + 1500 + 1000 + 1) / 4 / 3600
     assert hived["allocated_frac"] == 12_000 / 16_000
     assert row(result, "mast")["late"] == 1  # lent, and nobody is evicted
+    assert (held["late_h"], alone["speedup_geometric_mean"]) == (500 / 3600, 1.0)
+    for rule in ("mast, lends by forecasts", "mast, lends by forecasts, cells"):
+        assert row(result, rule)["late"] == 0  # nothing is known of b yet, so it is lent nothing
+    assert row(result, "mast, the same, run times known")["late"] == 1  # bee was not expected
 
 
 def test_gpus_that_nobody_could_use_are_not_fragmented() -> None:
