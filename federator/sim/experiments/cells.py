@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, log
 from typing import Final
@@ -182,6 +182,7 @@ class CellsExperiment:
 
     Attributes:
         trace: whose pools are quotas; None: SIA's synthetic workload.
+        nodes: of 8 GPUs, of each pool of the synthetic workload.
         budget_frac: of all GPUs, that the federation may evict in a window.
         window_s: its length.
         save_s: that a victim of the federation needs to save.
@@ -190,6 +191,7 @@ class CellsExperiment:
     """
 
     trace: Trace | None = None
+    nodes: int = bounded(1, 1, 1000)
     budget_frac: float = bounded(0.05, 0.001, 1.0)
     window_s: float = bounded(600.0, 1.0, 86_400.0)
     save_s: float = bounded(60.0, 0.0, 86_400.0)
@@ -198,7 +200,11 @@ class CellsExperiment:
 
     def runs(self, seed: int) -> list[SimRun[CellFigures]]:
         xgboost()  # before the work: some rules forecast
-        trace = self.trace if self.trace is not None else sia_workload(_MADE_UP).generate(seed)
+        trace = self.trace
+        if trace is None:
+            made_up = sia_workload(_MADE_UP)
+            gpus = made_up.queue_gpus * self.nodes
+            trace = replace(made_up, queue_gpus=gpus, queue_nodes=self.nodes).generate(seed)
         trace = trace.first(self.most_jobs)
         return [
             SimRun(
