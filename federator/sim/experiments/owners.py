@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from federator.planner.boosted import xgboost
 from federator.sim.baselines.fifo import FifoReplay
 from federator.sim.experiments.base import (
     Cell,
@@ -212,6 +213,7 @@ class OwnersExperiment:
     most_jobs: int = bounded(10_000_000, 1, 10_000_000)
 
     def runs(self, seed: int) -> list[SimRun[OwnerFigures]]:
+        xgboost()  # before the work: some rules forecast
         trace = self.trace if self.trace is not None else sia_workload(_MADE_UP).generate(seed)
         trace = trace.first(self.most_jobs)
         return [
@@ -232,11 +234,14 @@ class OwnersExperiment:
             "save_s": self.save_s,
         }
         soon = {"start_within_s": self.objective_s}
+        lends = {"lending": 1.0, "home": 1.0}
         return {
             "lends, evicts nobody": {},
             "evicts": evicts,
             "quotas have a home": {**evicts, "home": 1.0},
             "home, start objective": {**evicts, "home": 1.0, **soon},
+            "home, lends by forecasts, evicts nobody": lends,
+            "the same, run times known": {**lends, "known_durations": 1.0},
         }
 
     def result(self, found: Sequence[OwnerFigures]) -> ExperimentResult:
