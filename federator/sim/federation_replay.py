@@ -6,7 +6,7 @@ The queue is ranked by one of the daemon's own policies, ``federator.policies``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from federator.errors import InvalidRequest
@@ -79,6 +79,7 @@ class FederationReplay:
         policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
         home, start_within_s = self.settings.home, self.settings.start_within_s
         scenario = scenario_of(trace, home=home, start_within_s=start_within_s)
+        scenario = replace(scenario, known_durations=self.settings.known_durations)
         fleet = Fleet(scenario, policy, rules, physics, options, usage)
         return fleet.run()
 

@@ -53,6 +53,7 @@ from federator.sim.physics import Physics
 from federator.sim.planner import SimulatedPlanner
 from federator.sim.scenario import JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt, SiteState
+from federator.sim.told_durations import ToldDurations
 from federator.sim.trace import ReplayOptions
 
 _FORGET_AFTER = 1_000  # workloads
@@ -112,6 +113,8 @@ class Fleet:
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         fresh = Ledger(Tenancy(scenario.tenants, {}), usage)
         ledger = fresh if start_state is None else start_state.ledger
+        if scenario.known_durations:
+            ledger.durations = ToldDurations(self._records.left_s)
         partitions = _partitions(scenario, ledger)
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)

@@ -85,12 +85,16 @@ class StartState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a simulation is given. ``arrivals`` are in order of time."""
+    """All that a simulation is given. ``arrivals`` are in order of time.
+
+    ``known_durations``: the federation knows how long each will run, and need not learn it.
+    """
 
     sites: tuple[SimulatedSite, ...]
     tenants: tuple[Tenant, ...]
     arrivals: tuple[Arrival, ...]
     start_state: StartState | None = None  # None: it begins with nothing
+    known_durations: bool = False
 
 
 class AttemptInterval(NamedTuple):

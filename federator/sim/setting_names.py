@@ -12,9 +12,10 @@ from federator.policies.settings import POLICY_KEYS
 from federator.sim.physics import Physics
 
 OF_PHYSICS: Final = frozenset(f.name for f in fields(Physics))
-OF_REPLAYS: Final = frozenset({"home", "preempt_gpus", "start_within_s"})
-"""Of a replay alone: whether quotas are guaranteed in the pool itself, the eviction budget in GPUs,
-and the start objective of all; federation.yaml has the budget as a part, the others by tenant."""
+OF_REPLAYS: Final = frozenset({"home", "known_durations", "preempt_gpus", "start_within_s"})
+"""Of a replay alone: whether quotas are guaranteed in the pool itself, whether run times are known
+and not learnt, the eviction budget in GPUs, and the start objective of all; federation.yaml has the
+budget as a part, homes and objectives by tenant."""
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
     "per_nice": "no job of a trace has a --nice",

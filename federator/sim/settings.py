@@ -34,6 +34,7 @@ class Settings:
     weights: CreditWeights = CreditWeights()
     usage: UsageMemory = UsageMemory()
     home: bool = False  # the quota of a pool is guaranteed in the pool itself, see ``Tenant.home``
+    known_durations: bool = False  # run times need not be learnt, see ``Scenario``
     start_within_s: float = 0.0  # of every pool's tenant, see ``Tenant.start_within_s``
 
 
@@ -70,6 +71,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
         weights=CreditWeights(**{name: v for name, v in checked.items() if name in WEIGHT_KEYS}),
         usage=UsageMemory(**{name: v for name, v in checked.items() if name in USAGE_KEYS}),
         home=_flag("home", changes.get("home", 0.0)),
+        known_durations=_flag("known_durations", changes.get("known_durations", 0.0)),
         start_within_s=_from_0("start_within_s", changes.get("start_within_s", 0.0)),
     )
 

@@ -14,7 +14,8 @@ Source:
       GPU-seconds are its load x its GPUs x the span; the gaps between them are exponential, scaled
       to the span. So the load is met up to the last burst, and bursts are Poisson given their
       number.
-    - Jobs arrive for three days. No users and no CPUs. Each queue is one node.
+    - Jobs arrive for three days. No users and no CPUs. Each queue is one node, or some of 8 GPUs
+      (sec. 6.4).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class SiaWorkload:
     Attributes:
         queues: pools.
         queue_gpus: of each; at least the widest job.
+        queue_nodes: that these are on, as many on each.
         span_s: in which jobs arrive.
         load_frac: of each queue, drawn uniformly between the two.
         load_factor: on what was drawn.
@@ -51,6 +53,7 @@ class SiaWorkload:
 
     queues: int = 4
     queue_gpus: int = 8
+    queue_nodes: int = 1
     span_s: int = 3 * 86_400
     load_frac: tuple[float, float] = (0.6, 0.95)
     load_factor: float = 1.0
@@ -64,7 +67,11 @@ class SiaWorkload:
         """Draw a trace; its jobs are in order of submission."""
         draw = np.random.default_rng(seed)
         pools = tuple(
-            TracePool(name=f"q{k}", nodes=1, gpus_per_node=self.queue_gpus)
+            TracePool(
+                name=f"q{k}",
+                nodes=self.queue_nodes,
+                gpus_per_node=self.queue_gpus // self.queue_nodes,
+            )
             for k in range(self.queues)
         )
         jobs = [

@@ -122,9 +122,9 @@ def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() 
     assert (taken.usage, taken.weights.fair_share) == (policy.credit.usage, 0.5)
 
 
-def lent(rows: str) -> dict[str, int]:
-    jobs = trace(rows, ANT, BEE)
-    table = FederationReplay.adjusted({"lending": 1.0}).replay(jobs, ReplayOptions(audit=True))
+def lent(rows: str, **more: float) -> dict[str, int]:
+    jobs, changes = trace(rows, ANT, BEE), {"lending": 1.0, **more}
+    table = FederationReplay.adjusted(changes).replay(jobs, ReplayOptions(audit=True))
     return dict(zip(jobs.job_id, table.start_s, strict=True))
 
 
@@ -140,6 +140,19 @@ def test_with_lending_short_work_borrows_and_owners_start_as_if_alone() -> None:
     assert (at["a"], at["own"], at["b"]) == (1000, 1001, 1010)
     at = lent(f"{learnt}a 1000 10 4 ant\nb 1001 10 4 ant")
     assert at["b"] == 1001  # such work is known to last 10 s, and bee is not expected to bring any
+
+
+def test_with_run_times_known_short_work_borrows_before_any_has_run() -> None:
+    rows = "a 0 10 4 ant\nb 1 10 4 ant"
+    assert lent(rows, known_durations=1.0) == {"a": 0, "b": 1}
+    day = "a 0 10 4 ant\nb 1 86400 4 ant"  # longer than is forecast
+    assert lent(day, known_durations=1.0) == {"a": 0, "b": 10}
+
+
+def test_run_times_that_are_known_hold_after_an_eviction_too() -> None:
+    changes = {"known_durations": 1.0, "preempt_frac": 1.0, "cooldown_s": 1.0}
+    table = FederationReplay.adjusted(changes).replay(BORROWED, ReplayOptions(audit=True))
+    assert table.preemptions == [0, 1, 0]
 
 
 def test_what_is_on_or_off_is_one_or_zero() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from federator.sim.baselines.fifo import FifoReplay
 from federator.sim.experiments.base import ExperimentResult, run_here
-from federator.sim.experiments.cells import CellsExperiment, GpuTimeParts, gpu_use
+from federator.sim.experiments.cells import CellsExperiment, CellTask, GpuTimeParts, gpu_use
 from federator.sim.trace import Stays
 from tests.fakes.traces import pool, replay, trace
 
@@ -34,6 +34,16 @@ def test_each_rule_beside_alone() -> None:
     assert hived["completion_h"] == (1000 + 1500 + 1000 + 1) / 4 / 3600
     assert hived["allocated_frac"] == 12_000 / 16_000
     assert row(result, "mast")["late"] == 1  # lent, and nobody is evicted
+    assert (held["late_h"], alone["speedup_geometric_mean"]) == (500 / 3600, 1.0)
+    for rule in ("mast, lends by forecasts", "mast, lends by forecasts, cells"):
+        assert row(result, rule)["late"] == 0  # nothing is known of b yet, so it is lent nothing
+    assert row(result, "mast, the same, run times known")["late"] == 1  # bee was not expected
+
+
+def test_pools_of_the_synthetic_workload_may_be_several_nodes() -> None:
+    (first, *_) = CellsExperiment(nodes=3, most_jobs=5).runs(0)
+    assert isinstance(first.task, CellTask)
+    assert {(pool.nodes, pool.gpus_per_node) for pool in first.task.trace.pools} == {(3, 8)}
 
 
 def test_gpus_that_nobody_could_use_are_not_fragmented() -> None:

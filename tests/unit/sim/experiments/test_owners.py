@@ -36,7 +36,7 @@ def test_a_job_that_waits_while_a_stranger_has_its_pool_is_harmed_by_guests() ->
     lives = [life(("ant", 5000, 6000)), life(("ant", 0, 5000))]
     found = figures(TWO, alone(TWO, [0, 0]), lives, late_s=600)
     assert (found.late, found.by_guests, found.worst_s) == (1, 1, 5000)
-    assert (found.beyond_2h, found.late_s) == (0, 5000)
+    assert (found.beyond_2h, found.late_s, found.worst_by_guests_s) == (0, 5000, 5000)
 
 
 def test_a_job_that_waits_for_jobs_of_its_own_pool_is_harmed_by_order() -> None:
@@ -44,6 +44,7 @@ def test_a_job_that_waits_for_jobs_of_its_own_pool_is_harmed_by_order() -> None:
     lives = [life(("ant", 5000, 6000)), life(("ant", 0, 5000))]
     found = figures(jobs, alone(jobs, [0, 1000]), lives, late_s=600)
     assert (found.late, found.by_guests) == (1, 0)
+    assert (found.worst_s, found.worst_by_guests_s) == (5000, 0)
 
 
 def test_what_its_own_pool_runs_elsewhere_keeps_nobody_out() -> None:
@@ -77,7 +78,8 @@ def test_a_gang_is_late_until_its_quota_has_a_home() -> None:
     late = dict(zip(table.column("rule"), table.column("late"), strict=True))
     assert late["lends, evicts nobody"] == 1
     assert late["home, start objective"] == 0
-    assert table.column("claims") == [0, 1, 1, 1]
+    assert late["home, lends by forecasts, evicts nobody"] == 0  # nothing is known of the guests
+    assert table.column("claims") == [0, 1, 1, 1, 0, 0]
     assert set(table.column("claims_broken")) == {0}
     assert all(count == 0 for count in table.column("by_order"))
 

@@ -41,6 +41,13 @@ def test_queues_have_eight_gpus_each(name: str, queues: int) -> None:
     assert not trace.left_out
 
 
+def test_a_queue_may_be_several_servers() -> None:
+    trace = SiaWorkload(queue_gpus=32, queue_nodes=4).generate()
+    assert {(pool.nodes, pool.gpus_per_node) for pool in trace.pools} == {(4, 8)}
+    assert set(trace.num_nodes) == {1}
+    assert not trace.left_out
+
+
 @pytest.mark.parametrize(
     ("name", "least", "most"),
     [("base", 0.6, 0.95), ("higher-load", 0.63, 0.9975), ("lower-load", 0.45, 0.7125)],
