@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from federator.cli import capacity, capacity_plan, capacity_replace
+from federator.cli import capacity, capacity_plan
 from federator.cli.capacity_replace import NodesDown
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.site import Node, NodeState, Snapshot
@@ -41,7 +42,7 @@ class Site:
         (folder / "wants.yaml").write_text(WANTS)
         (folder / "federation.yaml").write_text(CONFIG.replace("MAILER", str(mailer)))
         monkeypatch.setattr(capacity_plan, "call", self.answer)
-        monkeypatch.setattr(capacity_replace.time, "time", lambda: self.now_s)
+        monkeypatch.setattr(time, "time", lambda: self.now_s)
 
     def answer(self, message: Call) -> SnapshotReply:
         assert message == SnapshotCall(site="alpine")
