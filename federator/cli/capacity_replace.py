@@ -118,8 +118,8 @@ def _mail(
     from federator.cli.mailed import mail_text  # noqa: PLC0415  # pydantic
 
     subject = f"{counted(len(confirmed), 'node')} of partitions without jobs"
-    told = [f"Nodes that take no jobs: {', '.join(confirmed)}", "", *lines]
-    mail_text(config, address, subject, "".join(f"{printable(line)}\n" for line in told))
+    text = [f"Nodes that take no jobs: {', '.join(confirmed)}", "", *lines]
+    mail_text(config, address, subject, "".join(f"{printable(line)}\n" for line in text))
 
 
 def _read(path: Path) -> NodesDown:
