@@ -299,7 +299,7 @@ def test_last_months_usage_is_mailed_on_the_first_of_a_month(machine: Machine) -
     assert machine.show(REPORT)["Result"] == "success"
     first, *_ = machine.host.run("cat", "/var/lib/federator/daemon/mail").splitlines()
     last = machine.host.sh('date -d "$(date +%Y-%m-01) -1 day" +%Y-%m').strip()
-    assert first.startswith(f"-s Federator demo: usage of {last}-01 to {last}-")
+    assert first.startswith(f"-s Federator demo: usage of {last}-01 to ")
     assert first.endswith(" heads@example.org")
     machine.host.run("systemctl", "enable", "--now", MONTHLY)
     listed = machine.host.run("systemctl", "show", MONTHLY, "--property=NextElapseUSecRealtime")
