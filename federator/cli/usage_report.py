@@ -15,7 +15,7 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.out_file import out_file
 from federator.cli.slurm_time import parsed_time
-from federator.cli.text import listed, printable, unexpected
+from federator.cli.text import counted, listed, printable, unexpected
 from federator.cli.usage_columns import UNITS, csv_rows, delimited_lines, json_of, table_lines
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.usage.rows import BY, FLAG_NAMES, UsageReport, columns_of
@@ -55,7 +55,7 @@ class _Source(NamedTuple):
 @click.option("--by", default="tenant", metavar="WORDS", help=f"Lines by some of: {_WORDS}.")
 @click.option("-S", "--start", metavar="TIME", help="The first day; by default the month's.")
 @click.option("-E", "--end", metavar="TIME", help="The last day; at midnight, the one before.")
-@click.option("--month", metavar="YYYY-MM", help="All of a month, in place of both.")
+@click.option("--month", metavar="YYYY-MM", help="All of a month, or 'last'; in place of both.")
 @click.option("-A", "--tenants", "--accounts", metavar="NAMES", help="Only these tenants.")
 @click.option("-u", "--users", metavar="NAMES", help="Only these users.")
 @click.option("-M", "--sites", "--clusters", metavar="NAMES", help="Only at these sites.")
@@ -68,6 +68,7 @@ class _Source(NamedTuple):
 @click.option("--csv", "as_csv", is_flag=True, help="Every figure, as CSV (docs/formats.md).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write a page with plots.")
+@click.option("--parquet", type=_PATH, metavar="DIR", help="Write a Parquet file for each day.")
 @click.option("--mail", metavar="ADDRESS", help="Mail the table, in place of it; with --config.")
 @click.option("--config", type=_PATH, help="Read the history itself, by this federation.yaml.")
 @click.option("--history", metavar="URL", help="Read this history itself; there are no prices.")
@@ -87,6 +88,7 @@ def usage(  # noqa: PLR0913 - an option each
     as_csv: bool,
     as_json: bool,
     html: Path | None,
+    parquet: Path | None,
     mail: str | None,
     config: Path | None,
     history: str | None,
@@ -100,6 +102,8 @@ def usage(  # noqa: PLR0913 - an option each
     """
     if mail is not None and config is None:
         raise InvalidRequest("--mail needs --config, which says how to mail")
+    if parquet is not None and not (html is None and mail is None):
+        raise InvalidRequest("--parquet: give neither --html nor --mail with it")
     first_s, end_s = days_asked(start, end, month, time.time())
     question = UsageCall(
         start_s=first_s,
@@ -110,6 +114,9 @@ def usage(  # noqa: PLR0913 - an option each
         sites=tuple(listed(sites)),
     )
     source = _Source(config, history)
+    if parquet is not None:
+        _export(parquet, question, source)
+        return
     with out_file(html, "--html") as page:
         reply = source.answer(question)
         if page is not None:
@@ -124,6 +131,17 @@ def usage(  # noqa: PLR0913 - an option each
         delimiter = "" if not (parsable or parsable2) else "|"
         form = "csv" if as_csv else "json" if as_json else delimiter
         _print(reply, form, time_unit, header=not noheader, trailing=parsable)
+
+
+def _export(folder: Path, question: UsageCall, source: _Source) -> None:
+    from federator.cli.usage_parquet import check_parquet, export  # noqa: PLC0415  # seldom needed
+
+    check_parquet(folder)
+    found = export(folder, question, source.answer)
+    if found.uncounted:
+        print(f"federator usage: {_uncounted(found.uncounted)}", file=sys.stderr)
+    kept = f"; {len(found.kept)} kept that the history has deleted" if found.kept else ""
+    print(f"{counted(len(found.written), 'day')} written, {len(found.unchanged)} unchanged{kept}")
 
 
 def _mail(config: Path | None, address: str, reply: UsageReply, unit: str) -> None:
@@ -150,7 +168,7 @@ def days_asked(
     Args:
         start: as the user gave it, in one of sacct's forms; None: the first of the month.
         end: likewise; None: today.
-        month: ``YYYY-MM``; then neither of both is given.
+        month: ``YYYY-MM``, or ``last``; then neither of both is given.
         now_s: Unix time.
 
     Raises:
@@ -159,7 +177,7 @@ def days_asked(
     if month is not None:
         if start is not None or end is not None:
             raise InvalidRequest("give either --month, or --start and --end")
-        return _of_month(month)
+        return _of_month(month, now_s)
     today = time.localtime(now_s)
     first_s = _utc((today.tm_year, today.tm_mon, 1))
     if start is not None:
@@ -174,10 +192,14 @@ def days_asked(
     return first_s, end_s
 
 
-def _of_month(month: str) -> tuple[float, float]:
+def _of_month(month: str, now_s: float) -> tuple[float, float]:
+    if month == "last":
+        now = time.localtime(now_s)
+        earlier = (now.tm_year, now.tm_mon - 1) if now.tm_mon > 1 else (now.tm_year - 1, 12)
+        month = f"{earlier[0]:04}-{earlier[1]:02}"
     year, _, number = month.partition("-")
     if not (year.isdecimal() and number.isdecimal() and len(year) == 4 and 1 <= int(number) <= 12):
-        raise InvalidRequest(f"--month: expected YYYY-MM, found {printable(month[:20])!r}")
+        raise InvalidRequest(f"--month: expected YYYY-MM or last, found {printable(month[:20])!r}")
     first_s = _utc((int(year), int(number), 1))
     return first_s, first_s + monthrange(int(year), int(number))[1] * _DAY_S
 
@@ -262,7 +284,7 @@ def _warn(report: UsageReport) -> None:
     if any(flags.values()) and set(report.by) != {"site", "day"}:
         notes.append("--by site,day tells the days of what is flagged")
     if report.uncounted:
-        notes.append(f"{report.uncounted} attempts of an earlier release are not counted yet")
+        notes.append(_uncounted(report.uncounted))
     if report.left_off:
         notes.append(f"{report.left_off} lines are left off: ask by fewer words")
     if report.total.beyond_gpu_ms:
@@ -270,6 +292,10 @@ def _warn(report: UsageReport) -> None:
         notes.append(f"{beyond_h:.1f} GPU hours were held beyond the supply that is known")
     for note in notes:
         print(f"federator usage: {note}", file=sys.stderr)
+
+
+def _uncounted(attempts: int) -> str:
+    return f"{attempts} attempts of an earlier release are not counted yet"
 
 
 def _at_sites(report: UsageReport, flag: str) -> str:

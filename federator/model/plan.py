@@ -73,6 +73,7 @@ class JobPlan:
     licenses: Licenses = ()  # that it takes at the site
     reservation: str = ""  # of the site's Slurm, that it is in
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
+    whole_mem_mib: int = 0  # memory of its nodes, if nobody else may use them; counts in usage
 
     @property
     def gpu_type(self) -> str:

@@ -183,7 +183,8 @@ def restart(folder: Path, log: Path) -> Restart:
     argv = [sys.executable, "-m", "federator.cli.main", "daemon", "--config", str(path)]
     with (folder / "daemon.err").open("w") as errors:
         began_s = time.time()
-        daemon = subprocess.Popen(argv, stderr=errors, env=os.environ)
+        paths = {"PYTHONPATH": str(Path(__file__).parents[2])}  # its agents are of this file
+        daemon = subprocess.Popen(argv, stderr=errors, env=os.environ | paths)
         try:
             while not all(path.exists() for path in asked):
                 if daemon.poll() is not None or time.time() > began_s + PATIENCE_S:

@@ -187,8 +187,8 @@ def test_the_daemon_serves_as_its_own_user_and_ends_when_told(installed: Host) -
 
 
 def test_units_are_in_order(installed: Host) -> None:
-    units = installed.sh(f"ls {UNITS}/federator-*.service {UNITS}/fed-watch.*").split()
-    assert len(units) == 6
+    units = installed.sh(f"ls {UNITS}/federator-* {UNITS}/fed-watch.*").split()
+    assert len(units) == 8
     tried = [unit for unit in units if "planner" not in unit]  # its program is the admin's to add
     assert installed.run("systemd-analyze", "verify", "--man=no", *tried) == ""
 
@@ -199,6 +199,7 @@ def test_units_are_in_order(installed: Host) -> None:
         ("federator-daemon", 1.5),
         ("federator-web", 2.0),
         ("federator-planner", 3.0),
+        ("federator-usage", 1.5),
         ("federator-dial", 3.0),
         ("fed-watch", 3.0),
     ],

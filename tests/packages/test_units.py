@@ -28,6 +28,8 @@ DAEMON, WEB, PLANNER, DIAL = SERVICES = (
     "federator-planner.service",
     "federator-dial.service",
 )
+REPORT, MONTHLY = "federator-usage.service", "federator-usage.timer"
+TIMERS = (MONTHLY, "fed-watch.timer")
 PLANNER_LIBRARIES = ("xgboost-cpu", "scipy")
 CONFIG = "/etc/federator/federation.yaml"
 SETTINGS = {
@@ -40,7 +42,12 @@ SETTINGS = {
     "sites": {"alpine": {"region": "west", "connect": "outbound", "partitions": ["fed"]}},
     "tenants": {"vision": {"quota": {"gpus": 64}, "users": ["ada"]}},
     "web": {"account": "federator-web"},
+    "mail": {"command": ["/usr/local/bin/keep-mail"]},
 }
+KEEP_MAIL = """\
+#!/bin/sh
+{ echo "$@"; cat; } >/var/lib/federator/daemon/mail
+"""
 AGENT = {
     "site": "alpine",
     "socket": "/run/federator/agent.sock",
@@ -128,7 +135,7 @@ def machine() -> Iterator[Machine]:
         libraries = images.ensure_libraries(SITE, state, quiet, PLANNER_LIBRARIES)
     with booted(SITE, made, {libraries: "/planner-libraries"}) as host:
         host.install(PACKAGES)
-        at_first = {unit: shown(host, unit) for unit in (*SERVICES, "fed-watch.timer")}
+        at_first = {unit: shown(host, unit) for unit in (*SERVICES, REPORT, *TIMERS)}
         host.write(CONFIG, yaml.safe_dump(SETTINGS))
         host.run("systemctl", "enable", "--now", DAEMON, WEB)
         found = Machine(host=host, at_first=at_first)
@@ -157,7 +164,8 @@ def dials(host: Host) -> None:
 
 def test_nothing_of_ours_is_enabled_or_runs_when_it_is_installed(machine: Machine) -> None:
     for unit, said in machine.at_first.items():
-        assert (said["UnitFileState"], said["ActiveState"]) == ("disabled", "inactive"), unit
+        state = "static" if unit == REPORT else "disabled"  # its timer is what can be enabled
+        assert (said["UnitFileState"], said["ActiveState"]) == (state, "inactive"), unit
 
 
 def test_the_daemon_has_started_once_it_serves_and_says_that_it_leads(machine: Machine) -> None:
@@ -280,6 +288,24 @@ def test_the_watch_of_a_node_runs_by_its_timer_and_ends_well(machine: Machine) -
     assert (said["Result"], said["ExecMainStatus"]) == ("success", "0")
 
 
+def test_last_months_usage_is_mailed_on_the_first_of_a_month(machine: Machine) -> None:
+    machine.host.write("/usr/local/bin/keep-mail", KEEP_MAIL)
+    machine.host.run("chmod", "0755", "/usr/local/bin/keep-mail")
+    machine.host.sh(f"! systemctl start {REPORT}")
+    assert machine.show(REPORT)["ExecMainStatus"] == "64"
+    machine.until_said(REPORT, "'' is no address")
+    machine.host.write("/etc/default/federator-usage", "FEDERATOR_REPORT_TO=heads@example.org\n")
+    machine.host.run("systemctl", "start", REPORT)
+    assert machine.show(REPORT)["Result"] == "success"
+    first, *_ = machine.host.run("cat", "/var/lib/federator/daemon/mail").splitlines()
+    last = machine.host.sh('date -d "$(date +%Y-%m-01) -1 day" +%Y-%m').strip()
+    assert first.startswith(f"-s Federator demo: usage of {last}-01 to ")
+    assert first.endswith(" heads@example.org")
+    machine.host.run("systemctl", "enable", "--now", MONTHLY)
+    listed = machine.host.run("systemctl", "show", MONTHLY, "--property=NextElapseUSecRealtime")
+    assert re.search(r"-01 07:00:00", listed), listed
+
+
 @pytest.mark.parametrize("unit", [DAEMON, WEB, PLANNER])
 def test_what_its_unit_takes_from_it_a_process_does_not_have(machine: Machine, unit: str) -> None:
     status = machine.host.run("cat", f"/proc/{machine.pid(unit)}/status")
@@ -300,6 +326,6 @@ def test_an_upgrade_restarts_what_runs_and_removal_ends_and_forgets_it(machine: 
         machine.host.until(f"systemctl is-active --quiet {unit}")
         assert machine.pid(unit) not in (0, before[unit]), unit
     machine.host.run("dpkg", "--remove", "federator-server", "federator-site", "federator-node")
-    for unit in (*SERVICES, "fed-watch.timer"):
+    for unit in (*SERVICES, *TIMERS):
         assert machine.show(unit)["ActiveState"] in ("inactive", "failed"), unit
     assert machine.host.sh("find /etc/systemd -name '*fed*'") == ""

@@ -128,6 +128,7 @@ class _Option:
             licenses=job.licenses,
             reservation=job.reservation[0] if job.reservation else "",
             rails=_rails(chosen, shares),
+            whole_mem_mib=sum(max(0, f.node.mem_mib) for f in chosen) if job.exclusive else 0,
         )
         return Placed(plan=plan, score=self.score, cost=self.cost)
 

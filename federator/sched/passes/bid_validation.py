@@ -181,12 +181,13 @@ def _of_job(job: Job, plan: JobPlan) -> str:
     typed = plan.gpu_types.values()
     if not shares or (job.nodes is not None and len(shares) != job.nodes):
         return f"it plans {len(shares)} nodes"
+    whole_mib = plan.whole_mem_mib
     least = min(min(s.gpus, s.cpus, s.mem_mib, *(a for _, a in s.gres)) for s in shares)
     mem_mib = sum(s.mem_mib for s in shares)
-    most = max(gpus, cpus, mem_mib, *(a for s in shares for _, a in s.gres))
+    most = max(gpus, cpus, mem_mib, whole_mib, *(a for s in shares for _, a in s.gres))
     longest = max(map(len, (plan.partition, *plan.gpu_types)))
     checks = (
-        (least >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
+        (min(least, whole_mib) >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
         (longest <= MAX_NAME, "it plans on a partition or GPU type of an impossible name"),
         (
             min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,

@@ -91,7 +91,7 @@ def _step(
     used_frac: float = 0.0,
     lends_at_s: float = 0.0,
 ) -> None:
-    days = turn.rules.unused.days if used_frac or lends_at_s else 0
+    days = turn.rules.unused.days if step in OPEN_STEPS else 0
     turn.record(
         QuotaLoan(
             at_s=turn.now_s,

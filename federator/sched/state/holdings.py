@@ -85,7 +85,10 @@ class Holdings:
         """The charge of these plans."""
         shares = [share for plan in plans for share in plan.nodes.values()]
         gpus, cpus = sum(s.gpus for s in shares), sum(s.cpus for s in shares)
-        mem_mib = sum(s.mem_mib for s in shares)
+        mem_mib = sum(
+            max(plan.whole_mem_mib, sum(share.mem_mib for share in plan.nodes.values()))
+            for plan in plans
+        )
         types: dict[str, int] = {}
         for plan in plans:
             for name, number in plan.gpu_types.items():

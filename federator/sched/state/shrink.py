@@ -26,6 +26,6 @@ def nodes_of(plan: Sequence[JobPlan], components: Collection[int]) -> set[str]:
 def without(plan: Sequence[JobPlan], components: Collection[int]) -> tuple[JobPlan, ...]:
     """The plan when these jobs have been taken."""
     return tuple(
-        replace(job, nodes={}, gpu_types={}, rails=0) if k in components else job
+        replace(job, nodes={}, gpu_types={}, rails=0, whole_mem_mib=0) if k in components else job
         for k, job in enumerate(plan)
     )

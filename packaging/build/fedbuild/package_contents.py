@@ -153,6 +153,8 @@ def _server(platform: Platform, sources: Sources) -> PackageContents:
             _unit("federator-daemon.service"),
             _unit("federator-web.service"),
             _unit("federator-planner.service"),
+            _unit("federator-usage.service"),
+            _unit("federator-usage.timer"),
             copied(_FILES / "federator-daemon.settings", f"{platform.settings}/federator-daemon"),
             copied(_FILES / "federation.yaml", example),
             *files_below(REPOSITORY / "packaging" / "prometheus", f"{_OPT}/share/prometheus"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from federator.cli import capacity
+from federator.cli import capacity, capacity_plan
 from federator.errors import ConfigError, FederatorError, InvalidRequest
 from federator.model.site import Node, NodeState, Snapshot
 from federator.model.workload import SiteName
@@ -160,7 +160,7 @@ def test_with_a_config_the_daemon_is_asked_and_the_sites_own_names_are_written(
         taken = Snapshot(site=SiteName(message.site), now_s=1.0, nodes=nodes)
         return SnapshotReply(snapshot=packed(taken))
 
-    monkeypatch.setattr(capacity, "call", call)
+    monkeypatch.setattr(capacity_plan, "call", call)
     (folder / "federation.yaml").write_text(
         "federation: test\nstore: 'memory:'\nregions: {eu: {shared: /shared}}\n"
         "sites:\n  alpine:\n    region: eu\n    command: [agent]\n"

@@ -118,6 +118,7 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         ("2025-11-03", "2025-11-05T00:00:01", None, 2, 3),
         ("2025-11-03", "2025-11-03T23:59:59", None, 2, 1),
         (None, None, "2025-11", 0, 30),
+        (None, None, "last", -31, 31),
         ("2025-11-03T13:00", "2025-11-03T14:00", None, 2, 1),
     ],
 )
@@ -131,6 +132,12 @@ def test_days_are_the_dates_that_were_written_whatever_the_time_zone(
 def test_by_default_it_is_this_month_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "localtime", time.gmtime)
     assert days_asked(None, None, None, NOW_S) == (NOVEMBER_S, NOVEMBER_S + 25 * DAY_S)
+
+
+def test_the_month_before_january_is_last_years(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "localtime", time.gmtime)
+    january_s = NOVEMBER_S + 61 * DAY_S
+    assert days_asked(None, None, "last", january_s) == (january_s - 31 * DAY_S, january_s)
 
 
 @pytest.mark.parametrize(

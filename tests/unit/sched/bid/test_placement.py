@@ -178,6 +178,13 @@ def test_an_exclusive_job_takes_all_of_untouched_nodes() -> None:
     assert refused(job, busy(a1, 1), busy(a2, 0, cpus=1)) is ReasonCode.TOO_FEW_NODES
 
 
+def test_a_plan_of_whole_nodes_has_all_of_their_memory() -> None:
+    nodes = [roomy(node, 512_000) for node in rack("a", 2)]
+    job = Job(name="t", nodes=2, gpus_per_node=2, mem_mib_per_node=1000)
+    assert placed(replace(job, exclusive=True), *nodes).plan.whole_mem_mib == 1_024_000
+    assert placed(job, *nodes).plan.whole_mem_mib == 0
+
+
 def test_the_gpu_type_asked_for_is_the_one_given() -> None:
     a100, h100 = rack("a", 1), rack("h", 1, gpu_type="h100")
     job = Job(name="t", nodes=1, gpus_per_node=8, gpu_types=("h100",))

@@ -160,6 +160,8 @@ def test_a_sites_own_bids_are_believed(jobs: tuple[Job, ...]) -> None:
             ),
             "impossible amounts",
         ),
+        (lambda plan: replace(plan, whole_mem_mib=2**62), "impossible amounts"),
+        (lambda plan: replace(plan, whole_mem_mib=-1), "impossible amounts"),
     ],
 )
 def test_a_plan_that_no_site_can_have_is_found_out(

@@ -65,6 +65,17 @@ def test_nothing_is_held_back_for_a_tenant_once_it_had_notice() -> None:
     assert f.state(guest) is RUNS
 
 
+@pytest.mark.parametrize("mode", [Lending.ON, Lending.ADVISORY])
+def test_a_quota_of_which_nothing_was_used_is_said_with_the_days_that_were_looked_at(
+    mode: Lending,
+) -> None:
+    f = fleet(mode)
+    bring(f, BUSY, lasts_s=7200.0)
+    measure(f, vision=0.0)
+    f.run_for(UNUSED.notice_s + 5.0)
+    assert {event.days for event in f.log if isinstance(event, QuotaLoan)} == {UNUSED.days}
+
+
 def test_by_advice_nothing_is_lent() -> None:
     f = fleet(Lending.ADVISORY)
     bring(f, BUSY, lasts_s=9000.0)

@@ -64,6 +64,15 @@ def test_a_charge_is_of_the_resource_that_weighs_most_and_so_is_the_tenants_shar
     assert shared.tolist() == pytest.approx([8 / 32, 24 / 32])
 
 
+def test_memory_of_whole_nodes_counts_whatever_was_asked_of_it() -> None:
+    held = Holdings(Tenancy([tenant("vision", 16)], {}, 1 / 16, 1 / 128), DecayedAverage(3600.0))
+    nodes = {"a1": NodeShare(gpus=1, cpus=16, mem_mib=1024)}
+    plan = JobPlan(name="j", partition="p", nodes=nodes, whole_mem_mib=512 * 1024)
+    assert held.charge_for(0, (plan,)).weighted_gpus == 4.0
+    asked = JobPlan(name="j", partition="p", nodes=nodes)
+    assert held.charge_for(0, (plan, asked)).weighted_gpus == pytest.approx(513 / 128)
+
+
 def test_a_plan_of_an_older_release_without_types_counts_gpus_and_cpus() -> None:
     found = holdings().charge_for(VISION, plan_on("a1", "a2"))
     assert (found.amounts, found.weighted_gpus) == ((16, 2, 0), 16.0)
