@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from federator.cli.data_file import size_shown
 from federator.cli.rank_text import duration
+from federator.cli.text import size_shown
 from federator.wire.queue_rows import RegionRow
 
 

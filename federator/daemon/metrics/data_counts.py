@@ -104,7 +104,7 @@ class DataCounts:
         self._add("data_started_gpus", (word,), gpus)
         if award.data:
             having, regions = catalogue.sites_of(entry.workload.needed_data), self._regions()
-            could = len({regions.get(site, "") for site in (*having, award.site)})
+            could = len({regions.get(site, "") for site in (*having, SiteName(award.site))})
             self._add("data_candidate_regions", (_number(could),), 1)
         tenancy, tenant = self._ledger.tenancy, entry.workload.tenant
         row = tenancy.row(tenant)

@@ -151,7 +151,7 @@ def test_data_gathers_where_the_type_of_gpu_is_and_the_plan_can_be_sent() -> Non
     h100 = replace(gang(1), gpu_types=("h100",))
     came_ = came(0, T0, "books", "notes")
     wanted = with_fields(came_, draft=replace(came_.draft, jobs=(h100,)))
-    records = [kept("books", "west", gib=10), kept("notes", "east", gib=1), wanted]
+    records: list[LogRecord] = [kept("books", "west", gib=10), kept("notes", "east", gib=1), wanted]
     gpus = {"alpine": {"a100": 800}, "cedar": {"h100": 8}}
     found = planner(records).plan(T0 + 600, gpus)
     assert [(m.to, m.home, [s.name for s in m.sets]) for m in found.moves] == [
