@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from federator.cli.data_questions import QUESTIONS
+from federator.cli.data_report import report
 from federator.cli.data_scan import scan
 from federator.cli.data_sets import CHANGES
 from federator.cli.data_verify import verify
@@ -32,7 +33,7 @@ def data() -> None:
     """
 
 
-for _command in (*CHANGES, *QUESTIONS, scan, verify):
+for _command in (*CHANGES, *QUESTIONS, scan, verify, report):
     data.add_command(_command)
 
 

@@ -136,15 +136,3 @@ def size_bytes(text: str) -> int:
         raise InvalidRequest(f"{printable(text[:60])!r} is no size; e.g. 1.5T, 412GiB, or bytes")
     unit: int = 1024 ** _POWERS[match[2]]
     return round(float(match[1]) * unit)
-
-
-def size_shown(number: int) -> str:
-    """``412.0 GiB``; ``-`` where it is not known."""
-    if not number:
-        return "-"
-    value, unit = float(number), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024 or unit == "PiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

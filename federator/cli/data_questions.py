@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.data_file import data_file, size_shown
+from federator.cli.data_file import data_file
 from federator.cli.data_sets import json_option
-from federator.cli.text import counted, listed, printable, refused, unexpected
+from federator.cli.text import counted, listed, printable, refused, size_shown, unexpected
 from federator.errors import InvalidRequest
 from federator.model.data_use import variable_of
 from federator.model.dataset import (

@@ -13,10 +13,9 @@ import click
 import msgspec
 
 from federator.cli.data_digest import ALGORITHM, TreeDigest, tree_digest
-from federator.cli.data_file import size_shown
 from federator.cli.data_questions import named_sets
 from federator.cli.data_sets import ask_to_change
-from federator.cli.text import counted, printable
+from federator.cli.text import counted, printable, size_shown
 from federator.errors import InvalidRequest
 from federator.model.dataset import DataClass, DataGiven, DataPlace, DataSet, DataVerb
 from federator.slurm.site_files import ABSENT, data_mistake

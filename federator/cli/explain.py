@@ -26,6 +26,7 @@ from federator.cli.rank_text import (
     priority_text,
     standing_text,
 )
+from federator.cli.region_text import region_lines
 from federator.cli.start_text import help_lines, start_lines
 from federator.cli.text import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
@@ -84,6 +85,7 @@ def render(row: QueueRow, now_s: float) -> str:
         *place,
         *evictions,
         *_sites(row),
+        *region_lines(row.regions),
         *start_lines(row.start, now_s),
         *help_lines(row.helps, now_s, untried=row.helps_untried),
         *_setbacks(row, now_s),

@@ -44,12 +44,12 @@ from federator.wire.client_protocol import (
     ErrorKind,
     ErrorReply,
     QueueCall,
-    QueueOutcome,
     QueueReply,
     QueueRow,
     SubmitCall,
     SubmitReply,
 )
+from federator.wire.queue_rows import QueueOutcome
 
 if TYPE_CHECKING:
     from federator.slurm.options.interpret import Interpreted

@@ -434,3 +434,15 @@ def clock_text(seconds: float) -> str:
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
+
+
+def size_shown(number: int) -> str:
+    """``412.0 GiB``; ``-`` where it is not known."""
+    if not number:
+        return "-"
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

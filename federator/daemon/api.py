@@ -31,6 +31,7 @@ from federator.daemon.job_top import put_first
 from federator.daemon.job_update import Asker, updates_of
 from federator.daemon.lower_limits import limits_to_lower
 from federator.daemon.operator_calls import OperatorCall, operator_asked
+from federator.daemon.region_views import data_report
 from federator.daemon.roles import Roles
 from federator.daemon.site_calls import SiteCalls
 from federator.daemon.start_forecasts import StartForecasts
@@ -75,7 +76,13 @@ from federator.wire.client_protocol import (
     VerifyCall,
 )
 from federator.wire.client_socket import ClientSocket, OpenSocket
-from federator.wire.data_rows import CatalogueCall, DataCall, DataPlanCall, DataSetsCall
+from federator.wire.data_rows import (
+    CatalogueCall,
+    DataCall,
+    DataPlanCall,
+    DataReportCall,
+    DataSetsCall,
+)
 from federator.wire.replies import Reply, TestOnlyReply
 from federator.wire.usage_messages import DoctorCall, UsageCall
 
@@ -250,7 +257,7 @@ class Api:
                 partial(_tell, caller, self._federation.ledger, self._config, answer)(
                     self.sessions.take(call, caller)
                 )
-            case DataCall() | DataSetsCall() | DataPlanCall():
+            case DataCall() | DataSetsCall() | DataPlanCall() | DataReportCall():
                 self._data(call, caller, answer)
             case NodesCall() | SignalCall() | SnapshotCall() | VerifyCall():
                 self.site_calls.take(call, caller, answer)
@@ -265,6 +272,9 @@ class Api:
     def _data(self, call: CatalogueCall, caller: Caller, answer: GiveReply) -> None:
         if isinstance(call, DataPlanCall):
             answer(shown_plan(caller, self._config, self._federation.ledger, self._clock()))
+            return
+        if isinstance(call, DataReportCall):
+            answer(data_report(caller, self._federation, self._clock()))
             return
         catalogue = self._federation.ledger.catalogue
         if isinstance(call, DataSetsCall):

@@ -73,6 +73,7 @@ def _without_names(row: QueueRow, hidden: str) -> QueueRow:
             site: replace(setback, reason=_reason(setback.reason, hidden))
             for site, setback in row.setbacks.items()
         },
+        regions=tuple(replace(each, bytes_to_move=0, staging_s=0.0) for each in row.regions),
     )
 
 

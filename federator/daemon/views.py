@@ -20,6 +20,7 @@ from federator.daemon.queue_selection import (
     most_telling,
     selected,
 )
+from federator.daemon.region_views import with_regions
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -36,8 +37,14 @@ from federator.sched.state.credit import CreditWeights, usage_shares
 from federator.sched.state.eligibility import ineligible_reason
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
-from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, SiteRow
-from federator.wire.queue_rows import PaceRow, QueueRank, SetbackRow, ShortfallRow
+from federator.wire.client_protocol import QueueCall, QueueRow, SiteRow
+from federator.wire.queue_rows import (
+    PaceRow,
+    QueueOutcome,
+    QueueRank,
+    SetbackRow,
+    ShortfallRow,
+)
 
 RANKS_KEPT_S: Final = 5.0
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
@@ -195,6 +202,8 @@ def queue_rows(
     kept = most_telling(groups, limit)
     spoken = Spoken(codes=call.codes) if call.brief else None
     rows = tuple(_row_of(group, call, federation, ranks, spoken) for group in kept)
+    if call.why and call.ids:
+        rows = with_regions(rows, [group[0] for group in kept], federation)
     return rows, len(wanted) - sum(map(len, kept))
 
 

@@ -415,6 +415,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     stalls: int = 0
     copied_to: SiteName = SiteName("")
     interruptions: tuple[tuple[float, SiteName, str, str], ...] = ()
+    ran_before_at: tuple[SiteName, ...] = ()
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -179,7 +179,7 @@ def _with_costs(
         jobs=len(live.warehouse.jobs.names),
         cost_before=climb.before.total,
         cost_after=climb.after.total,
-        bound=max(proof.bound, 0.0),
+        bound=max(float(proof.bound), 0.0),
         waiting=climb.waiting,
         move_price=proof.move_price,
         storage_price={name: price for name, price in prices if price > 0},

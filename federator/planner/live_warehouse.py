@@ -256,5 +256,9 @@ def _weights(warehouse: Warehouse) -> TetrisWeights:
     supply = warehouse.regions.gpu_h
     unit = float(supply[supply > 0].mean()) if (supply > 0).any() else 1.0
     return TetrisWeights(
-        remote=100 / max(reads, 1e-9), gpus=1.0, storage=1.0, overload_unit_gpu_h=max(unit, 1.0)
+        remote=100 / max(reads, 1e-9),
+        gpus=1.0,
+        storage=1.0,
+        overload_unit_gpu_h=max(unit, 1.0),
+        needs_gpus=True,
     )

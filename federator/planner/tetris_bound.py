@@ -173,6 +173,7 @@ class PriceAscent:
     def _jobs_side(self) -> tuple[float, Index]:
         slope, constant = self.squares.gpu_prices()
         costs = self.pays + self._at.demand_rows @ slope.T - self.homes * self._at.home_rows
+        costs = np.where(self._at.can_run, costs, np.inf)
         jobs = costs.argmin(axis=1)
         least = costs[np.arange(len(jobs)), jobs]
         jobs[least > self._alone] = NONE

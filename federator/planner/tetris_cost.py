@@ -38,6 +38,8 @@ class TetrisWeights:
             what is as important or more.
         overload: expression 8 counts; the paper's first version had it not.
         overload_unit_gpu_h: see above.
+        needs_gpus: a training job has a region only where its type of GPU is. In the paper's it has
+            one wherever all its tables are, and the demand counts there.
         high_priority: jobs of this level or higher count in expression 6.
         home_gpu_h: the threshold of expression 6.
     """
@@ -48,6 +50,7 @@ class TetrisWeights:
     levels: tuple[float, ...] = (1.0,) * LEVELS
     overload: bool = True
     overload_unit_gpu_h: float = 1.0
+    needs_gpus: bool = False
     high_priority: int = 2
     home_gpu_h: float = 0.0
 
@@ -150,6 +153,7 @@ class HomePlacement:
         self.read_cost = weights.remote * warehouse.job_weights()  # of a GiB
         self.demand_rows = _demand_rows(warehouse)
         self.home_rows = _home_rows(warehouse, weights)
+        self.can_run = _can_run(warehouse, weights)
         order = np.argsort(jobs.tables, kind="stable")
         first = np.searchsorted(jobs.tables[order], np.arange(n_tables + 1))
         self._readers = [self._edge_job[order[a:b]] for a, b in pairwise(first.tolist())]
@@ -188,10 +192,8 @@ class HomePlacement:
         """``R(job)`` of these jobs by how many of their tables are in each region."""
         most = counts.argmax(axis=-1)
         whole = np.take_along_axis(counts, most[..., None], axis=-1)[..., 0]
-        size, training = self.n_tables[rows], self.warehouse.jobs.training[rows]
-        lone = size if whole.ndim == 1 else size[:, None]
-        alone = training if whole.ndim == 1 else training[:, None]
-        found: Index = np.where(alone & (whole < lone), NONE, most)
+        apart = self.warehouse.jobs.training[rows] & (whole < self.n_tables[rows])
+        found: Index = np.where(apart | ~self.can_run[rows, most], NONE, most)
         return found
 
     def cost(self) -> CostTerms:
@@ -267,7 +269,7 @@ class HomePlacement:
         counts = self.counts[rows]
         n_regions = counts.shape[1]
         training = self.warehouse.jobs.training[rows]
-        whole = counts == (self.n_tables[rows] - 1)[:, None]
+        whole = (counts == (self.n_tables[rows] - 1)[:, None]) & self.can_run[rows]
         after: Index = np.where(whole, np.arange(n_regions), NONE)
         after[:, at] = self.region[rows]
         others = np.flatnonzero(~training)
@@ -410,3 +412,13 @@ def _home_rows(warehouse: Warehouse, weights: TetrisWeights) -> F64:
     users = np.flatnonzero((jobs.gpu_type != NONE) & (jobs.priority <= weights.high_priority))
     rows[users] = (supply[:, jobs.gpu_type[users]].T > 0) * jobs.gpu_h[users][:, None]
     return rows
+
+
+def _can_run(warehouse: Warehouse, weights: TetrisWeights) -> Bools:
+    """(J, R): the job may have this region, if its tables are there."""
+    jobs, supply = warehouse.jobs, warehouse.regions.gpu_h
+    found: Bools = np.ones((len(jobs.names), len(supply)), dtype=np.bool_)
+    if weights.needs_gpus:
+        users = np.flatnonzero(jobs.gpu_type != NONE)
+        found[users] = supply[:, jobs.gpu_type[users]].T > 0
+    return found

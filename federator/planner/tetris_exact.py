@@ -106,6 +106,9 @@ class ExactProblem:
             self._program.row(0.0, 1.0, dict.fromkeys(places, 1.0))
             self._constant += cost * float(self._at.job_gib[job])
             for region, place in enumerate(places):
+                if not self._at.can_run[job, region]:
+                    self._program.row(0.0, 0.0, {place: 1.0})
+                    continue
                 self._program.model.changeColCost(place, -cost * float(self._at.job_gib[job]))
                 for table in own:
                     self._program.row(-np.inf, 0.0, {place: 1.0, self._of(table, region): -1})

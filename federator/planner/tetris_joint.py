@@ -72,6 +72,9 @@ class JointProblem(ExactProblem):
             self._program.row(1.0, 1.0, dict.fromkeys(places, 1.0))
             self._majority(own, places)
         for region, place in enumerate(places):
+            if not self._at.can_run[job, region]:
+                self._program.row(0.0, 0.0, {place: 1.0})
+                continue
             if training:
                 self._program.model.changeColCost(place, -cost * float(self._at.job_gib[job]))
             for table in own:

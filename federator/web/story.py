@@ -14,12 +14,13 @@ from federator.cli.lending_text import decision_text
 from federator.cli.node_lists import folded
 from federator.cli.preemption_text import preemption_lines
 from federator.cli.rank_text import credit_text, position_text, priority_text, standing_text
+from federator.cli.region_text import region_lines
 from federator.cli.text import alternative_text, printable, reason_text, refusal_text
 from federator.model.score import TERMS, with_cost
 from federator.web.queue_view import QueueItem, item_of
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import QueueRow
-from federator.wire.queue_rows import QueueRank
+from federator.wire.queue_rows import QueueRank, RegionRow
 
 
 class SiteVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,8 @@ class JobStory(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: str = ""  # the first term in which the bid that was taken beats the next
     attempts: tuple[StoryAttempt, ...] = ()
     events: tuple[StoryEvent, ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()  # evictions, checkpoints, lending: label and text
+    notes: tuple[tuple[str, str], ...] = ()  # evictions, lending, regions…: label and text
+    regions: tuple[RegionRow, ...] = ()  # that could run it, or where it ran, if it has data sets
 
 
 def story_of(row: QueueRow | None, account: AccountingRow | None, now_s: float) -> JobStory | None:
@@ -93,6 +95,7 @@ def story_of(row: QueueRow | None, account: AccountingRow | None, now_s: float) 
     rank, notes = row.rank, list(preemption_lines(row.preemption, now_s))
     if row.lending is not None:
         notes.append(("Lending", decision_text(row.lending)))
+    notes += region_lines(row.regions)
     position, priority, credit = _rank_words(rank, row.tenant)
     return JobStory(
         now_s=now_s,
@@ -114,6 +117,7 @@ def story_of(row: QueueRow | None, account: AccountingRow | None, now_s: float) 
         attempts=attempts,
         events=_events(row.submitted_at_s, attempts),
         notes=tuple((label, printable(text)) for label, text in notes),
+        regions=row.regions,
     )
 
 

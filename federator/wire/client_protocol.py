@@ -30,7 +30,9 @@ from federator.wire.queue_rows import (
     OutputRow,
     PaceRow,
     PreemptionRow,
+    QueueOutcome,
     QueueRank,
+    RegionRow,
     SetbackRow,
 )
 from federator.wire.quota_messages import LoanReply, QuotaCall
@@ -71,7 +73,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
     collapsed: bool = False  # waiting tasks of an array in one row
-    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
+    why: bool = False  # fill ``rank``, ``setbacks``, ``regions``; it costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
     # Of these only, where any is named. A daemon of an earlier build knows none: the client
@@ -327,14 +329,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spare: int = 0  # of ``nodes``, so many are spare
     partition: str = ""  # of its plan, else those asked for, with commas between; "": any
     command: str = ""  # only with ``files``: its script's path; "": not known, or it has none
-
-
-class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of all workloads that a call asks for, in a few numbers however many they are."""
-
-    unsettled: int = 0  # neither ended nor held; while there are any the next two are 0
-    failed: int = 0  # ended otherwise than completed, or held
-    exit_code: int = 0  # the highest; 1 of what failed without one, or by a signal
+    regions: tuple[RegionRow, ...] = ()  # only with ``why`` and ``ids``, if it names data sets
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):

@@ -84,10 +84,36 @@ class DataPlanReply(Message, frozen=True, kw_only=True, tag="data_plan_is"):
     now_s: float = 0.0
 
 
-CatalogueCall = DataCall | DataSetsCall | DataPlanCall
+class DataReportCall(Message, frozen=True, kw_only=True, tag="data_report"):
+    """Asks how near workloads are to their data; for operators and viewers."""
+
+
+class NearnessRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Workloads that have begun to run, by their last attempt."""
+
+    workloads: int = 0
+    gpus: int = 0
+    gpu_h: float = 0.0  # until now, or its end
+
+
+class DataReportReply(Message, frozen=True, kw_only=True, tag="data_report_is"):
+    """All workloads with data sets that are known still; numbers of them by numbers of regions.
+
+    ``starts``: by whether the data was ``there`` when they were submitted, or ``staged`` since.
+    """
+
+    candidates: dict[int, int]  # regions that could run those that wait
+    ran_in: dict[int, int]  # in which those that have begun to run did so
+    kinds_ran_in: dict[int, int]  # the same of all workloads of a tenant with the same data sets
+    starts: dict[str, NearnessRow]
+    now_s: float
+
+
+CatalogueCall = DataCall | DataSetsCall | DataPlanCall | DataReportCall
 DATA_ANSWERS: Final[dict[type[Message], type[Message]]] = {
     DataCall: DataReply,
     DataSetsCall: DataSetsReply,
     DataPlanCall: DataPlanReply,
+    DataReportCall: DataReportReply,
 }
 """What each is answered with unless it is refused."""

@@ -62,6 +62,17 @@ class OutputRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""  # why it is not registered, or removed, yet
 
 
+class RegionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A region that could hold a workload with data sets, or in which it has run."""
+
+    name: str
+    data: str = ""  # a DataNearness's value, e.g. "there"; "": it has ended, or fits nowhere there
+    sites: tuple[str, ...] = ()  # of the region, those that are as near to its data as that
+    bytes_to_move: int = 0
+    staging_s: float = 0.0  # that takes so many seconds
+    ran: bool = False  # an attempt has begun to run there
+
+
 class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
     """A site failed the workload and is left alone for a while."""
 
@@ -141,3 +152,11 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gain_s: float = 0.0
     cost_s: float = 0.0
     stays: str = ""  # why it does not move though it would gain more than that costs
+
+
+class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of all workloads that a call asks for, in a few numbers however many they are."""
+
+    unsettled: int = 0  # neither ended nor held; while there are any the next two are 0
+    failed: int = 0  # ended otherwise than completed, or held
+    exit_code: int = 0  # the highest; 1 of what failed without one, or by a signal

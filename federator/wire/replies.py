@@ -31,7 +31,7 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyReply,
 )
-from federator.wire.data_rows import DataPlanReply, DataReply, DataSetsReply
+from federator.wire.data_rows import DataPlanReply, DataReply, DataReportReply, DataSetsReply
 from federator.wire.holdings_rows import HoldingsReply
 from federator.wire.quota_messages import LoanReply
 from federator.wire.usage_messages import DoctorReply, UsageReply
@@ -86,6 +86,7 @@ Reply = (
     | DataReply
     | DataSetsReply
     | DataPlanReply
+    | DataReportReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

@@ -275,6 +275,16 @@ CATALOGUE: Final = (
         "data",
     ),
     _counter("data_started_gpus_total", "GPUs of these attempts", "data"),
+    _counter(
+        "data_candidate_regions_total",
+        "Attempts with data sets that began to run, by how many regions had all of these then",
+        "regions",
+    ),
+    _counter(
+        "data_ended_workloads_total",
+        "Workloads with data sets that ended after they had run, by how many regions they ran in",
+        "regions",
+    ),
     # ---- lending ----
     _gauge("lending_enabled", "1: policy.lending is on or advisory"),
     _gauge("lending_plan_in_force", "1: a lending plan is in force"),

@@ -19,7 +19,7 @@ from federator.daemon.metrics.catalogue import (
     family,
     histogram,
 )
-from federator.daemon.metrics.data_counts import DataCounts
+from federator.daemon.metrics.data_counts import DataCounts, SiteRegions
 from federator.daemon.transition_log import event_name
 from federator.model.event import (
     Awarded,
@@ -85,9 +85,16 @@ class Counts:
         ledger: read for what a record does not say itself.
         sites: that are configured.
         now_s: a clock in seconds that never runs backwards.
+        regions: returns the region of each site.
     """
 
-    def __init__(self, ledger: Ledger, sites: Iterable[SiteName], now_s: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        sites: Iterable[SiteName],
+        now_s: float,
+        regions: SiteRegions = dict,
+    ) -> None:
         self._ledger = ledger
         self._counters: dict[str, dict[_Labels, float]] = {}
         self._seconds: dict[str, dict[_Labels, Distribution]] = {}
@@ -111,7 +118,7 @@ class Counts:
         self._claims = dict(ledger.claims)
         self._leaving: dict[WorkloadId, float] = {}  # victims, and when they were told to leave
         self._now_s = now_s
-        self._data = DataCounts(ledger, self._count, self._have)
+        self._data = DataCounts(ledger, self._count, self._have, regions)
         self._begin(sites)
 
     def _begin(self, sites: Iterable[SiteName]) -> None:
@@ -297,6 +304,7 @@ class Counts:
         self._eviction(event, entry)
         if is_last and entry.state in TERMINAL:
             self._count("ended_workloads", (site, entry.state.value))
+            self._data.ended(entry)
 
     def _eviction(self, event: Changed, entry: WorkloadRecord) -> None:
         """A victim is told to leave, or loses optional jobs; or one that was told is gone."""

@@ -37,7 +37,9 @@ class TermMetrics:
     ) -> None:
         self._wall = wall
         self.elapsed = elapsed
-        self.counts = Counts(federation.ledger, config.sites, elapsed())
+        self.counts = Counts(
+            federation.ledger, config.sites, elapsed(), lambda: federation.rules.regions
+        )
         self._gauges = Gauges(federation, links, history, elapsed, wall())
 
     def show_starts(self, starts: Callable[[], StartsRow]) -> None:

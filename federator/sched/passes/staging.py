@@ -68,6 +68,7 @@ class StagingBid(NamedTuple):
     copies: tuple[tuple[DataUse, str], ...]  # each with the storage domain that it goes to
     bytes_to_move: int
     staging_s: float
+    largest_bytes: int = 0  # of the data sets to copy
 
     def is_begun(self, catalogue: Catalogue) -> bool:
         """Whether any of the copies is under way, or waits for another try."""
@@ -83,7 +84,7 @@ def staging_bid(
     catalogue: Catalogue, uses: tuple[DataUse, ...], site: SiteName
 ) -> StagingBid | None:
     """What it takes to have all of these data sets at a site; None: that cannot be had."""
-    copies, moved, took_s, wait_s = [], 0, 0.0, 0.0
+    copies, moved, took_s, wait_s, largest = [], 0, 0.0, 0.0, 0
     for use in catalogue.lacking(uses, site):
         of = catalogue.find(use.name, use.version)
         domain = next((n for n, d in catalogue.domains.items() if site in d.mounts), None)
@@ -93,9 +94,10 @@ def staging_bid(
             return None
         copies.append((use, domain))
         moved += bytes_to_copy(of, domain)
+        largest = max(largest, of.size_bytes)
         took_s += copy_s(catalogue, of, domain)
         wait_s = max(wait_s, turn_s(catalogue, of, domain))
-    return StagingBid(tuple(copies), moved, wait_s + took_s)
+    return StagingBid(tuple(copies), moved, wait_s + took_s, largest)
 
 
 def _is_for_jobs(replica: DataReplica) -> bool:
@@ -189,10 +191,5 @@ class JobStaging:
         return self._sites[site].never_fits(lane.jobs) is None
 
     def _bid(self, lane: Lane, site: SiteName) -> StagingBid | None:
-        catalogue = self._turn.ledger.catalogue
-        bid = staging_bid(catalogue, lane.data, site)
-        for use, _ in () if bid is None else bid.copies:
-            of = catalogue.find(use.name, use.version)
-            if of is None or of.size_bytes > self._staging.most_bytes:
-                return None
-        return bid
+        bid = staging_bid(self._turn.ledger.catalogue, lane.data, site)
+        return None if bid is None or bid.largest_bytes > self._staging.most_bytes else bid

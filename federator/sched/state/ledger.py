@@ -349,7 +349,7 @@ class Ledger:
             entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
             entry.stalls += is_stall(event.reason)
         elif event.happening is WorkloadEvent.STARTED:
-            entry.ran_at = entry.site
+            entry.began_to_run()
             forgive(entry, event.at_s)
             self.durations.started(entry, event.at_s)
         elif event.happening is WorkloadEvent.HELD and event.reason is not None:

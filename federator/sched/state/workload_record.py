@@ -60,6 +60,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     stalls: int = 0  # attempts that were ended because they finished no step
     copied_to: SiteName = SiteName("")  # where its checkpoint is as well, until it starts
     interruptions: Interruptions = ()  # that it met within a day
+    ran_before_at: tuple[SiteName, ...] = ()  # other sites than ``ran_at``, the latest last
 
 
 _NONE_YET: Final = RareFields()
@@ -145,6 +146,14 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     stalls = _RareField[int]()
     copied_to = _RareField[SiteName]()
     interruptions = _RareField[Interruptions]()
+    ran_before_at = _RareField[tuple[SiteName, ...]]()
+
+    def began_to_run(self) -> None:
+        """It has started at its site."""
+        if self.ran_at not in ("", self.site):
+            others = (site for site in self.ran_before_at if site not in (self.ran_at, self.site))
+            self.ran_before_at = (*others, self.ran_at)
+        self.ran_at = self.site
 
     @property
     def is_lent(self) -> bool:

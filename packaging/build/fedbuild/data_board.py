@@ -31,6 +31,18 @@ DATA: Final = Board(
             stacked=True,
         ),
         Panel(
+            "Regions of jobs with data sets",
+            "A second: attempts that began to run, by how many regions had all of their data then; "
+            "and workloads that ended, by how many regions they ran in.",
+            "ops",
+            (
+                Query(rate("federator_data_candidate_regions_total", "regions"), "had {{regions}}"),
+                Query(
+                    rate("federator_data_ended_workloads_total", "regions"), "ran in {{regions}}"
+                ),
+            ),
+        ),
+        Panel(
             "Starts at home",
             "Of GPUs that began to run: the part at sites of the tenant's home, if it has one.",
             "percentunit",

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli import data, data_questions, data_sets
-from federator.cli.data_file import size_bytes, size_shown
+from federator.cli.data_file import size_bytes
+from federator.cli.text import size_shown
 from federator.errors import InvalidRequest, NotAllowed
 from federator.model.dataset import (
     CopyPhase,

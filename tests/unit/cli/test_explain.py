@@ -22,7 +22,7 @@ from federator.wire.client_protocol import (
     QueueReply,
     QueueRow,
 )
-from federator.wire.queue_rows import QueueRank, SetbackRow
+from federator.wire.queue_rows import QueueRank, RegionRow, SetbackRow
 from federator.wire.replies import Reply
 
 Run = Callable[..., str]
@@ -219,6 +219,29 @@ def test_what_was_said_of_a_workload_is_told(run: Run) -> None:
     assert (job["project"], job["datasets"]) == ("p", ["a/b", "c"])
     assert job["elastic"] == {"least": 2, "most": 8, "step": 2, "asked": 4}
     assert "Elastic" not in run(reply())
+
+
+def test_each_region_that_could_run_it_or_has_run_it_is_told(run: Run) -> None:
+    gib = 412 * 2**30
+    rows = (
+        RegionRow(name="west", data="there", sites=("alpine", "boreal"), ran=True),
+        RegionRow(name="east", data="copy", sites=("cedar",), bytes_to_move=gib, staging_s=400.0),
+        RegionRow(name="south", data="ask", sites=("dune",), bytes_to_move=gib, staging_s=400.0),
+        RegionRow(name="north", data="none", sites=("elm",)),
+        RegionRow(name="old", ran=True),
+    )
+    shown = [line.split(None, 2)[1:] for line in run(reply(regions=rows)).splitlines()]
+    told = dict(words for words in shown if len(words) == 2)
+    assert told["west"] == "candidate: its data is there (alpine, boreal); it has run there"
+    assert told["east"] == "candidate: 412.0 GiB to copy, about 6 min 40 s (cedar)"
+    assert told["south"] == (
+        "it would fit (dune), if somebody has its data copied there: 412.0 GiB to copy, about "
+        "6 min 40 s"
+    )
+    assert told["north"] == "it would fit (elm), and its data cannot be had there"
+    assert told["old"] == "it has run there"
+    (job,) = json.loads(run(reply(regions=rows), str(ID), "--json"))["jobs"]
+    assert job["regions"][-1] == {"name": "old", "ran": True}
 
 
 def test_spare_nodes_are_told_of(run: Run) -> None:

@@ -29,13 +29,13 @@ from federator.wire.client_protocol import (
     ErrorKind,
     ErrorReply,
     QueueCall,
-    QueueOutcome,
     QueueReply,
     QueueRow,
     SubmitCall,
     SubmitReply,
     frame,
 )
+from federator.wire.queue_rows import QueueOutcome
 from federator.wire.replies import Reply, SiteBid
 from federator.wire.replies import TestOnlyReply as BidsReply
 

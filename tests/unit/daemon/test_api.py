@@ -34,7 +34,6 @@ from federator.wire.client_protocol import (
     CancelReply,
     ErrorReply,
     QueueCall,
-    QueueOutcome,
     QueueReply,
     SitesCall,
     SitesReply,
@@ -44,6 +43,7 @@ from federator.wire.client_protocol import (
     frame,
 )
 from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.queue_rows import QueueOutcome
 from federator.wire.replies import Reply, reply_decoder
 from federator.wire.replies import TestOnlyReply as TrialReply
 from tests.fakes.build import rack, tenant

@@ -17,7 +17,8 @@ from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.workload import Job, WorkloadId
-from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
+from federator.wire.client_protocol import QueueCall, QueueReply, QueueRow, frame
+from federator.wire.queue_rows import QueueOutcome
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

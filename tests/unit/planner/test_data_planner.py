@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as with_fields
 
+from federator.model.data_placement import DataPlacement
 from federator.model.data_use import DataUse
 from federator.model.dataset import (
     DataCopy,
@@ -142,6 +144,21 @@ def test_a_data_set_goes_where_the_gpus_are_and_says_what_it_saves() -> None:
     assert found.cost_after < found.cost_before
     assert found.of_best_frac is not None
     assert 0 < found.of_best_frac <= 1
+
+
+def test_data_gathers_where_the_type_of_gpu_is_and_the_plan_can_be_sent() -> None:
+    """It is a few bytes to the other region, where the job could never run."""
+    h100 = replace(gang(1), gpu_types=("h100",))
+    came_ = came(0, T0, "books", "notes")
+    wanted = with_fields(came_, draft=replace(came_.draft, jobs=(h100,)))
+    records: list[LogRecord] = [kept("books", "west", gib=10), kept("notes", "east", gib=1), wanted]
+    gpus = {"alpine": {"a100": 800}, "cedar": {"h100": 8}}
+    found = planner(records).plan(T0 + 600, gpus)
+    assert [(m.to, m.home, [s.name for s in m.sets]) for m in found.moves] == [
+        ("east", True, ["books"])
+    ]
+    assert ": saves " in found.moves[0].why
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=DataPlacement) == found
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from federator.errors import InvalidRequest
 from federator.planner.tetris_bound import Certificate, certificate
-from federator.planner.tetris_cost import HomePlacement
+from federator.planner.tetris_cost import HomePlacement, TetrisWeights
 from federator.planner.tetris_exact import ExactProblem
 from federator.planner.tetris_search import plan_homes
 from federator.planner.tetris_words import certificate_text
@@ -18,9 +19,8 @@ from federator.planner.warehouse import Warehouse
 from tests.unit.planner.warehouses import drawn, weighed
 
 
-def all_costs(warehouse: Warehouse, quota_gib: float) -> list[float]:
+def all_costs(warehouse: Warehouse, quota_gib: float, weights: TetrisWeights) -> list[float]:
     """Of every placement that quota and constraints allow."""
-    weights = weighed(warehouse)
     at = HomePlacement(warehouse, weights)
     costs = []
     for home in itertools.product(range(len(at.stored_gib)), repeat=len(at.home)):
@@ -33,12 +33,15 @@ def all_costs(warehouse: Warehouse, quota_gib: float) -> list[float]:
     return costs
 
 
+@pytest.mark.parametrize("needs_gpus", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_bound_and_optimum_stand_to_all_placements_as_they_should(seed: int) -> None:
+def test_bound_and_optimum_stand_to_all_placements_as_they_should(
+    seed: int, needs_gpus: bool
+) -> None:
     warehouse = drawn(seed, tables=6, jobs=8)
     quota = 0.5 * float(warehouse.tables.gib.sum())
-    best = min(all_costs(warehouse, quota))
-    weights = weighed(warehouse)
+    weights = replace(weighed(warehouse), needs_gpus=needs_gpus)
+    best = min(all_costs(warehouse, quota, weights))
     exact = ExactProblem(HomePlacement(warehouse, weights), quota).solve()
     assert exact.cost == pytest.approx(best, rel=1e-3)
     assert exact.bound <= best * (1 + 1e-6)

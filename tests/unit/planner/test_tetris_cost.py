@@ -14,12 +14,14 @@ from federator.planner.warehouse import LEVELS, NONE, Warehouse
 from tests.unit.planner.warehouses import drawn, two_regions, weighed
 
 
-def region_of(warehouse: Warehouse, home: list[int], job: int) -> int:
-    """R(job), as the paper says it."""
+def region_of(warehouse: Warehouse, home: list[int], job: int, *, needs_gpus: bool = False) -> int:
+    """R(job), as the paper says it; with ``needs_gpus`` only where its type of GPU is."""
     jobs = warehouse.jobs
     homes = [home[t] for t in jobs.tables[jobs.first[job] : jobs.first[job + 1]]]
     if jobs.training[job]:
-        return homes[0] if len(set(homes)) == 1 else NONE
+        kind, supply = jobs.gpu_type[job], warehouse.regions.gpu_h[homes[0]]
+        has_gpus = not needs_gpus or kind == NONE or supply[kind] > 0
+        return homes[0] if len(set(homes)) == 1 and has_gpus else NONE
     counts = [homes.count(region) for region in range(len(warehouse.regions.names))]
     return counts.index(max(counts))
 
@@ -29,7 +31,10 @@ def slow_cost(  # noqa: C901 - every expression in its own words
 ) -> float:
     """Expressions 1 to 3 and 7 to 9, one by one."""
     jobs, tables, regions = warehouse.jobs, warehouse.tables, warehouse.regions
-    places = [region_of(warehouse, home, job) for job in range(len(jobs.names))]
+    places = [
+        region_of(warehouse, home, job, needs_gpus=weights.needs_gpus)
+        for job in range(len(jobs.names))
+    ]
     cost = 0.0
     for job, place in enumerate(places):
         for table in jobs.tables[jobs.first[job] : jobs.first[job + 1]]:
@@ -77,18 +82,20 @@ def allowed(placement: HomePlacement, table: int, to: int) -> bool:
 def test_the_cost_is_that_of_the_papers_expressions(seed: int) -> None:
     warehouse = drawn(seed)
     weights = weighed(warehouse)
-    for chosen in (weights, replace(weights, overload=False, storage=0.0)):
+    others = replace(weights, overload=False, storage=0.0), replace(weights, needs_gpus=True)
+    for chosen in (weights, *others):
         found = HomePlacement(warehouse, chosen).cost().total
         assert found == pytest.approx(slow_cost(warehouse, warehouse.tables.home.tolist(), chosen))
 
 
+@pytest.mark.parametrize("needs_gpus", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_each_change_is_the_difference_of_two_costs_and_forbidden_ones_are_infinite(
-    seed: int,
+    seed: int, needs_gpus: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     warehouse = drawn(seed)
-    weights = weighed(warehouse)
+    weights = replace(weighed(warehouse), needs_gpus=needs_gpus)
     at = HomePlacement(warehouse, weights)
     for _ in range(6):
         table = int(rng.integers(len(at.home)))

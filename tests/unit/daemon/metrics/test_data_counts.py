@@ -24,11 +24,13 @@ from federator.sched.state.rules import DataMoving, Rules
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.counted import Counted
 from tests.unit.sched.passes.test_data_copies import AUTO, DIGEST, GIB
-from tests.unit.sched.passes.test_data_places import BAKER, STORAGE, use
+from tests.unit.sched.passes.test_data_places import BAKER, CEDAR, STORAGE, use
 
 RULES = Rules(storage=STORAGE)
 BYTES, ENDED = "federator_copied_bytes_total", "federator_copies_ended_total"
 STARTS, GPUS = "federator_data_starts_total", "federator_data_started_gpus_total"
+CANDIDATES = "federator_data_candidate_regions_total"
+RAN = "federator_data_ended_workloads_total"
 AT_HOME = "federator_tenant_started_gpus_total"
 
 
@@ -197,6 +199,26 @@ def test_a_start_is_told_by_where_its_data_was_when_it_was_submitted() -> None:
     assert f.entry(waits).site == BAKER
     assert some(f, STARTS) == {("there",): 1, ("none",): 1, ("staged",): 1}
     assert some(f, GPUS) == {("there",): 8, ("none",): 4, ("staged",): 8}
+
+
+def test_a_start_counts_by_the_regions_that_have_its_data_and_an_end_by_those_it_ran_in() -> None:
+    regions = {SiteName("alpine"): "west", BAKER: "east", CEDAR: "east"}
+    f = fleet(replace(RULES, regions=regions))
+    one_to_four = [("1",), ("2",), ("3",), ("4+",)]
+    assert f.values(CANDIDATES) == dict.fromkeys(one_to_four, 0)
+    assert f.values(RAN) == dict.fromkeys(one_to_four, 0)
+    add(f)
+    first = submit(f)
+    ask(f, DataVerb.COPY, "east")
+    tell(f, CopyPhase.DONE)
+    submit(f)
+    submit(f, with_data=False)
+    assert some(f, CANDIDATES) == {("1",): 1, ("2",): 1}
+    entry = f.entry(first)
+    entry.ran_before_at = (BAKER,)
+    f.slurm(SiteName("alpine")).end(entry.attempt_id, SiteJobState.COMPLETED)
+    f.run_for(60.0)
+    assert some(f, RAN) == {("2",): 1}
 
 
 def test_what_was_copied_before_a_job_came_was_there() -> None:

@@ -325,6 +325,7 @@ def _other(value: Any, name: str) -> Any:
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
         "stints": ((2, 60.0),),
+        "ran_before_at": (ALPINE,),
         "interruptions": ((60.0, ALPINE, "gpu", "a100"),),
         "stalls": 1,
         "hold": Hold.ADMIN,
