@@ -6,6 +6,7 @@ Three nodes of cedar are left: one is free, two are half used. The two halves go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def moving(testbed: StateDir, tmp_path: Path, request: pytest.FixtureRequest) ->
         yield running
 
 
+def has_begun(id_: int) -> bool:
+    return len(steps_of(id_, REGION, SMALL_USER)) > 1
+
+
 def halves(running: Running) -> tuple[Row, Row]:
     """Two jobs at work, each on half of a node of its own: who shared these has ended."""
     ids = [running.submit(saver(), *SMALL, user=SMALL_USER) for _ in range(4)]
@@ -48,7 +53,7 @@ def halves(running: Running) -> tuple[Row, Row]:
     first, second = by_node.values()
     others = [str(id_) for id_ in ids if id_ not in (first["id"], second["id"])]
     for row in (first, second):
-        within(60, lambda row=row: len(steps_of(row["id"], REGION, SMALL_USER)) > 1)
+        within(60, partial(has_begun, row["id"]))
     running.run("fscancel", *others)
     running.await_end(*map(int, others))
     return first, second
