@@ -15,6 +15,7 @@ from federator.daemon.quota_use import quota_look
 from federator.daemon.site_links import SiteLinks
 from federator.daemon.supply_notes import SupplyNotes
 from federator.daemon.tier_use import tier_look
+from federator.daemon.training_time import Ratios, training_look
 from federator.history.service import JobHistory
 from federator.model.message import QuotasMeasured, TiersMeasured
 from federator.model.workload import SiteName
@@ -32,6 +33,9 @@ class HistoryFeeds:
         links: to these sites.
         clock: Unix time.
         elapsed: seconds that never go back.
+
+    Attributes:
+        ratios: the effective training time ratio of sites, as last read; none before.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class HistoryFeeds:
         self._recorder = LocalRecorder(history, by_site, federation.sites, clock)
         self._notes = SupplyNotes(history, federation, clock)
         self.look: Final = DoctorLook(history, own, clock)
+        self.ratios: Ratios = {}
         self._history, self._own, self._clock = history, own, clock
 
     def begin(
@@ -62,8 +67,13 @@ class HistoryFeeds:
         """
         quota_use = quota_look(self._history, self._own, self._clock, observe)
         tier_use = tier_look(self._history, self._own, self._clock, observe)
-        feeds = (self._measuring, self._recorder, self._notes, self.look, quota_use, tier_use)
+        training = training_look(self._history, self._clock, self._take_ratios)
+        looks = (self.look, quota_use, tier_use, training)
+        feeds = (self._measuring, self._recorder, self._notes, *looks)
         return [run_beside(feed) for feed in feeds]
+
+    def _take_ratios(self, ratios: Ratios) -> None:
+        self.ratios = ratios
 
     def take(self, site: SiteName, answer: LocalJobs | UsageTaken) -> None:
         """A site has answered one of their questions."""

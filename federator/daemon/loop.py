@@ -152,6 +152,7 @@ class Term:
         metrics.show_starts(self._starts.row)
         if (feeds := self._feeds) is not None:
             metrics.show_findings(lambda: feeds.look.findings)
+            metrics.show_training(lambda: feeds.ratios)
         return metrics
 
     def _new_api(self) -> Api:

@@ -21,11 +21,18 @@ _HET: Final = (
     ((1, 4), (1, 8), (1, 0)),
 )
 ELASTIC_PART: Final = 0.4
+SUBMISSIONS: Final = (3, 6, 6, 8, 11, 11)
+QUIET: Final = 3  # submissions: nodes are idle, and jobs that may grow do; nearly all are elastic
+ELASTIC_IF_QUIET_PART: Final = 0.9
 WRITING_PART: Final = 0.4
+SPARE_PART: Final = 0.7  # of the jobs of one size that may have any node, where a site has three
+_WITH_SPARE: Final = ((2, 4),)  # what these become, one node more for the spare
 _ELASTIC: Final = {1: ("1-2", "1-3", "1-3:2"), 2: ("1-2", "1-3", "2-3")}  # by nodes asked for
 _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 _KINDS: Final = ("afterok", "afterany", "afternotok", "after")
 _WISHES: Final = ("", "", "", "hold", "chain", "chain", "node", "exclude", "deadline", "session")
+
+_ANYWHERE: Final = ("", "hold", "chain", "deadline")  # wishes of who may have any node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,7 @@ class ClientScript:
     time_limit_s: int
     array: str = ""  # as sbatch's --array; "": none
     elastic: str = ""  # as --fed-elastic; "": it has one size
+    spare: int = 0  # as --fed-spare; 0: it has none
     writes: str = ""  # as --fed-output; "": it writes no data set
     site: str = ""  # of the node that it names
     nodelist: str = ""  # a node that it must have
@@ -88,6 +96,7 @@ class ClientScript:
         asked |= {"gpus-per-node": str(gpus)} if gpus else {"cpus-per-task": "8"}
         asked |= {"array": self.array} if self.array else {}
         asked |= {"fed-elastic": self.elastic} if self.elastic else {}
+        asked |= {"fed-spare": str(self.spare)} if self.spare else {}
         asked |= {"fed-output": self.writes} if self.writes else {}
         asked |= {"nodelist": f"{self.site}:{self.nodelist}"} if self.nodelist else {}
         asked |= {"exclude": self.exclude} if self.exclude else {}
@@ -103,10 +112,14 @@ class ClientScript:
 
 def client_scripts(rng: Random, nodes: Mapping[str, Sequence[Node]]) -> list[ClientScript]:
     """The scripts of the users of one history; ``nodes``: of each site."""
-    return [_client_script(rng, number, nodes) for number in range(rng.choice((6, 8, 11)))]
+    count = rng.choice(SUBMISSIONS)
+    elastic_part = ELASTIC_IF_QUIET_PART if count == QUIET else ELASTIC_PART
+    return [_client_script(rng, number, nodes, elastic_part) for number in range(count)]
 
 
-def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]) -> ClientScript:
+def _client_script(
+    rng: Random, number: int, nodes: Mapping[str, Sequence[Node]], elastic_part: float
+) -> ClientScript:
     kind = rng.choice(("plain", "plain", "plain", "het", "array"))
     parts = rng.choice(_HET) if kind == "het" else (rng.choice(_PLAIN),)
     wish = rng.choice(_WISHES)
@@ -134,7 +147,9 @@ def _client_script(rng: Random, number: int, nodes: Mapping[str, Sequence[Node]]
         reuses_key=rng.random() < 0.1,
         cancels_twice=rng.random() < 0.4,
     )
-    script = _elastic(script) if kind == "plain" and not script.terminal_s else script
+    script = _elastic(script, elastic_part) if kind == "plain" and not script.terminal_s else script
+    most = max(sum(node.gpus > 0 for node in each) for each in nodes.values())
+    script = _with_spare(script, most) if kind == "plain" and wish in _ANYWHERE else script
     return script if kind == "het" else _writing(script)
 
 
@@ -147,10 +162,18 @@ def _writing(script: ClientScript) -> ClientScript:
     return script
 
 
-def _elastic(script: ClientScript) -> ClientScript:
+def _with_spare(script: ClientScript, most_nodes: int) -> ClientScript:
+    """The same; some are gangs with a spare node. All else is drawn as if there were none."""
+    own = Random(f"spare {script.at_s}")
+    if script.elastic or most_nodes < 3 or own.random() >= SPARE_PART:
+        return script
+    return replace(script, parts=_WITH_SPARE, spare=1, time_limit_s=180)
+
+
+def _elastic(script: ClientScript, part: float) -> ClientScript:
     """The same; some run on a range of nodes. All else is drawn as if there were none."""
     own = Random(f"elastic {script.at_s}")
     ((nodes, _),) = script.parts
-    if own.random() < ELASTIC_PART:
+    if own.random() < part:
         return replace(script, elastic=own.choice(_ELASTIC[nodes]), time_limit_s=180)
     return script

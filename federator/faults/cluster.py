@@ -50,7 +50,7 @@ class Cluster(SimulatedSlurm):
         spool: Path | None,
     ) -> None:
         self.code = UserCode(name, clock, script, witness, self._finish)
-        super().__init__(nodes, clock, self._starts, self.code.end)
+        super().__init__(nodes, clock, self._starts, self.code.end, self.code.lose)
         self.name = name
         self.witness = witness
         self._spool = spool
@@ -66,14 +66,19 @@ class Cluster(SimulatedSlurm):
     # ---- what sbatch and Slurm do ----
 
     def take_in(
-        self, attempt: AttemptId, user: str, jobs: tuple[JobPlan, ...], time_limit_s: float
+        self,
+        attempt: AttemptId,
+        user: str,
+        jobs: tuple[JobPlan, ...],
+        time_limit_s: float,
+        spare: int = 0,
     ) -> int:
         """An sbatch of the federation reaches slurmctld."""
         if self.holds_next:
             self.holds_next = False
             self.held.add(self._last_id + 1)
             self.witness.befell("user holds")
-        job_id = self.submit(attempt, user, jobs, time_limit_s)
+        job_id = self.submit(attempt, user, jobs, time_limit_s, spare=spare)
         self._origin[job_id] = attempt
         if self.jobs[job_id].state is SiteJobState.RUNNING:
             self.witness.starts(attempt)
@@ -116,8 +121,15 @@ class Cluster(SimulatedSlurm):
     def _finish(
         self, job: SimulatedJob, restarts: int, state: SiteJobState, exit_code: int
     ) -> None:
-        """This start of a job comes to its end, unless that has come already."""
-        if self._is(job, restarts):
+        """This start of a job comes to its end, unless that has come already.
+
+        ``state``: PENDING if its script has it put back.
+        """
+        if not self._is(job, restarts):
+            return
+        if state is SiteJobState.PENDING:
+            self.put_back(job)
+        else:
             self._end(job, state, exit_code)
 
     def _prolog(self, job: SimulatedJob, restarts: int) -> None:

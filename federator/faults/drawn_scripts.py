@@ -48,4 +48,6 @@ class DrawnScripts:
         if asked is not None and asked.elastic:
             joins = rng.choice((inf, inf, 1, 2))
             script = replace(script, duration_s=rng.choice((45.0, 90.0)), joins=joins)
+        if asked is not None and asked.spare:
+            script = replace(script, duration_s=rng.choice((30.0, 60.0)))
         return script

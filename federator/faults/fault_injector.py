@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federator.faults.inject.daemon_faults import DAEMON_FAULTS
+from federator.faults.inject.gang_faults import GANG_FAULTS, OF_RESIZES
 from federator.faults.inject.host_faults import HOST_FAULTS
 from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
@@ -25,12 +26,17 @@ INJECTED: Final[Mapping[FaultKind, Inject]] = {
     **NETWORK_FAULTS,
     **SLURM_FAULTS,
     **NODE_FAULTS,
+    **GANG_FAULTS,
     **PEOPLE_FAULTS,
     **OPERATOR_FAULTS,
     **PLANNER_FAULTS,
 }
 DRAWN_FAULTS: Final = tuple(kind for kind in FaultKind if kind in INJECTED or kind in AT_POINT)
 """What is drawn from; the others follow from these, or are the users' own."""
+
+_SELDOM: Final = 2 * tuple(GANG_FAULTS)
+"""Few histories have something that these could strike: where they may be drawn, they are so often
+more on the menu."""
 
 
 class FaultInjector:
@@ -50,10 +56,13 @@ class FaultInjector:
         self._faults_s = faults_s
         rng = world.rng
         count = rng.randint(10, 22)
+        menu = (*menu, *(kind for kind in _SELDOM if kind in menu))
         self.plan = sorted(
             ((rng.uniform(2.0, faults_s), rng.choice(menu)) for _ in range(count)),
             key=lambda each: each[0],
         )
+
+        self.plan[:0] = [(self.plan[0][0], kind) for kind in OF_RESIZES if kind in menu]
 
     def begin(self) -> None:
         """Have it all happen at its time."""

@@ -106,8 +106,17 @@ class FaultKind(Enum):
     HET_NODE_FAILS = "a node fails under a component of a het job that has no batch script"
     NODE_DRAINED = "a node is drained"
     PROLOG_FAILS = "a prolog fails, and drains its node"
+    GANG_NODE_FAILS = "a node on which a gang trains fails; the gang goes on with its spare"
+    SPARE_FAILS = "the spare of a gang fails, and the gang notices nothing"
+    SPARES_SPENT = "a gang loses more nodes than it has spares, and starts again"
+    SPARE_DAEMON_DIES = "the daemon dies as a gang goes on with its spare"
+    SPARE_AGENT_DIES = "an agent dies as a gang goes on with its spare"
     LOCAL_JOB = "local jobs take nodes"
     SITE_PREEMPTS = "a site preempts a job and puts it back"
+    # A resize of an elastic job.
+    RESIZE_DAEMON_DIES = "the daemon dies in the middle of a resize"
+    RESIZE_AGENT_DIES = "an agent dies in the middle of a resize"
+    RESIZE_SBATCH_FAILS = "the sbatch of a resize is refused, or its answer is lost"
     # Clocks.
     DAEMON_CLOCK_FORWARD = "the daemon's clock jumps ten minutes ahead"
     DAEMON_CLOCK_BACK = "the daemon's clock jumps ten minutes back"

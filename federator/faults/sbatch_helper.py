@@ -122,7 +122,9 @@ class SbatchHelper:
             self.cluster.disk.make(order.output)
 
     def _reach(self, order: LaunchOrder) -> int:
-        return self.cluster.take_in(order.attempt, order.user, order.jobs, order.time_limit_s)
+        return self.cluster.take_in(
+            order.attempt, order.user, order.jobs, order.time_limit_s, _spares(order)
+        )
 
     def _check_pins(self, order: LaunchOrder) -> None:
         """As sbatch does: components of a het job are not pinned to the same node."""
@@ -130,3 +132,9 @@ class SbatchHelper:
         if len(names) > len(set(names)):
             self.cluster.witness.misplaced(self.cluster.name, order.attempt)
             raise SiteRefused(TWICE_PINNED)
+
+
+def _spares(order: LaunchOrder) -> int:
+    """Its ``--fed-spare``; with it the site's sbatch is given ``--no-kill``."""
+    asked = [o.value for part in order.submission.components for o in part if o.name == "fed-spare"]
+    return int(asked[0] or 0) if asked else 0

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from federator.agent.base import Holder
@@ -42,6 +42,8 @@ class SimulatedJob:
     restarts: int = 0
     preempted: bool = False  # by the site itself
     saved_at_s: float = 0.0  # its last checkpoint, that is found when it ends untold
+    spare: int = 0  # of its nodes; if it has any, it outlives each that fails but the first
+    lost: frozenset[str] = frozenset()  # nodes that failed, and that it has no more
     shown: tuple[object, AttemptReport | None] = (None, None)  # last by squeue, and of what
 
     @property
@@ -56,13 +58,26 @@ class SimulatedJob:
     @property
     def held(self) -> dict[int, JobPlan]:
         """The shares that its components hold while it runs, by number."""
-        return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
+        there = {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
+        if not self.lost:
+            return there
+        return {k: _without(plan, self.lost) for k, plan in there.items()}
+
+    @property
+    def nodes_left(self) -> list[str]:
+        """Those that are its own yet; its batch script runs on the first."""
+        return [name for plan in self.jobs for name in plan.nodes if name not in self.lost]
 
     def requeue(self, *, preempted: bool) -> None:
         """As ``scontrol requeue``, or the site's own preemption: the same job id waits again."""
         self.state, self.started_at_s, self.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
-        self.cancelled = frozenset()
+        self.cancelled, self.lost = frozenset(), frozenset()
         self.restarts, self.preempted = self.restarts + 1, preempted
+
+    @property
+    def has_enough_nodes(self) -> bool:
+        """Whether it could start again on those that are left."""
+        return len(self.lost) <= self.spare
 
     @property
     def components(self) -> dict[int, SiteComponent]:
@@ -84,6 +99,7 @@ class SimulatedSlurm:
         clock: returns Unix time.
         on_start: called with every job that starts.
         on_end: called with every job before it ends, its state and its exit status.
+        on_loss: called with a job that goes on without a node that has failed.
     """
 
     def __init__(
@@ -92,11 +108,13 @@ class SimulatedSlurm:
         clock: Callable[[], float],
         on_start: Callable[[SimulatedJob], None] = lambda _: None,
         on_end: Callable[[SimulatedJob, SiteJobState, int], None] = lambda *_: None,
+        on_loss: Callable[[SimulatedJob], None] = lambda _: None,
     ) -> None:
         self.hardware = SimulatedNodes(nodes)
         self.clock = clock
         self._on_start = on_start
         self._on_end = on_end
+        self._on_loss = on_loss
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
         self.accounts: dict[AttemptId, AttemptReport] = {}  # of those that were forgotten
@@ -109,7 +127,13 @@ class SimulatedSlurm:
     # ---- what sbatch, scancel and life do ----
 
     def submit(
-        self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan], time_limit_s: float = inf
+        self,
+        attempt: AttemptId,
+        user: str,
+        jobs: Sequence[JobPlan],
+        time_limit_s: float = inf,
+        *,
+        spare: int = 0,
     ) -> int:
         job_id, self._last_id = self._last_id + 1, self._last_id + len(jobs)
         job = SimulatedJob(
@@ -118,6 +142,7 @@ class SimulatedSlurm:
             user=user,
             jobs=tuple(jobs),
             time_limit_s=time_limit_s,
+            spare=spare,
         )
         self.jobs[job.job_id] = job
         if self.fails_for:
@@ -186,7 +211,11 @@ class SimulatedSlurm:
     def fail_node(self, name: str) -> None:
         self.hardware.fail(name)
         for job in _on_node(self.running(), name):
-            self._end(job, SiteJobState.NODE_FAIL, 1)
+            if job.spare and name != job.nodes_left[0]:
+                job.lost |= {name}
+                self._on_loss(job)
+            else:
+                self._end(job, SiteJobState.NODE_FAIL, 1)
 
     def repair_node(self, name: str) -> None:
         self.hardware.repair(name)
@@ -233,7 +262,12 @@ class SimulatedSlurm:
 
 
 def _on_node(jobs: Iterable[SimulatedJob], name: str) -> list[SimulatedJob]:
-    return [job for job in jobs if any(name in plan.nodes for plan in job.jobs)]
+    return [job for job in jobs if name in job.nodes_left]
+
+
+def _without(plan: JobPlan, names: Container[str]) -> JobPlan:
+    nodes = {name: share for name, share in plan.nodes.items() if name not in names}
+    return replace(plan, nodes=nodes)
 
 
 def _held_by(jobs: Iterable[SimulatedJob]) -> list[JobPlan]:
@@ -260,7 +294,7 @@ def _report(job: SimulatedJob, waits_for: str, fails_for: str) -> AttemptReport:
     reason = waits_for if waits else "" if job.started_at_s else fails_for
     now = (
         *(job.state, reason, job.exit_code, job.signal, job.started_at_s, job.ended_at_s),
-        *(job.cancelled, job.leave, job.restarts, job.preempted, job.saved_at_s),
+        *(job.cancelled, job.lost, job.leave, job.restarts, job.preempted, job.saved_at_s),
     )
     before, report = job.shown
     if report is None or before != now:
@@ -280,7 +314,7 @@ def _new_report(job: SimulatedJob, reason: str) -> AttemptReport:
         signal=job.signal,
         started_at_s=job.started_at_s,
         ended_at_s=job.ended_at_s,
-        nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+        nodes=tuple(job.nodes_left),
         components=job.components,
         leave=job.leave,
         restarts=job.restarts,

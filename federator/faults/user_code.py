@@ -13,6 +13,7 @@ from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
 
 GIVES_UP_S: Final = 4.0  # on ranks that never come
+NOTICES_S: Final = 2.0  # it takes, to see that its nodes are too few
 NOT_JOINED: Final = 17  # its exit status then
 SAVED: Final = 85  # the exit status of user code that has saved and left
 
@@ -46,6 +47,7 @@ class CodeRun:
     exit_code: int = 0
     nodes: int = 1
     joins: float = inf  # as of its script
+    lost_nodes: int = 0  # that failed under it, and it went on, or was to start again
 
 
 class Witness(Protocol):
@@ -57,6 +59,7 @@ class Witness(Protocol):
     def starts(self, attempt: AttemptId) -> None: ...
     def began(self, run: CodeRun) -> None: ...
     def ended(self, run: CodeRun) -> None: ...
+    def went_on(self, run: CodeRun, *, enough: bool) -> None: ...
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
     def beyond(self, attempt: AttemptId) -> None: ...
@@ -72,7 +75,8 @@ class UserCode:
         clock: the site's wall clock.
         script: what an attempt's job does.
         witness: is told of each start and end.
-        finish: ends this start of a job, if it still runs, with a state and an exit status.
+        finish: ends this start of a job, if it still runs, with a state and an exit status; PENDING
+            puts it back.
     """
 
     def __init__(
@@ -103,6 +107,15 @@ class UserCode:
             later(GIVES_UP_S, self._finish, job, job.restarts, SiteJobState.FAILED, NOT_JOINED)
             return
         later(script.duration_s, self._finish, job, job.restarts, script.ending, script.exit_code)
+
+    def lose(self, job: SimulatedJob) -> None:
+        """A node of its job has failed: it goes on with a spare, or has the job put back."""
+        run = self._runs.get(job.job_id)
+        if run is not None:
+            run.lost_nodes = len(job.lost)
+            self._witness.went_on(run, enough=job.has_enough_nodes)
+        if not job.has_enough_nodes:
+            later(NOTICES_S, self._finish, job, job.restarts, SiteJobState.PENDING, 0)
 
     def end(self, job: SimulatedJob, state: SiteJobState, exit_code: int) -> None:
         """Its job ends: user code does, too, if any runs."""

@@ -295,6 +295,7 @@ class World:
         self.tell("calm")
         self.model.evidence.faults_stopped_at_s = self.clock()
         self.armed.clear()
+        self.model.evidence.await_nothing()
         self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
         self.log.fault = LogFault.NONE
         for site in self.sites.values():

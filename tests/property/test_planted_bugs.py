@@ -7,7 +7,8 @@ in ``test_fault_model.py``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from federator.agent.attempt_table import AttemptEvent, AttemptState
 from federator.agent.journal import JournalMark
 from federator.agent.lost_sbatch import LostSbatchSearch
 from federator.agent.memory import AttemptRecord
+from federator.agent.requeue_causes import RequeueCauses
 from federator.agent.shell import Agent
 from federator.agent.tenure import AgentTenure
 from federator.daemon.api import Api
@@ -25,7 +27,7 @@ from federator.daemon.callers import GiveReply
 from federator.daemon.loop import Term
 from federator.daemon.site_door import DialledTransport
 from federator.errors import SiteUnavailable
-from federator.faults import history, world
+from federator.faults import client_scripts, history, world
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
 from federator.faults.log import MortalStore
@@ -33,10 +35,12 @@ from federator.faults.site_host import MortalJournal
 from federator.model import sizes
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Record
+from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId, SiteName, Workload
 from federator.sched.passes import elastic_sizes, report_events
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.guests import Guests
+from federator.sched.state import ledger
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.agent_protocol import ClientCall
@@ -148,6 +152,32 @@ def _fails_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_events, "is_on_trial", lambda _: False)
 
 
+def _gives_up_gangs_that_lose_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_ever = RequeueCauses._completed
+
+    def completed(
+        self: RequeueCauses,
+        report: AttemptReport,
+        broken: Mapping[str, str],
+        single: Mapping[str, str],
+    ) -> AttemptReport:
+        if report.state is SiteJobState.RUNNING and broken.keys() & self._had[report.attempt]:
+            report = replace(report, state=SiteJobState.NODE_FAIL)
+        return as_ever(self, report, broken, single)
+
+    monkeypatch.setattr(RequeueCauses, "_completed", completed)
+
+
+def _leaves_nodes_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs grow while nobody waits: else resizes are few."""
+    monkeypatch.setattr(client_scripts, "SUBMISSIONS", (client_scripts.QUIET,))
+
+
+def _tries_a_size_again_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _leaves_nodes_idle(monkeypatch)
+    monkeypatch.setattr(ledger, "was_too_large", lambda *_: False)
+
+
 class Bug(NamedTuple):
     """A planted one, the faults that bring it to light, and what the model says then."""
 
@@ -244,6 +274,12 @@ PLANTED: dict[str, Bug] = {
     ),
     "a failure at a larger size is the job's end": Bug(
         _fails_whatever_fails, (FaultKind.LOCAL_JOB,), "and ran on fewer before"
+    ),
+    "a gang on its spare is given up": Bug(
+        _gives_up_gangs_that_lose_a_node, (FaultKind.GANG_NODE_FAILS,), "was ended for nothing"
+    ),
+    "a size that has failed a job is tried again": Bug(
+        _tries_a_size_again_that_has_failed, (FaultKind.RESIZE_SBATCH_FAILS,), "have failed it"
     ),
 }
 

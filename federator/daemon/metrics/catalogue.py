@@ -105,6 +105,11 @@ CATALOGUE: Final = (
         "Findings of federator doctor, of jobs and quotas, looked for once an hour",
         "kind",
     ),
+    _gauge(
+        "site_effective_training_ratio",
+        "GPU time of steps that were kept, of all whose class is known, in the last 28 whole days",
+        "site",
+    ),
     # ---- submissions ----
     _counter("submissions_total", "Submissions acknowledged; an array is one"),
     _counter("submissions_refused_total", "Submissions that no site can ever run"),

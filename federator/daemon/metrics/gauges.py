@@ -61,6 +61,7 @@ class Gauges:
     Attributes:
         starts: how good estimated starts were; None: none are estimated.
         findings: of the doctor, by kind; empty: there is no history.
+        ratios: the effective training time ratio of sites of which it is known.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Gauges:
         self._clock, self._began_s = clock, began_s
         self.starts: Callable[[], StartsRow] | None = None
         self.findings: Callable[[], Mapping[str, int]] = dict
+        self.ratios: Callable[[], Mapping[str, float]] = dict
         self._held = Kept(lambda: held_gpus(federation), clock)
         self._waiting = Kept(lambda: waiting_sums(federation.ledger.backlog), clock)
         self._reasons = PendingReasons(federation, clock)
@@ -119,6 +121,8 @@ class Gauges:
         back: Mapping[str, float] = history.went_back_at_s if history is not None else {}
         last = (((name,), back.get(name, 0.0)) for name in self._federation.sites)
         yield family("federator_site_job_ids_went_back_timestamp_seconds", last)
+        ratios = [((n,), r) for n, r in self.ratios().items() if n in self._federation.sites]
+        yield family("federator_site_effective_training_ratio", ratios)
 
     def _of_queue(self, now_s: float) -> Iterator[Collected]:
         ledger = self._federation.ledger

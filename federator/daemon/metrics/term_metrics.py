@@ -50,6 +50,10 @@ class TermMetrics:
         """Show from now on what the doctor has found, by kind."""
         self._gauges.findings = findings
 
+    def show_training(self, ratios: Callable[[], Mapping[str, float]]) -> None:
+        """Show from now on the effective training time ratio of sites."""
+        self._gauges.ratios = ratios
+
     def collect(self, config: FederationConfig) -> list[Collected]:
         """All metrics, as they are now, by the configuration in force."""
         return [*self._gauges.metrics(config, self._wall()), *self.counts.metrics()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from math import inf
 from typing import Final
 
@@ -15,6 +16,13 @@ from federator.model.site import Node, SiteJobState
 from federator.model.workload import AttemptId, Job, WorkloadId
 
 BY_ITSELF: Final = (SiteJobState.COMPLETED, SiteJobState.TIMEOUT)
+
+
+class Moment(Enum):
+    """A step in the log that a fault may wait for."""
+
+    RESIZE_ASKED = "a job is told to leave, and to go on at another size"
+    RESIZE_AWARDED = "it is awarded nodes after that"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,7 @@ class Truth:
     unheard: bool = False  # so it was cancelled
     release_asked: bool = False  # of one that was submitted on hold
     nodes: int = 0  # by the log, of its last award
+    site: str = ""  # likewise
     resized_to: int = 0  # nodes, when it was last told to leave for a resize; 0: it was not
     too_large: float = inf  # so many nodes have failed it
 
@@ -119,10 +128,24 @@ class Evidence:
         self.truths: dict[WorkloadId, Truth] = {}
         self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
         self.counts: Counter[str] = Counter()
+        self._waiting: dict[Moment, list[Callable[[str], None]]] = {}
         self.broken: list[str] = []
 
     def truth(self, id_: WorkloadId) -> Truth:
         return self.truths.setdefault(id_, Truth())
+
+    def await_moment(self, moment: Moment, act: Callable[[str], None]) -> None:
+        """Have something done at the next such step, with the name of its site."""
+        self._waiting.setdefault(moment, []).append(act)
+
+    def at_moment(self, moment: Moment, site: str) -> None:
+        """Such a step is in the log."""
+        for act in self._waiting.pop(moment, []):
+            act(site)
+
+    def await_nothing(self) -> None:
+        """Nothing is to be done at any step."""
+        self._waiting.clear()
 
     def break_(self, what: str) -> None:
         """Note a broken promise."""

@@ -8,6 +8,7 @@ from typing import Final
 from federator.faults.checks.evidence import Array, Evidence, Size
 from federator.faults.checks.output_checks import OutputChecks
 from federator.faults.checks.size_checks import SizeChecks
+from federator.faults.checks.spare_checks import SpareChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.process import later
 from federator.model.event import (
@@ -45,7 +46,7 @@ class LogChecks:
 
     def __init__(self, evidence: Evidence, wishes: WishChecks, outputs: OutputChecks) -> None:
         self._evidence = evidence
-        self._sizes = SizeChecks(evidence)
+        self._sizes, self._spares = SizeChecks(evidence), SpareChecks(evidence)
         self._wishes, self._outputs = wishes, outputs
         self._drains = DrainedSites()
         self.nodes: dict[str, Sequence[Node]] = {}  # of each site
@@ -67,6 +68,7 @@ class LogChecks:
                 self._is_lent_by_a_plan(event)
                 self._wishes.awarded(event)
                 self._sizes.awarded(event)
+                self._spares.awarded(event)
             elif isinstance(event, QuotaLoan | Planned):
                 self._lends(event)
             elif isinstance(event, DrainRecord):

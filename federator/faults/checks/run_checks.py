@@ -9,6 +9,7 @@ from typing import Final
 from federator.faults.checks.checkpoint_checks import CheckpointChecks
 from federator.faults.checks.evidence import BY_ITSELF, Evidence
 from federator.faults.checks.size_checks import SizeChecks
+from federator.faults.checks.spare_checks import SpareChecks
 from federator.faults.checks.wish_checks import WishChecks
 from federator.faults.user_code import CodeRun
 from federator.model.workload import AttemptId, WorkloadId
@@ -33,7 +34,7 @@ class RunChecks:
     ) -> None:
         self._evidence = evidence
         self._wishes = wishes
-        self._sizes = SizeChecks(evidence)
+        self._sizes, self._spares = SizeChecks(evidence), SpareChecks(evidence)
         self._gpu_limits = gpu_limits
         self._live: list[CodeRun] = []
         self.submissions: Counter[AttemptId] = Counter()
@@ -140,12 +141,17 @@ class RunChecks:
             truth.cancel_acked_at_s, self._evidence.faults_stopped_at_s
         )
         self._wishes.ended(run)
+        self._spares.ended(run)
         if self.checkpoints is not None:
             self.checkpoints.ended(run)
         if run.ended in BY_ITSELF and since_s > CANCELS_WITHIN_S and not truth.excuses(run):
             self._evidence.break_(
                 f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s"
             )
+
+    def went_on(self, run: CodeRun, *, enough: bool) -> None:
+        """A node fails under it, and Slurm lets it run on."""
+        self._spares.went_on(run, enough=enough)
 
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None:
         """The gate did not let it start."""

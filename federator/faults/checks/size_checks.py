@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from federator.faults.checks.evidence import Evidence, Truth
+from typing import Final
+
+from federator.faults.checks.evidence import Evidence, Moment, Truth
 from federator.faults.user_code import NOT_JOINED, SAVED, CodeRun
 from federator.model.event import Awarded, Changed
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
@@ -11,6 +13,9 @@ from federator.model.sizes import on_grid
 from federator.model.workload import AttemptId
 from federator.sched.state.ledger import Ledger
 from federator.slurm.options import own_values
+
+_REFUSED: Final = (ReasonCode.SBATCH_REFUSED, ReasonCode.PLAN_REFUSED)
+"""Why an attempt at a larger size came to nothing: it is not tried so large again."""
 
 
 class SizeChecks:
@@ -36,10 +41,11 @@ class SizeChecks:
             self._evidence.counts["resized"] += 1
             self._evidence.counts["resized to another size"] += nodes != truth.resized_to
             truth.resized_to = 0
-        truth.nodes = nodes
+            self._evidence.at_moment(Moment.RESIZE_AWARDED, event.site)
+        truth.nodes, truth.site = nodes, event.site
 
     def changed(self, event: Changed) -> None:
-        """It is to be resized, or has failed at a larger size."""
+        """It is to be resized, or has failed or been refused at a larger size."""
         truth = self._evidence.truth(event.workload)
         reason = event.reason
         is_resize = reason is not None and reason.code is ReasonCode.RESIZED
@@ -47,8 +53,12 @@ class SizeChecks:
             truth.resized_to = int(reason.needed)
             attempt = AttemptId(workload=event.workload, attempt=truth.last_attempt)
             self._check(attempt, truth.resized_to, truth, "is resized to")
+            self._evidence.at_moment(Moment.RESIZE_ASKED, truth.site)
         elif event.happening is WorkloadEvent.GREW_IN_VAIN:
             self._evidence.counts["grown in vain"] += 1
+            truth.too_large = min(truth.too_large, truth.nodes)
+        elif reason is not None and reason.code in _REFUSED and _is_larger(truth):
+            self._evidence.counts["refused at a larger size"] += 1
             truth.too_large = min(truth.too_large, truth.nodes)
 
     def began(self, run: CodeRun) -> None:
@@ -80,6 +90,13 @@ class SizeChecks:
                 self._evidence.break_(
                     f"{id_} has failed on {last.nodes} nodes, and ran on fewer before"
                 )
+
+
+def _is_larger(truth: Truth) -> bool:
+    """Whether its last award was of more nodes than its least size."""
+    if truth.script is None or not truth.script.elastic:
+        return False
+    return truth.nodes > own_values.elastic(truth.script.elastic).least
 
 
 def _worked(runs: list[CodeRun]) -> bool:

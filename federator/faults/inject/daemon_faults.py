@@ -13,7 +13,8 @@ from federator.faults.log import LogFault
 JUMP_S: Final = 600.0  # of a clock that is set
 
 
-def _killed(scene: FaultScene) -> bool:
+def kill_daemon(scene: FaultScene) -> bool:
+    """Kill one of the daemons; whether one was there."""
     process = scene.world.rng.choice(scene.world.daemons).process
     if process is not None:
         process.die()
@@ -25,14 +26,14 @@ def _host_lost(scene: FaultScene) -> bool:
     for site in scene.world.sites.values():
         site.network.holds_down = site.network.holds_up = True
         scene.at(20.0, partial(site.network.heal, lose=True))
-    return _killed(scene)
+    return kill_daemon(scene)
 
 
 def _crash_loop(scene: FaultScene) -> None:
     deaths: list[bool] = []
 
     def die() -> None:
-        deaths.append(_killed(scene))
+        deaths.append(kill_daemon(scene))
         if deaths[-1] and sum(deaths) == 2:
             scene.world.strike(FaultKind.DAEMON_CRASH_LOOP)
 
@@ -79,7 +80,7 @@ def _store_slow(scene: FaultScene) -> None:
 
 
 DAEMON_FAULTS: Final[Mapping[FaultKind, Inject]] = {
-    FaultKind.DAEMON_KILLED: _killed,
+    FaultKind.DAEMON_KILLED: kill_daemon,
     FaultKind.DAEMON_HOST_LOST: _host_lost,
     FaultKind.DAEMON_CRASH_LOOP: _crash_loop,
     FaultKind.DAEMON_PAUSED: _paused,

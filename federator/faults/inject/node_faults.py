@@ -11,7 +11,8 @@ from federator.faults.site_host import SiteHost
 from federator.model.site import NodeShare
 
 
-def _repaired_within_a_minute(scene: FaultScene, site: SiteHost, name: str) -> None:
+def repaired_within_a_minute(scene: FaultScene, site: SiteHost, name: str) -> None:
+    """Have a node that failed work again then."""
     scene.undo_within(5.0, 60.0, lambda: site.cluster.repair_node(name))
 
 
@@ -20,7 +21,7 @@ def _fails(scene: FaultScene) -> bool:
     name = scene.node_of(site)
     under_job = any(name in plan.nodes for job in site.cluster.at_work() for plan in job.jobs)
     site.cluster.fail_node(name)
-    _repaired_within_a_minute(scene, site, name)
+    repaired_within_a_minute(scene, site, name)
     return under_job
 
 
@@ -31,7 +32,7 @@ def _fails_under_a_component(scene: FaultScene) -> bool:
         plans = rng.choice(jobs).jobs[1:]
         name = rng.choice([name for plan in plans for name in plan.nodes])
         site.cluster.fail_node(name)
-        _repaired_within_a_minute(scene, site, name)
+        repaired_within_a_minute(scene, site, name)
     return bool(jobs)
 
 
@@ -39,7 +40,7 @@ def _drained(scene: FaultScene) -> bool:
     site = scene.site()
     name = scene.node_of(site)
     site.cluster.hardware.drain(name, "maintenance")
-    _repaired_within_a_minute(scene, site, name)
+    repaired_within_a_minute(scene, site, name)
     return True
 
 

@@ -184,6 +184,12 @@ SITES: Final = Board(
                 ),
             ),
         ),
+        Panel(
+            "Training time that was kept",
+            "Of the GPU time of which it is known, in the last 28 days; aim at 97 %.",
+            "percentunit",
+            (Query('federator_site_effective_training_ratio{site=~"$site"}', "{{site}}"),),
+        ),
     ),
     ("site", "federator_site_up"),
 )

@@ -12,6 +12,7 @@ from federator.faults import world
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.inject.daemon_faults import DAEMON_FAULTS
+from federator.faults.inject.gang_faults import GANG_FAULTS
 from federator.faults.inject.host_faults import HOST_FAULTS
 from federator.faults.inject.network_faults import NETWORK_FAULTS
 from federator.faults.inject.node_faults import NODE_FAULTS
@@ -30,6 +31,7 @@ def test_a_kind_is_injected_in_one_way_alone() -> None:
         NETWORK_FAULTS,
         SLURM_FAULTS,
         NODE_FAULTS,
+        GANG_FAULTS,
         PEOPLE_FAULTS,
         OPERATOR_FAULTS,
         PLANNER_FAULTS,
@@ -50,6 +52,11 @@ def test_a_kind_is_injected_in_one_way_alone() -> None:
         FaultKind.DAEMON_CRASH_LOOP,
         FaultKind.NODE_FAILS,
         FaultKind.HET_NODE_FAILS,
+        FaultKind.GANG_NODE_FAILS,
+        FaultKind.SPARES_SPENT,
+        FaultKind.SPARE_DAEMON_DIES,
+        FaultKind.RESIZE_AGENT_DIES,
+        FaultKind.RESIZE_SBATCH_FAILS,
         FaultKind.COMPONENT_CANCELLED,
         FaultKind.SBATCH_REFUSES_USERS,
     ],

@@ -57,3 +57,44 @@ def test_a_report_shows_why_its_job_waits_now() -> None:
     assert slurm.reports()[0].reason == ""
     slurm.waits_for = "Resources"
     assert slurm.reports()[0].reason == "Resources"
+
+
+GANG = AttemptId(workload=WorkloadId(2), attempt=1)
+
+
+def gang(spare: int) -> SimulatedSlurm:
+    """Three nodes, on which one job runs."""
+    names = ("a1", "a2", "a3")
+    nodes = [
+        Node(name=name, partitions=("gpu",), switch="a", cpus=8, mem_mib=1000) for name in names
+    ]
+    slurm = SimulatedSlurm(nodes, lambda: 5.0)
+    plan = JobPlan(name="x", partition="gpu", nodes=dict.fromkeys(names, NodeShare(cpus=8)))
+    slurm.submit(GANG, "ada", [plan], spare=spare)
+    return slurm
+
+
+def test_a_job_with_a_spare_goes_on_without_a_node_that_fails_and_has_it_no_more() -> None:
+    slurm = gang(spare=1)
+    slurm.fail_node("a2")
+    (report,), (holder,) = slurm.reports(), slurm.holders()
+    assert (report.state, report.nodes) == (SiteJobState.RUNNING, ("a1", "a3"))
+    assert list(holder.nodes) == ["a1", "a3"]
+    (job,) = slurm.jobs.values()
+    assert job.has_enough_nodes
+    slurm.repair_node("a2")
+    assert [node.cpus_alloc for node in slurm.nodes()] == [8, 0, 8]
+    slurm.fail_node("a3")
+    assert not job.has_enough_nodes
+    slurm.requeue(GANG)
+    assert job.nodes_left == ["a1", "a2", "a3"]
+
+
+@pytest.mark.parametrize(("spare", "name"), [(1, "a1"), (0, "a2")])
+def test_a_job_ends_with_its_first_node_or_with_any_if_it_has_no_spare(
+    spare: int, name: str
+) -> None:
+    slurm = gang(spare)
+    slurm.fail_node(name)
+    (report,) = slurm.reports()
+    assert report.state is SiteJobState.NODE_FAIL

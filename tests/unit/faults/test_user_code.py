@@ -14,6 +14,7 @@ from federator.faults.slurm import SimulatedJob
 from federator.faults.user_code import (
     GIVES_UP_S,
     NOT_JOINED,
+    NOTICES_S,
     SAVED,
     CodeRun,
     Script,
@@ -32,12 +33,16 @@ class Runs:
     def __init__(self) -> None:
         self.began_runs: list[CodeRun] = []
         self.ended_runs: list[CodeRun] = []
+        self.losses: list[tuple[int, bool]] = []
 
     def began(self, run: CodeRun) -> None:
         self.began_runs.append(run)
 
     def ended(self, run: CodeRun) -> None:
         self.ended_runs.append(run)
+
+    def went_on(self, run: CodeRun, *, enough: bool) -> None:
+        self.losses.append((run.lost_nodes, enough))
 
 
 def play(script: Script, act: Callable[[UserCode, SimulatedJob], None]) -> tuple[Runs, Finished]:
@@ -120,3 +125,24 @@ def test_ranks_that_never_find_each_other_fail_after_a_while() -> None:
     assert finished == (GIVES_UP_S, SiteJobState.FAILED, NOT_JOINED)
     _, finished = play(Script(duration_s=10.0, joins=2), begins)
     assert finished == (10.0, SiteJobState.COMPLETED, 0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "finished"),
+    [
+        (1, (30.0, SiteJobState.COMPLETED, 0)),
+        (2, (NOTICES_S, SiteJobState.PENDING, 0)),
+    ],
+)
+def test_a_gang_goes_on_with_its_spare_and_is_put_back_when_its_nodes_are_too_few(
+    lost: int, finished: Finished
+) -> None:
+    def loses(code: UserCode, job: SimulatedJob) -> None:
+        job.spare = 1
+        code.begin(job, attempt())
+        job.lost = frozenset(["a2", "a3"][:lost])
+        code.lose(job)
+
+    runs, found = play(Script(duration_s=30.0), loses)
+    assert found == finished
+    assert runs.losses == [(lost, lost == 1)]

@@ -57,6 +57,14 @@ def test_of_an_agent_that_does_not_tell_no_stranded_gpus_are_shown() -> None:
     assert f.values("federator_partition_gpus")
 
 
+def test_the_training_time_ratio_is_that_of_sites_there_are_and_none_before_it_is_known() -> None:
+    f, name = lending(), "federator_site_effective_training_ratio"
+    assert f.values(name) == {}
+    assert f.metrics is not None
+    f.metrics.show_training(lambda: {"alpine": 0.97, "gone": 0.5})
+    assert f.values(name) == {("alpine",): 0.97}
+
+
 def _site(gpus: int, *rows: PartitionSummary) -> SiteView:
     site = SiteView(partitions=("gpu", "all"))
     site.gpus, site.summary = gpus, rows

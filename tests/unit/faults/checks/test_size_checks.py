@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from federator.faults.checks.evidence import Evidence
+from functools import partial
+
+import pytest
+
+from federator.faults.checks.evidence import Evidence, Moment
 from federator.faults.checks.size_checks import SizeChecks
 from federator.faults.client_scripts import ClientScript
 from federator.faults.user_code import NOT_JOINED, SAVED, CodeRun
@@ -68,6 +72,43 @@ def test_a_size_that_has_failed_it_is_not_tried_again() -> None:
     assert watched.awarded("a1", "a2", "a3") == [
         f"fed:{ID}:3 is awarded 3 nodes, and 3 have failed it"
     ]
+
+
+@pytest.mark.parametrize("code", [ReasonCode.SBATCH_REFUSED, ReasonCode.PLAN_REFUSED])
+def test_a_size_that_was_refused_is_not_tried_again_unless_it_is_the_least(
+    code: ReasonCode,
+) -> None:
+    watched = Watched()
+    refused = Changed(
+        at_s=0.0, workload=ID, happening=WorkloadEvent.DECLINED, reason=Reason(code=code)
+    )
+    watched.awarded("a1")
+    watched.sizes.changed(refused)
+    assert watched.awarded("a1", "a2", "a3") == []
+    watched.sizes.changed(refused)
+    assert watched.awarded("a1", "a2", "a3") == [
+        f"fed:{ID}:3 is awarded 3 nodes, and 3 have failed it"
+    ]
+
+
+def test_who_waits_for_a_resize_is_called_once_when_it_is_asked_for_and_when_it_is_awarded() -> (
+    None
+):
+    watched, called = Watched(), list[tuple[Moment, str]]()
+    for moment in Moment:
+        watched.evidence.await_moment(moment, partial(_note, called, moment))
+    watched.awarded("a1")
+    assert called == []
+    watched.changed(WorkloadEvent.REQUEUE_ASKED, 3)
+    watched.awarded("a1", "a2", "a3")
+    assert called == [(Moment.RESIZE_ASKED, "alpine"), (Moment.RESIZE_AWARDED, "alpine")]
+    watched.changed(WorkloadEvent.REQUEUE_ASKED, 1)
+    watched.awarded("a1")
+    assert len(called) == 2
+
+
+def _note(called: list[tuple[Moment, str]], moment: Moment, site: str) -> None:
+    called.append((moment, site))
 
 
 def ended(*runs: CodeRun) -> list[str]:
