@@ -46,8 +46,7 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         terminal = place is CommandPlace.SHELL or (os.isatty(0) and os.isatty(1))
         status = allocation.use(reply, place, terminal=terminal)
         allocation.say(f"Relinquishing job allocation {allocation.id}")
-        allocation.give_back()
-    return status
+        return allocation.give_back(status)
 
 
 if __name__ == "__main__":

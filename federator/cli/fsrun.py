@@ -42,8 +42,7 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         job.queue(environment)
         reply = job.await_start()
         status = job.use(reply, CommandPlace.NODES, terminal=terminal)
-        job.give_back()
-    return status
+        return job.give_back(status)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,7 @@ class Session:
         self.id = 0
         self._settles_s = SETTLES_S
         self._is_over = False  # and that has been said
+        self._lost_node = False
 
     def say(self, text: str, *, always: bool = False) -> None:
         """Print a line to stderr; the terminal may be in raw mode."""
@@ -212,13 +213,18 @@ class Session:
             if not isinstance(reply, CancelReply):
                 raise unexpected(reply)
 
-    def give_back(self) -> None:
-        """Let the job end: it has been told so at its site, or else it is cancelled."""
+    def give_back(self, status: int) -> int:
+        """Let the job end: it has been told so at its site, or else it is cancelled.
+
+        Returns:
+            The command's exit status; 1 for 0 where a node died: srun of 22.05 then ends with 0.
+        """
         try:
             self._see_it_end()
         except KeyboardInterrupt:
             self.cancel()
             raise
+        return 1 if self._lost_node and not status else status
 
     def _see_it_end(self) -> None:
         began_s = time.monotonic()
@@ -242,6 +248,7 @@ class Session:
     def _say_over(self, reply: SessionReply) -> None:
         """Say once that the job ended otherwise than by its command."""
         self._is_over = True
+        self._lost_node = "NODE_FAIL" in (reply.state, reply.site_state)
         self.say(f"job {self.id} is over: {over_text(reply)}", always=True)
 
     # ---- its use ----

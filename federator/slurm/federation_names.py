@@ -68,9 +68,11 @@ class FederationNames:
         return mapped(there, self._users) or f"={there}"
 
     def _qos(self, there: frozenset[str]) -> frozenset[str]:
-        renamed = self._names.qos
-        return frozenset([q for q in there if q not in renamed]) | {
-            here for here, name in renamed.items() if name in there
+        """In small letters, as Slurm keeps them."""
+        renamed = {here.lower(): name.lower() for here, name in self._names.qos.items()}
+        known = {name.lower() for name in there}
+        return frozenset(known - renamed.keys()) | {
+            here for here, name in renamed.items() if name in known
         }
 
     def _user_or_not(self, there: str) -> str:

@@ -174,7 +174,7 @@ class RenamingDriver(SlurmDriver):
             f"names.{kind}.{here}: {there}"
             for kind, found in known.items()
             for here, there in getattr(names, kind).items()
-            if found is not None and there not in found
+            if found is not None and there not in found and _as_kept(kind, there) not in found
         ]
 
     def _user(self, user: str) -> str:
@@ -224,12 +224,22 @@ def _option(option: Option, names: SiteNames) -> Option:
     if not value:
         return option
     if option.name == "qos":
-        value = names.qos.get(value, value)
+        value = ",".join(_in_any_case(each, names.qos) for each in value.split(","))
     elif option.name in _WITH_FEATURES:
         value = _FEATURE.sub(lambda word: names.features.get(word[0], word[0]), value)
     elif option.name in _WITH_GPU_TYPES:
         value = ",".join(_gres(part, option.name, names.gpu_types) for part in value.split(","))
     return option if value == option.value else replaced(option, value=value)
+
+
+def _in_any_case(name: str, names: Mapping[str, str]) -> str:
+    """The site's name of a QOS: Slurm makes no difference between capitals and small letters."""
+    return next((there for here, there in names.items() if here.lower() == name.lower()), name)
+
+
+def _as_kept(kind: str, there: str) -> str:
+    """A site's name as sacctmgr shows it: accounts and QOS in small letters."""
+    return there.lower() if kind in ("accounts", "qos") else there
 
 
 def _gres(part: str, option: str, types: Mapping[str, str]) -> str:

@@ -279,6 +279,21 @@ def test_a_cancelled_job_is_said_though_its_command_died_of_it_first(
     assert not federation.was_cancelled
 
 
+@pytest.mark.parametrize(("run", "program"), [(run_fsrun, "fsrun"), (run_fsalloc, "fsalloc")])
+def test_a_command_whose_node_died_has_not_succeeded_though_srun_says_so(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    run: Commands,
+    program: str,
+) -> None:
+    """As srun of 22.05 does."""
+    ssh("exit 0")
+    federation.states = [how("RUNNING"), how("FAILED", site_state="NODE_FAIL")]
+    assert run("sleep", "100") == 1
+    assert f"{program}: job {ID} is over: NODE_FAIL\n" in capsys.readouterr().err
+
+
 def test_a_command_that_failed_waits_for_no_daemon_that_is_away(
     federation: Federation, ssh: Callable[[str], None]
 ) -> None:

@@ -74,6 +74,10 @@ def test_an_attempt_is_submitted_by_the_names_of_its_site() -> None:
     assert {"--account=vis-grp", "--partition=gpu-a", "--qos=fed-normal"} <= set(argv)
 
 
+def test_a_qos_has_its_site_s_name_in_any_case_and_in_a_list() -> None:
+    assert "--qos=urgent,fed-normal" in told("--qos=urgent,NORMAL")
+
+
 @pytest.mark.parametrize(
     ("given", "there"),
     [
@@ -189,6 +193,18 @@ def test_names_that_slurm_does_not_know_are_told_with_their_keys(
         "names.features.big: m2",
         "names.users.eve: gone",
     ]
+
+
+def test_accounts_and_qos_are_found_in_small_letters_as_sacctmgr_shows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(NAMES.qos, "normal", "Fed-Normal")
+    monkeypatch.setitem(NAMES.accounts, "vision", "Vis-Grp")
+    asked = driver(monkeypatch, {"account": "vis-grp\n", "qos": "fed-normal\n"})
+    missing = asyncio.run(asked.missing_names()) or ()
+    assert not [name for name in missing if name.startswith(("names.accounts.vision", "names.qos"))]
+    found = asyncio.run(asked.sweep())
+    assert "normal" in (found.qos or ())
 
 
 def test_what_slurmdbd_does_not_tell_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
