@@ -13,8 +13,9 @@ from federator.cli.main import federator
 from federator.config_keys import ABOUT, config_keys, described_schema, generic_name
 from federator.config_policy import PreemptionConfig
 from federator.errors import ConfigError, InvalidRequest
-from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
+from federator.wire.client_protocol import ErrorReply, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
+from federator.wire.status_rows import KeyChange
 
 PATH = "/etc/federator/federation.yaml"
 CHANGES = (

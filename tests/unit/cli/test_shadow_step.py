@@ -31,8 +31,9 @@ from federator.sim.report.local_report import (
     WaitComparison,
 )
 from federator.sim.report.promotion import RuleFigures, promotion_rules
-from federator.wire.client_protocol import ErrorReply, KeyChange, ReloadCall, ReloadReply
+from federator.wire.client_protocol import ErrorReply, ReloadCall, ReloadReply
 from federator.wire.replies import Reply
+from federator.wire.status_rows import KeyChange
 
 CONFIG = """\
 federation: demo
