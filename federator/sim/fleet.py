@@ -53,8 +53,8 @@ from federator.sim.physics import Physics
 from federator.sim.planner import SimulatedPlanner
 from federator.sim.scenario import JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt, SiteState
-from federator.sim.told_durations import ToldDurations
 from federator.sim.trace import ReplayOptions
+from federator.sim.true_durations import TrueDurations
 
 _FORGET_AFTER = 1_000  # workloads
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
@@ -114,7 +114,7 @@ class Fleet:
         fresh = Ledger(Tenancy(scenario.tenants, {}), usage)
         ledger = fresh if start_state is None else start_state.ledger
         if scenario.known_durations:
-            ledger.durations = ToldDurations(self._records.left_s)
+            ledger.durations = TrueDurations(self._records.left_s)
         partitions = _partitions(scenario, ledger)
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._attempts = SimulatedAttempts(self, self._records, rules, self._physics, self._options)

@@ -10,7 +10,7 @@ from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.workload_record import WorkloadRecord
 
 
-class ToldDurations(LearnedDurations):
+class TrueDurations(LearnedDurations):
     """Predictions that come true; start-up and saves of simulated sites come on top.
 
     Args:
