@@ -15,8 +15,8 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, SiteRow, Sites
 from federator.wire.data_rows import PlaceDataCall
 
 if TYPE_CHECKING:
-    from federator.daemon.clock import DaemonClock
     from federator.planner.data_planner import DataPlanner
+    from federator.planner.planner_clock import PlannerClock
     from federator.wire.client_protocol import Call
     from federator.wire.replies import Reply
 
@@ -32,7 +32,7 @@ class DataPlanService:
     Args:
         following: the planner.
         ask: brings a call to the daemon.
-        clock: goes on from the log.
+        clock: Unix time; it may run back.
         is_stale: whether the planner is to be made anew, since the configuration may be another.
     """
 
@@ -40,7 +40,7 @@ class DataPlanService:
         self,
         following: FollowingPlanner[DataPlanner],
         ask: Callable[[Call], Reply],
-        clock: DaemonClock,
+        clock: PlannerClock,
         is_stale: Callable[[], bool] = lambda: False,
     ) -> None:
         self._following, self._ask, self._clock = following, ask, clock
@@ -58,7 +58,7 @@ class DataPlanService:
             if not self._following.follow():
                 return 0.0
             self._clock.hear(self._following.latest_s)
-            if self._clock() < self._due_s:
+            if self._due_s - EVERY_S <= self._clock() < self._due_s:
                 return POLL_S
             if self._is_stale():
                 self._following.begin_anew()

@@ -32,9 +32,9 @@ from federator.wire.client_protocol import ErrorKind, ErrorReply, PlanCall
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
-    from federator.daemon.clock import DaemonClock
     from federator.planner.data_planner import DataPlanner
     from federator.planner.lending_planner import LendingPlanner
+    from federator.planner.planner_clock import PlannerClock
     from federator.store.base import Store
     from federator.wire.client_protocol import Call
     from federator.wire.replies import Reply
@@ -49,7 +49,7 @@ class PlannerService:
     Args:
         following: the planner.
         ask: brings a plan to the daemon.
-        clock: goes on from the log.
+        clock: Unix time; it may run back.
         every_s: between two plans.
         lasts_s: until a plan expires.
         is_stale: whether the planner is to be made anew, since the tenants may be others.
@@ -59,7 +59,7 @@ class PlannerService:
         self,
         following: FollowingPlanner[LendingPlanner],
         ask: Callable[[PlanCall], Reply],
-        clock: DaemonClock,
+        clock: PlannerClock,
         every_s: float,
         lasts_s: float,
         is_stale: Callable[[], bool] = lambda: False,
@@ -68,6 +68,7 @@ class PlannerService:
         self._is_stale = is_stale
         self._every_s, self._lasts_s = every_s, lasts_s
         self._due_s = 0.0
+        self._planned_s = 0.0
         self._began_s = clock()
         self._trouble = ""
         self._ending = threading.Event()
@@ -90,12 +91,14 @@ class PlannerService:
                 return 0.0
             self._clock.hear(self._following.latest_s)
             now_s = self._clock()
-            if now_s < self._due_s:
+            runs_back = now_s < self._planned_s
+            if now_s < self._due_s and not runs_back:
                 return POLL_S
-            if now_s > self._began_s + BEGINS_ANEW_S or self._is_stale():
-                self._began_s = now_s
+            if now_s > self._began_s + BEGINS_ANEW_S or runs_back or self._is_stale():
+                self._began_s, self._planned_s, self._due_s = now_s, 0.0, 0.0
                 self._following.begin_anew()
                 return 0.0
+            self._planned_s = now_s
             self._bring(self._following.planner.plan(now_s, self._lasts_s))
             self._due_s = now_s + self._every_s
         except NotAllowed:
@@ -193,10 +196,10 @@ def _data_turn(loaded: FederationConfig, config: Path) -> Callable[[], float]:
     return DataPlanService(following, _asker(loaded), _clock(), domains.changed).turn
 
 
-def _clock() -> DaemonClock:
-    from federator.daemon.clock import DaemonClock  # noqa: PLC0415  # not for --help
+def _clock() -> PlannerClock:
+    from federator.planner.planner_clock import PlannerClock  # noqa: PLC0415  # not for --help
 
-    return DaemonClock(0.0, time.time, time.monotonic)
+    return PlannerClock(time.time, time.monotonic)
 
 
 def _log_of(loaded: FederationConfig, config: Path) -> Store:

@@ -1,8 +1,4 @@
-"""Tells the daemon's time: it goes on from the log, and never stands still or runs backwards.
-
-A planner, which reads the same log in a process of its own, goes by such a clock too: where the
-wall clock was set back, its plans would otherwise have expired before the daemon hears of them.
-"""
+"""Tells the daemon's time: it goes on from the log, and never stands still or runs backwards."""
 
 from __future__ import annotations
 
@@ -35,11 +31,6 @@ class DaemonClock:
         if behind_s > CLOCKS_DIFFER_S:
             log.warning("clock_behind_log", behind_s=round(behind_s))
         self._monotonic_s = monotonic()
-
-    def hear(self, at_s: float) -> None:
-        """Go on from a time in the log, which another process has written."""
-        if self() < at_s <= self._now_s + CLOCKS_DIFFER_S:
-            self._now_s = at_s
 
     def __call__(self) -> float:
         """Now."""

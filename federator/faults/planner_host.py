@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from federator.daemon.clock import DaemonClock
 from federator.faults.daemon_host import DaemonHost
 from federator.faults.process import Process, later
 from federator.model.event import LogRecord, decode_event
 from federator.model.lending import LendingPlan
 from federator.planner.forecast import LatelyForecast
 from federator.planner.lending_planner import LendingPlanner
+from federator.planner.planner_clock import PlannerClock
 from federator.wire.client_protocol import PlanCall, PlanReply
 
 EVERY_S: Final = 10.0
@@ -45,7 +45,7 @@ class PlannerHost:
         self._records, self._strikes = records, strikes
         self._read: dict[bytes, LogRecord] = {}
         self.process: Process | None = None
-        self._steady = DaemonClock(0.0, clock, daemon.monotonic)
+        self._time = PlannerClock(clock, daemon.monotonic)
         self.taken: list[LendingPlan] = []
         self.lasts_s = 900.0
         self._ended = False
@@ -54,7 +54,7 @@ class PlannerHost:
         """As systemd does."""
         if self.process is None and not self._ended:
             self.process = process = Process("planner", self._strikes)
-            self._steady = DaemonClock(0.0, self.clock, self.daemon.monotonic)
+            self._time = PlannerClock(self.clock, self.daemon.monotonic)
             process.when_dead(self._is_dead)
             process.spawn(self._run())
 
@@ -76,12 +76,14 @@ class PlannerHost:
     def _plan(self) -> LendingPlan:
         """All of the log is read each time: it is short here."""
         planner = LendingPlanner(self.daemon.config.tenancy(), LatelyForecast(), "lately")
+        latest_s = 0.0
         for record in self._records():
             if (event := self._read.get(record)) is None:
                 event = self._read[record] = decode_event(record)
             planner.take(event)
-            self._steady.hear(event.at_s)
-        return planner.plan(self._steady(), self.lasts_s)
+            latest_s = max(latest_s, event.at_s)
+        self._time.hear(latest_s)
+        return planner.plan(self._time(), self.lasts_s)
 
     async def bring(self, plan: LendingPlan) -> bool | None:
         """Whether the daemon took a plan; None: nobody answered."""

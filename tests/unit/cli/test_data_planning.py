@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 
 from federator.cli.data_planning import EVERY_S, RETRY_S, DataPlanService, gpus_of
 from federator.cli.planner_log import POLL_S, FollowingPlanner
-from federator.daemon.clock import DaemonClock
 from federator.errors import NotAllowed, SiteUnavailable
 from federator.model.event import encode_event
 from federator.model.partition import PartitionSummary
 from federator.planner.data_planner import DataPlanner
+from federator.planner.planner_clock import PlannerClock
 from federator.store.memory import MemoryStore
 from federator.wire.client_protocol import (
     Call,
@@ -62,7 +62,7 @@ class Bench:
         self.service = DataPlanService(
             self.following,
             self.ask,
-            DaemonClock(0.0, lambda: self.now_s, lambda: self.now_s),
+            PlannerClock(lambda: self.now_s, lambda: self.now_s),
             lambda: self.stale,
         )
 

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from federator.cli import planner as module
 from federator.cli.planner import BEGINS_ANEW_S, PlannerService
 from federator.cli.planner_log import AGAIN_S, POLL_S, FollowingPlanner
-from federator.daemon.clock import DaemonClock
 from federator.errors import ConfigError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.event import EpochBegan, LogRecord, Submitted, encode_event
 from federator.model.lending import LendingPlan
@@ -23,6 +22,7 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.planner.forecast import LatelyForecast
 from federator.planner.lending_planner import LendingPlanner
+from federator.planner.planner_clock import PlannerClock
 from federator.store.memory import MemoryStore
 from federator.store.sqlite import SqliteStore
 from federator.wire.client_protocol import ErrorKind, ErrorReply, PlanCall, PlanReply
@@ -72,8 +72,8 @@ class Bench:
         self.following = FollowingPlanner(made, self.store)
         self.service = PlannerService(self.following, self.desk.ask, self.clock(), 300.0, 900.0)
 
-    def clock(self) -> DaemonClock:
-        return DaemonClock(0.0, lambda: self.now_s + self.set_by_s, lambda: self.now_s)
+    def clock(self) -> PlannerClock:
+        return PlannerClock(lambda: self.now_s + self.set_by_s, lambda: self.now_s)
 
     def append(self, *records: LogRecord) -> None:
         self.store.append([encode_event(record) for record in records])
@@ -102,6 +102,7 @@ def test_it_plans_at_once_and_then_every_five_minutes() -> None:
 
 def test_a_clock_that_is_set_back_makes_no_plan_late_or_old() -> None:
     bench = Bench()
+    bench.append(submitted(0, T0))
     bench.turn()
     bench.set_by_s -= 1200.0
     bench.turn(300.0)
@@ -118,11 +119,23 @@ def test_a_planner_that_begins_behind_the_log_plans_by_the_logs_time() -> None:
     assert [plan.made_at_s for plan in bench.desk.plans] == [T0 + 1200, T0 + 1500]
 
 
-def test_a_time_in_the_log_that_cannot_be_is_not_believed() -> None:
+def test_a_log_that_is_hours_ahead_is_followed() -> None:
     bench = Bench()
     bench.append(submitted(0, T0 + 86_400))
     bench.turn()
-    assert [plan.made_at_s for plan in bench.desk.plans] == [T0]
+    assert [plan.made_at_s for plan in bench.desk.plans] == [T0 + 86_400]
+
+
+def test_a_clock_that_was_wrong_for_a_moment_is_forgotten() -> None:
+    """The plan for a time to come was refused; the next has its forecasts from the log anew."""
+    bench = Bench(ErrorReply(message="lending plan: made_at_s"), PlanReply())
+    bench.set_by_s = 86_400.0
+    bench.turn()
+    before, bench.set_by_s = bench.following.planner, 0.0
+    assert bench.turn(1.0) == 0.0
+    bench.turn()
+    assert bench.following.planner is not before
+    assert bench.desk.plans[-1].made_at_s == T0 + 1
 
 
 def test_a_daemon_that_is_away_or_refuses_is_asked_again_soon_and_noted_once() -> None:
