@@ -23,7 +23,9 @@ class FederationNames:
 
     def __init__(self, names: SiteNames) -> None:
         self._names = names
-        self._accounts = reversed_names(names.accounts)
+        # Slurm keeps accounts in small letters, however they are written in federation.yaml.
+        self._account_of = {here: there.lower() for here, there in names.accounts.items()}
+        self._accounts = reversed_names(self._account_of)
         self._partitions = reversed_names(names.partitions)
         self._gpu_types = reversed_names(names.gpu_types)
         self._features = reversed_names(names.features)
@@ -67,6 +69,9 @@ class FederationNames:
     def _user(self, there: str) -> str:
         return mapped(there, self._users) or f"={there}"
 
+    def _account(self, there: str) -> str:
+        return self._accounts.get(there.lower(), there)
+
     def _qos(self, there: frozenset[str]) -> frozenset[str]:
         """In small letters, as Slurm keeps them."""
         renamed = {here.lower(): name.lower() for here, name in self._names.qos.items()}
@@ -84,8 +89,8 @@ class FederationNames:
     def _tenants(self, account: str) -> Iterator[str]:
         """The tenants that an account of a reservation stands for, which may be excepted by -."""
         sign, name = ("-", account[1:]) if account.startswith("-") else ("", account)
-        accounts = self._names.accounts
-        tenants = [tenant for tenant, there in accounts.items() if there == name]
+        accounts = self._account_of
+        tenants = [tenant for tenant, there in accounts.items() if there == name.lower()]
         if name not in accounts:
             tenants.append(name)
         # Without any it is another account than the tenant of this name has.
@@ -95,14 +100,14 @@ class FederationNames:
         return replaced(
             record,
             user=self._user(record.user),
-            account=self._accounts.get(record.account, record.account),
+            account=self._account(record.account),
             partition=self._partitions.get(record.partition, record.partition),
             gpu_type=self._gpu_types.get(record.gpu_type, record.gpu_type),
             ran_on=self._gpu_types.get(record.ran_on, record.ran_on),
         )
 
     def _holder(self, holder: Holder) -> Holder:
-        account = self._accounts.get(holder.account, holder.account)
+        account = self._account(holder.account)
         return holder if account == holder.account else replace(holder, account=account)
 
 

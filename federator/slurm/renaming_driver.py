@@ -234,7 +234,8 @@ def _option(option: Option, names: SiteNames) -> Option:
 
 def _in_any_case(name: str, names: Mapping[str, str]) -> str:
     """The site's name of a QOS: Slurm makes no difference between capitals and small letters."""
-    return next((there for here, there in names.items() if here.lower() == name.lower()), name)
+    alike = (there for here, there in names.items() if here.lower() == name.lower())
+    return names.get(name) or next(alike, name)
 
 
 def _as_kept(kind: str, there: str) -> str:

@@ -120,14 +120,17 @@ class DataCounts:
 
 
 def nearness(catalogue: Catalogue, entry: WorkloadRecord, award: Awarded) -> str:
-    """Whether its data was there when it was submitted, was copied since, or it has none."""
+    """Whether its data was there when it was submitted, was copied for its award, or it has none.
+
+    A copy of the same data that came later says nothing.
+    """
     if not award.data:
         return NO_DATA
     since_s = entry.workload.submitted_at_s
     for path in award.data:
         of = catalogue.find(path.name, path.version)
         replica = None if of is None else of.replica_in(path.domain)
-        if replica is not None and replica.copied_at_s > since_s:
+        if replica is not None and since_s < replica.copied_at_s <= award.at_s:
             return STAGED
     return HAD
 

@@ -62,7 +62,7 @@ def data_regions(
     having = catalogue.sites_of(uses)
     found: dict[str, DataRegion] = {}
     for site in sites:
-        if never_fits(sites, site, jobs) is not None:
+        if site in rules.shadow or never_fits(sites, site, jobs) is not None:
             continue
         name = rules.regions.get(site, "")
         if site in having:

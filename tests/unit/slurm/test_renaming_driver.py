@@ -78,6 +78,14 @@ def test_a_qos_has_its_site_s_name_in_any_case_and_in_a_list() -> None:
     assert "--qos=urgent,fed-normal" in told("--qos=urgent,NORMAL")
 
 
+def test_of_two_qos_that_differ_in_case_alone_each_has_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(NAMES.qos, "NORMAL", "other")
+    assert "--qos=fed-normal" in told("--qos=normal")
+    assert "--qos=other" in told("--qos=NORMAL")
+
+
 @pytest.mark.parametrize(
     ("given", "there"),
     [

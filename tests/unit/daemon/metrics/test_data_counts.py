@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
+from federator.daemon.metrics.data_counts import HAD, nearness
 from federator.daemon.metrics.term_metrics import TermMetrics
 from federator.model.data_placement import DataPlacement, DataPlanning, MovedSet, PlannedMove
 from federator.model.dataset import (
@@ -219,6 +221,21 @@ def test_a_start_counts_by_the_regions_that_have_its_data_and_an_end_by_those_it
     f.slurm(SiteName("alpine")).end(entry.attempt_id, SiteJobState.COMPLETED)
     f.run_for(60.0)
     assert some(f, RAN) == {("2",): 1}
+
+
+def test_a_copy_of_the_same_data_after_its_award_does_not_make_a_start_a_staged_one() -> None:
+    f = fleet()
+    add(f)
+    entry = f.entry(submit(f))
+    catalogue = f.federation.ledger.catalogue
+    assert entry.award is not None
+    (path,) = entry.award.data
+    of = catalogue.find(path.name, path.version)
+    assert of is not None
+    later_s = entry.award.at_s + 60.0
+    replicas = tuple(replaced(replica, copied_at_s=later_s) for replica in of.replicas)
+    catalogue.sets[of.name][of.version] = replaced(of, replicas=replicas)
+    assert nearness(catalogue, entry, entry.award) == HAD
 
 
 def test_what_was_copied_before_a_job_came_was_there() -> None:

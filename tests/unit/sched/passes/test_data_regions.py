@@ -50,6 +50,12 @@ def test_a_region_is_a_candidate_where_the_data_is_or_would_be_copied() -> None:
     assert all(row.data.is_candidate for row in found.values())
 
 
+def test_a_site_where_nothing_is_ever_done_is_no_candidate() -> None:
+    f = fleet(replace(AUTO, shadow=frozenset({ALPINE, BAKER})))
+    add(f)
+    assert {name: row.sites for name, row in regions(f).items()} == {"east": (CEDAR,)}
+
+
 @pytest.mark.parametrize(
     ("rules", "word"),
     [
