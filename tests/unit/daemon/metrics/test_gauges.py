@@ -229,7 +229,7 @@ def test_a_standby_shows_that_it_is_one_and_no_more() -> None:
 def test_labels_are_those_of_the_catalogue_and_never_name_users_or_jobs() -> None:
     allowed = {"site", "partition", "tenant", "region", "slurm", "federation", "policy", "store"}
     allowed |= {"state", "reason", "quota", "budget", "step", "use", "kind", "outcome", "version"}
-    allowed |= {"via", "domain", "from", "to", "phase", "data", "at", "host", "gpus"}
+    allowed |= {"via", "domain", "from", "to", "phase", "data", "at", "host", "gpus", "regions"}
     assert {label for spec in BY_NAME.values() for label in spec.labels} <= allowed
     for metric in lending().collected():
         for sample in metric.samples:
