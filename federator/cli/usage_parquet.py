@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from federator.cli.out_file import out_file
-from federator.cli.text import printable
+from federator.cli.text import my_name, printable
 from federator.errors import InvalidRequest
 from federator.usage.rows import BY, FLAG_NAMES, FREE_NAMES, HELD_NAMES, UsageReport, UsageRow
 from federator.wire.usage_messages import UsageCall, UsageReply
@@ -28,6 +28,7 @@ _MEASURED: Final = (
     *(f"{name}_flags" for name in FLAG_NAMES),
 )
 _SUMS: Final = ("held_gpu_ms", "lost_gpu_ms", *_MEASURED)
+_HELD: Final = ("held_gpu_ms", "cpu_ms")
 _FREE: Final = ("supply_gpu_ms", "beyond_supply_gpu_ms", *(f"{n}_gpu_ms" for n in FREE_NAMES))
 _ABOUT: Final = b"federator.usage"  # what is the same of all files in a folder
 _COMPLETE: Final = b"federator.complete"  # b"1": the day was over
@@ -40,7 +41,7 @@ class Exported(NamedTuple):
 
     written: tuple[str, ...]
     unchanged: tuple[str, ...]
-    kept: tuple[str, ...]  # whose sums the history no longer has
+    kept: tuple[str, ...]  # of which the history has less than their files
     uncounted: int  # attempts of an earlier release that are in no sum yet
 
 
@@ -64,8 +65,8 @@ def check_parquet(folder: Path) -> None:
 def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
     """Write a file for each day that is new, or of which the history knows other sums than it.
 
-    Each file is replaced as a whole. A day without sums and supply has none. A day that the history
-    has deleted keeps its file.
+    Each file is replaced as a whole. A day without sums and supply has none. A day of which the
+    history has less than its file keeps it: the history deletes old days, or has begun anew.
 
     Args:
         folder: of the files.
@@ -109,6 +110,8 @@ def _about(reply: UsageReply, question: UsageCall) -> bytes:
         "users": sorted(question.users),
         "sites": sorted(question.sites),
     }
+    if not reply.is_whole:
+        about["asked_by"] = my_name()  # each member sees another part
     return json.dumps(about).encode()
 
 
@@ -161,8 +164,8 @@ def _write(path: Path, table: Any) -> str:
             return "unchanged"
     elif older.equals(table) and _is_complete(older) == _is_complete(table):
         return "unchanged"
-    elif not _has_owners(table) and (_is_complete(older) or _has_owners(older)):
-        return "kept"  # of a day that is deleted only the last supply before is known
+    elif _is_less(table, older):
+        return "kept"
     with out_file(path, OPTION, binary=True) as file:
         pq.write_table(table, file)
     return "written"
@@ -201,6 +204,30 @@ def _said(table: Any, key: bytes) -> str:
 
 def _is_complete(table: Any) -> bool:
     return _said(table, _COMPLETE) == "1"
+
+
+def _is_less(table: Any, older: Any) -> bool:
+    """Whether the history has lost what the file has.
+
+    Of a day that it has deleted it still tells the last supply before, and what attempts held that
+    run until today, or ended a short while ago; but no attempt that ended on that day.
+    """
+    complete, ended = _is_complete(older), _sum(table, "attempts")
+    if complete and ended < _sum(older, "attempts"):  # before, those count that still ran
+        return True
+    if not _has_owners(table):
+        return complete or _has_owners(older)
+    return not ended and any(_sum(table, name) < _sum(older, name) for name in _HELD)
+
+
+def _sum(table: Any, name: str) -> int:
+    """Of a column; 0 of one that is not there, or holds no whole numbers."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if name not in table.column_names or not pa.types.is_integer(table.schema.field(name).type):
+        return 0
+    return int(pc.sum(table.column(name)).as_py() or 0)
 
 
 def _has_owners(table: Any) -> bool:

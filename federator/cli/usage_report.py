@@ -140,8 +140,11 @@ def _export(folder: Path, question: UsageCall, source: _Source) -> None:
     found = export(folder, question, source.answer)
     if found.uncounted:
         print(f"federator usage: {_uncounted(found.uncounted)}", file=sys.stderr)
-    kept = f"; {len(found.kept)} kept that the history has deleted" if found.kept else ""
-    print(f"{counted(len(found.written), 'day')} written, {len(found.unchanged)} unchanged{kept}")
+    said = f"{counted(len(found.written), 'day')} written, {len(found.unchanged)} unchanged"
+    if found.kept:
+        said += f"; {len(found.kept)} kept, of which the history has less now: {found.kept[0]}"
+        said += f" to {found.kept[-1]}" if len(found.kept) > 1 else ""
+    print(said)
 
 
 def _mail(config: Path | None, address: str, reply: UsageReply, unit: str) -> None:
