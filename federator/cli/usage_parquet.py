@@ -78,7 +78,7 @@ def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
             lines than an answer holds.
     """
     found: dict[str, list[str]] = {"written": [], "unchanged": [], "kept": []}
-    uncounted = 0
+    uncounted, about = 0, dict[bytes, bytes]()
     for start_s in range(int(question.start_s), int(question.end_s), _DAY_S):
         asked = msgspec.structs.replace(question, start_s=start_s, end_s=start_s + _DAY_S)
         owned = ask(msgspec.structs.replace(asked, by=_KEYS))
@@ -92,7 +92,10 @@ def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
                 "with --config"
             )
         uncounted = owned.report.uncounted
-        about = {_ABOUT: _about(owned, question), _COMPLETE: b"0"}
+        if not about:
+            about[_ABOUT] = _about(owned, question)
+            _check_folder(folder, about[_ABOUT])
+        about[_COMPLETE] = b"0"
         if min(owned.report.at_s, there.report.at_s) >= start_s + _DAY_S:
             about[_COMPLETE] = b"1"
         table = _table(start_s // _DAY_S, owned.report, there.report, about)
@@ -158,7 +161,7 @@ def _write(path: Path, table: Any) -> str:
     """Write it if the file has other lines; says which of ``Exported`` became of it."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    older = _older(path, table)
+    older = _older(path, _said(table, _ABOUT))
     if older is None:
         if not table.num_rows:
             return "unchanged"
@@ -171,8 +174,19 @@ def _write(path: Path, table: Any) -> str:
     return "written"
 
 
-def _older(path: Path, table: Any) -> Any:
-    """What the file has; None: there is none.
+def _check_folder(folder: Path, about: bytes) -> None:
+    """Refuse a folder of others before a day of which they have no file is put among theirs.
+
+    Raises:
+        InvalidRequest: as ``_older``, of the first file.
+    """
+    first = min(folder.glob("usage-????-??-??.parquet"), default=None)
+    if first is not None:
+        _older(first, about.decode())
+
+
+def _older(path: Path, wanted: str) -> Any:
+    """What the file has, which is to be about this; None: there is none.
 
     Raises:
         InvalidRequest: it cannot be read, or is not about the same.
@@ -188,7 +202,7 @@ def _older(path: Path, table: Any) -> Any:
     except (OSError, pa.ArrowException) as error:
         said = printable(str(error).partition("\n")[0][:200])
         raise InvalidRequest(f"{OPTION}: {path}: cannot be read: {said}; move it away") from error
-    about, wanted = (_said(each, _ABOUT) for each in (older, table))
+    about = _said(older, _ABOUT)
     if about != wanted:
         raise InvalidRequest(
             f"{OPTION}: {path}: is about {printable(about[:300]) or 'something else'}, and this "

@@ -311,9 +311,11 @@ def test_a_member_has_files_of_their_own_work_without_supply(
     lines = [row for path in fleet.out.iterdir() for row in pq.read_table(path).to_pylist()]
     assert {row["tenant"] for row in lines} == {"tenant1"}
     assert {row["supply_gpu_ms"] for row in lines} == {None}
+    before = fleet.files()
+    assert "usage-2025-11-01.parquet" not in before
     with pytest.raises(InvalidRequest, match="name another folder"):
         fleet.export()  # an admin's are not put among them
-    before = fleet.files()
+    assert fleet.files() == before
     tenants.add("tenant2")
     monkeypatch.setattr(usage_parquet, "my_name", lambda: "bob")
     with pytest.raises(InvalidRequest, match="name another folder"):
