@@ -72,7 +72,7 @@ def plan(  # noqa: PLR0913 - one for each option
     Example: federator capacity plan --config federation.yaml --wants wants.yaml --out plan
     """
     asked = question(wants, config, snapshots, sites)
-    found = asked.plan(limit)
+    found = asked.plan(asked.nodes, limit)
     if out is not None:
         write_scripts(out, found, asked)
     if as_json:

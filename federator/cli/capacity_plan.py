@@ -32,7 +32,7 @@ class Question(NamedTuple):
     wants: tuple[Want, ...]
     members: Members  # nodes by site and partition
     renamed: Callable[[str, str], str]  # what a site calls a partition
-    plan: Callable[[float], Assignment]  # takes the seconds of each search
+    plan: Callable[[Sequence[CapacityNode], float], Assignment]  # nodes, seconds of each search
 
 
 def question(
@@ -66,7 +66,7 @@ def question(
         wants=wanted,
         members=members,
         renamed=renamed,
-        plan=lambda limit_s: checked(assign(nodes, wanted, file.as_costs, limit_s)),
+        plan=lambda given, limit_s: checked(assign(given, wanted, file.as_costs, limit_s)),
     )
 
 

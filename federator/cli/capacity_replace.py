@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -15,24 +16,39 @@ from federator.cli.json_file import read_json
 from federator.cli.out_file import out_file
 from federator.cli.text import counted, printable
 from federator.errors import InvalidRequest
+from federator.model.site import Node, NodeState
+
+if TYPE_CHECKING:
+    from federator.planner.capacity.assign import Assignment
+    from federator.planner.capacity.fleet import CapacityNode
 
 SEEN: Final = "down.json"
 """In the folder of the scripts: what earlier runs found."""
 _FILE: Final = click.Path(path_type=Path)
 _LIMIT_S: Final = 10.0
 _MOST: Final = 100  # moves in a mail
+_BY_SCRIPT: Final = "capacity plan: "  # so begins why a script drains a node
 
 
 class NodesDown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nodes of planned partitions, as ``SITE:NODE``, that runs found to take no jobs."""
+    """Nodes of planned partitions, as ``SITE:NODE``, that runs found to take no jobs.
+
+    Also spares that the last plan moves there.
+    """
 
     since_s: dict[str, float] = {}  # Unix time of the first of the runs in a row that did
     proposed: tuple[str, ...] = ()  # those for which the last plan was made
+    refused: tuple[str, ...] = ()  # those for which there was none, as was told
+    spares: tuple[str, ...] = ()  # that the last plan moves into partitions
 
     def after(self, down: Collection[str], now_s: float) -> NodesDown:
         """What is known when a run has found these."""
         since_s = {name: min(now_s, self.since_s.get(name, now_s)) for name in sorted(down)}
-        return NodesDown(since_s, tuple(name for name in self.proposed if name in since_s))
+        proposed, refused = (
+            tuple(name for name in names if name in since_s)
+            for names in (self.proposed, self.refused)
+        )
+        return msgspec.structs.replace(self, since_s=since_s, proposed=proposed, refused=refused)
 
     def confirmed(self, now_s: float, after_h: float) -> tuple[str, ...]:
         """Those that have been down for so long."""
@@ -63,41 +79,101 @@ def replace(
     """Plan anew once a node of a partition has taken no jobs for some hours; run it every hour.
 
     The plan is that of 'federator capacity plan'. Nothing is changed: it writes scripts to read.
-    Each loss is told once. Needs federator[planner].
+    Each loss is mailed once, and its plan once there is one. Needs federator[planner].
 
     Example: federator capacity replace --config federation.yaml --wants wants.yaml --out plan
     """
     asked = question(wants, config, (), sites)
     now_s = time.time()
-    seen = _read(out / SEEN).after(_down(asked), now_s)
+    seen = _read(out / SEEN)
+    seen = seen.after(_down(asked, seen.spares), now_s)
     confirmed = seen.confirmed(now_s, after_h)
     _write(out, seen)
     print(printable(_state(seen, confirmed, now_s)))
     if set(confirmed) <= set(seen.proposed):
         return
     try:
-        found = asked.plan(_LIMIT_S)
+        found = _plan(asked, confirmed)
     except InvalidRequest as error:  # no spare is left: that is to be known, too
-        _mail(config, mail, confirmed, [str(error)])
-        _write(out, msgspec.structs.replace(seen, proposed=confirmed))
+        if not set(confirmed) <= set(seen.refused):
+            _mail(config, mail, confirmed, [str(error)])
+            _write(out, msgspec.structs.replace(seen, refused=confirmed))
         raise
     write_scripts(out, found, asked)
+    _drop_others(out, found, asked)
     lines = plan_lines(found, _MOST, out)
     for line in lines:
         print(printable(line))
     _mail(config, mail, confirmed, lines)
-    _write(out, msgspec.structs.replace(seen, proposed=confirmed))
+    spares = tuple(_name(move.node) for move in found.moves if move.new and not move.old)
+    _write(out, msgspec.structs.replace(seen, proposed=confirmed, refused=(), spares=spares))
 
 
-def _down(asked: Question) -> set[str]:
-    """The nodes of planned partitions that take no jobs; a reserved one is not lost."""
-    planned = {(node.site, node.name) for node in asked.nodes if node.partition}
+def _name(node: CapacityNode) -> str:
+    return f"{node.site}:{node.name}"
+
+
+def _seen_nodes(asked: Question) -> Iterator[tuple[str, Node]]:
+    for snapshot in asked.snapshots:
+        for node in snapshot.nodes:
+            yield f"{snapshot.site}:{node.name}", node
+
+
+def _is_moving(node: Node) -> bool:
+    """Whether a script drains it, to move it."""
+    by_script = node.drain_reason.startswith(_BY_SCRIPT)
+    return by_script and node.state is NodeState.DRAINED and not node.reserved
+
+
+def _down(asked: Question, spares: Collection[str]) -> set[str]:
+    """The nodes of planned partitions, and of these spares, that take no jobs.
+
+    A reserved one is not lost, nor one that a script empties.
+    """
+    watched = {_name(node) for node in asked.nodes if node.partition} | {*spares}
     return {
-        f"{snapshot.site}:{node.name}"
-        for snapshot in asked.snapshots
-        for node in snapshot.nodes
-        if not node.state.takes_jobs and not node.reserved and (snapshot.site, node.name) in planned
+        name
+        for name, node in _seen_nodes(asked)
+        if name in watched and not (node.state.takes_jobs or node.reserved or _is_moving(node))
     }
+
+
+def _plan(asked: Question, lost: Collection[str]) -> Assignment:
+    """A plan that replaces what is lost, and nothing else.
+
+    A node of a partition that is suspect, or reserved, counts there as if it took jobs, but is not
+    given away: a plan that would do so is made anew, with no such node of that partition counting.
+    One that a script empties may be planned again.
+
+    Raises:
+        InvalidRequest: no plan meets every want.
+    """
+    moving = {name for name, node in _seen_nodes(asked) if _is_moving(node)}
+    nodes = [changed(n, usable=True) if _name(n) in moving else n for n in asked.nodes]
+    away = {
+        _name(n): n.partition
+        for n in nodes
+        if n.partition and not n.usable and _name(n) not in lost
+    }
+    while True:
+        found = asked.plan(
+            [changed(n, usable=True, busy=True) if _name(n) in away else n for n in nodes],
+            _LIMIT_S,
+        )
+        givers = {move.old for move in found.moves if _name(move.node) in away}
+        if not givers:
+            return found
+        away = {name: partition for name, partition in away.items() if partition not in givers}
+
+
+def _drop_others(out: Path, found: Assignment, asked: Question) -> None:
+    """Remove scripts of an earlier plan, of sites where this one moves nothing."""
+    for site in {*asked.members} - {move.node.site for move in found.moves}:
+        path = out / f"{site}.sh"
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InvalidRequest(f"--out: {path}: cannot be removed: {error.strerror}") from error
 
 
 def _state(seen: NodesDown, confirmed: Collection[str], now_s: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from federator.cli.out_file import out_file
-from federator.cli.text import printable
+from federator.cli.text import my_name, printable
 from federator.errors import InvalidRequest
 from federator.usage.rows import BY, FLAG_NAMES, FREE_NAMES, HELD_NAMES, UsageReport, UsageRow
 from federator.wire.usage_messages import UsageCall, UsageReply
@@ -28,6 +28,7 @@ _MEASURED: Final = (
     *(f"{name}_flags" for name in FLAG_NAMES),
 )
 _SUMS: Final = ("held_gpu_ms", "lost_gpu_ms", *_MEASURED)
+_HELD: Final = ("held_gpu_ms", "cpu_ms")
 _FREE: Final = ("supply_gpu_ms", "beyond_supply_gpu_ms", *(f"{n}_gpu_ms" for n in FREE_NAMES))
 _ABOUT: Final = b"federator.usage"  # what is the same of all files in a folder
 _COMPLETE: Final = b"federator.complete"  # b"1": the day was over
@@ -40,7 +41,7 @@ class Exported(NamedTuple):
 
     written: tuple[str, ...]
     unchanged: tuple[str, ...]
-    kept: tuple[str, ...]  # whose sums the history no longer has
+    kept: tuple[str, ...]  # of which the history has less than their files
     uncounted: int  # attempts of an earlier release that are in no sum yet
 
 
@@ -64,8 +65,8 @@ def check_parquet(folder: Path) -> None:
 def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
     """Write a file for each day that is new, or of which the history knows other sums than it.
 
-    Each file is replaced as a whole. A day without sums and supply has none. A day that the history
-    has deleted keeps its file.
+    Each file is replaced as a whole. A day without sums and supply has none. A day of which the
+    history has less than its file keeps it: the history deletes old days, or has begun anew.
 
     Args:
         folder: of the files.
@@ -77,7 +78,7 @@ def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
             lines than an answer holds.
     """
     found: dict[str, list[str]] = {"written": [], "unchanged": [], "kept": []}
-    uncounted = 0
+    uncounted, about = 0, dict[bytes, bytes]()
     for start_s in range(int(question.start_s), int(question.end_s), _DAY_S):
         asked = msgspec.structs.replace(question, start_s=start_s, end_s=start_s + _DAY_S)
         owned = ask(msgspec.structs.replace(asked, by=_KEYS))
@@ -91,7 +92,10 @@ def export(folder: Path, question: UsageCall, ask: Ask) -> Exported:
                 "with --config"
             )
         uncounted = owned.report.uncounted
-        about = {_ABOUT: _about(owned, question), _COMPLETE: b"0"}
+        if not about:
+            about[_ABOUT] = _about(owned, question)
+            _check_folder(folder, about[_ABOUT])
+        about[_COMPLETE] = b"0"
         if min(owned.report.at_s, there.report.at_s) >= start_s + _DAY_S:
             about[_COMPLETE] = b"1"
         table = _table(start_s // _DAY_S, owned.report, there.report, about)
@@ -109,6 +113,8 @@ def _about(reply: UsageReply, question: UsageCall) -> bytes:
         "users": sorted(question.users),
         "sites": sorted(question.sites),
     }
+    if not reply.is_whole:
+        about["asked_by"] = my_name()  # each member sees another part
     return json.dumps(about).encode()
 
 
@@ -155,21 +161,32 @@ def _write(path: Path, table: Any) -> str:
     """Write it if the file has other lines; says which of ``Exported`` became of it."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    older = _older(path, table)
+    older = _older(path, _said(table, _ABOUT))
     if older is None:
         if not table.num_rows:
             return "unchanged"
     elif older.equals(table) and _is_complete(older) == _is_complete(table):
         return "unchanged"
-    elif not _has_owners(table) and (_is_complete(older) or _has_owners(older)):
-        return "kept"  # of a day that is deleted only the last supply before is known
+    elif _is_less(table, older):
+        return "kept"
     with out_file(path, OPTION, binary=True) as file:
         pq.write_table(table, file)
     return "written"
 
 
-def _older(path: Path, table: Any) -> Any:
-    """What the file has; None: there is none.
+def _check_folder(folder: Path, about: bytes) -> None:
+    """Refuse a folder of others before a day of which they have no file is put among theirs.
+
+    Raises:
+        InvalidRequest: as ``_older``, of the first file.
+    """
+    first = min(folder.glob("usage-????-??-??.parquet"), default=None)
+    if first is not None:
+        _older(first, about.decode())
+
+
+def _older(path: Path, wanted: str) -> Any:
+    """What the file has, which is to be about this; None: there is none.
 
     Raises:
         InvalidRequest: it cannot be read, or is not about the same.
@@ -185,7 +202,7 @@ def _older(path: Path, table: Any) -> Any:
     except (OSError, pa.ArrowException) as error:
         said = printable(str(error).partition("\n")[0][:200])
         raise InvalidRequest(f"{OPTION}: {path}: cannot be read: {said}; move it away") from error
-    about, wanted = (_said(each, _ABOUT) for each in (older, table))
+    about = _said(older, _ABOUT)
     if about != wanted:
         raise InvalidRequest(
             f"{OPTION}: {path}: is about {printable(about[:300]) or 'something else'}, and this "
@@ -201,6 +218,30 @@ def _said(table: Any, key: bytes) -> str:
 
 def _is_complete(table: Any) -> bool:
     return _said(table, _COMPLETE) == "1"
+
+
+def _is_less(table: Any, older: Any) -> bool:
+    """Whether the history has lost what the file has.
+
+    Of a day that it has deleted it still tells the last supply before, and what attempts held that
+    run until today, or ended a short while ago; but no attempt that ended on that day.
+    """
+    complete, ended = _is_complete(older), _sum(table, "attempts")
+    if complete and ended < _sum(older, "attempts"):  # before, those count that still ran
+        return True
+    if not _has_owners(table):
+        return complete or _has_owners(older)
+    return not ended and any(_sum(table, name) < _sum(older, name) for name in _HELD)
+
+
+def _sum(table: Any, name: str) -> int:
+    """Of a column; 0 of one that is not there, or holds no whole numbers."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if name not in table.column_names or not pa.types.is_integer(table.schema.field(name).type):
+        return 0
+    return int(pc.sum(table.column(name)).as_py() or 0)
 
 
 def _has_owners(table: Any) -> bool:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import delete
+from sqlalchemy import ColumnElement, delete
 
-from federator.cli import usage_report
+from federator.cli import usage_parquet, usage_report
 from federator.errors import InvalidRequest
 from federator.history import schema
 from federator.history.database import open_reader, open_writer, put_rows, transaction
@@ -28,6 +30,7 @@ from federator.model.prices import PriceList
 from federator.model.viewer import Viewer
 from federator.usage.report import report
 from federator.usage.supply import SupplyRow
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import Call
 from federator.wire.usage_messages import UsageCall, UsageReply
 from tests.fakes.usage_rows import attempt_use, attempt_values
@@ -35,6 +38,9 @@ from tests.fakes.usage_rows import attempt_use, attempt_values
 DOCS: Final = Path(__file__).parents[3] / "docs" / "usage.md"
 NOW_S: Final = 1_764_072_000.0  # 2025-11-25 12:00 UTC
 NOVEMBER_S: Final = 1_761_955_200.0
+DAY: Final = schema.usage_days.c.day
+FIRST_DAY: Final = int(NOVEMBER_S // 86_400)
+KEPT: Final = "9 kept, of which the history has less now: 2025-11-02 to 2025-11-10"
 CONFIG: Final = """
 federation: demo
 store: sqlite:///{folder}/queue.db
@@ -75,6 +81,41 @@ class Fleet:
         rows = [attempt_values(k, attempt_use(k, end_s)) for k, end_s in enumerate(at_s, first)]
         with transaction(engine) as connection, counted_anew(connection, [r["id"] for r in rows]):
             put_rows(connection, schema.attempts, iter(rows), replace=True)
+        engine.dispose()
+
+    def runs(self, number: int, since_s: float) -> None:
+        """An attempt of 8 GPUs runs."""
+        made = AccountingAttempt(
+            attempt=1,
+            site="site1",
+            partition="gpu",
+            gpus=8,
+            gpu_types="a100=8",
+            awarded_at_s=since_s - 20,
+            started_at_s=since_s,
+        )
+        row = AccountingRow(
+            id=number, name="long", user=f"user{number}", tenant="tenant1", submitted_at_s=1.0
+        )
+        row.last = made
+        engine = open_writer(self.url)
+        with transaction(engine) as connection:
+            packed = iter([{"id": number, "row": msgspec.msgpack.encode(row)}])
+            put_rows(connection, schema.live, packed, replace=True)
+        engine.dispose()
+
+    def forgets(self, *which: ColumnElement[bool]) -> None:
+        """These sums are deleted."""
+        engine = open_writer(self.url)
+        with transaction(engine) as connection:
+            connection.execute(delete(schema.usage_days).where(*which))
+        engine.dispose()
+
+    def ends_of(self, number: int) -> None:
+        """What ran does so no longer."""
+        engine = open_writer(self.url)
+        with transaction(engine) as connection:
+            connection.execute(delete(schema.live).where(schema.live.c.id == number))
         engine.dispose()
 
     def run(self, *words: str) -> Result:
@@ -178,13 +219,64 @@ def test_days_to_come_and_days_before_everything_have_no_file(fleet: Fleet) -> N
 def test_a_day_that_the_history_has_deleted_keeps_its_file(fleet: Fleet) -> None:
     fleet.export()
     before = fleet.files()
-    engine = open_writer(fleet.url)
-    with transaction(engine) as connection:
-        day = int(NOVEMBER_S // 86_400) + 10
-        connection.execute(delete(schema.usage_days).where(schema.usage_days.c.day < day))
-    engine.dispose()
-    assert fleet.export() == ("0 days written, 16 unchanged; 9 kept that the history has deleted\n")
+    fleet.forgets(DAY < FIRST_DAY + 10)
+    assert fleet.export() == f"0 days written, 16 unchanged; {KEPT}\n"
     assert fleet.files() == before
+
+
+def test_what_still_runs_does_not_replace_the_files_of_deleted_days(fleet: Fleet) -> None:
+    """A job that is longer than ``keep_days``, or a history that has begun anew."""
+    fleet.runs(2000, NOVEMBER_S - 86_400)
+    fleet.export()
+    before = fleet.files()
+    fleet.forgets(DAY < FIRST_DAY + 10)
+    assert fleet.export() == f"0 days written, 16 unchanged; {KEPT}\n"
+    assert fleet.files() == before
+    fleet.runs(2001, NOVEMBER_S - 86_400)  # nor a line more
+    assert fleet.export() == f"16 days written, 0 unchanged; {KEPT}\n"
+
+
+def test_the_day_on_which_a_history_began_anew_keeps_its_file(fleet: Fleet) -> None:
+    fleet.export()
+    before = fleet.files()
+    half = [f"site{number}" for number in range(4)]
+    fleet.forgets(DAY == FIRST_DAY + 9, schema.usage_days.c.site.in_(half))
+    assert fleet.export() == (
+        "0 days written, 24 unchanged; 1 kept, of which the history has less now: 2025-11-10\n"
+    )
+    assert fleet.files() == before
+
+
+def test_a_day_on_which_nothing_ended_keeps_its_file_too(fleet: Fleet) -> None:
+    fleet.forgets()
+    for number in (2000, 2001):
+        fleet.runs(number, NOVEMBER_S - 86_400)
+    fleet.export()
+    before = fleet.files()
+    fleet.ends_of(2001)
+    said = fleet.export()
+    assert "24 kept, of which the history has less now: 2025-11-01 to 2025-11-24\n" in said
+    changed = {name for name, at in fleet.files().items() if at != before[name]}
+    assert changed <= {"usage-2025-11-25.parquet"}  # which is not over
+
+
+def test_a_job_that_ended_earlier_than_was_thought_is_taken_off(fleet: Fleet) -> None:
+    fleet.runs(2000, NOVEMBER_S + 4.5 * 86_400)
+    fleet.export()
+    fleet.ends_of(2000)
+    assert fleet.export() == "21 days written, 4 unchanged\n"
+    assert fleet.export() == "0 days written, 25 unchanged\n"
+
+
+@pytest.mark.parametrize("column", ["attempts", "held_gpu_ms"])
+def test_a_file_with_columns_of_another_kind_is_written_anew(fleet: Fleet, column: str) -> None:
+    fleet.export()
+    path = fleet.out / "usage-2025-11-03.parquet"
+    older = pq.read_table(path)
+    at = older.column_names.index(column)
+    text = pa.array([""] * len(older))
+    pq.write_table(older.set_column(at, column, text), path)
+    assert fleet.export() == "1 day written, 24 unchanged\n"
 
 
 def test_a_file_of_others_is_never_written_over(fleet: Fleet) -> None:
@@ -203,11 +295,12 @@ def test_a_file_of_others_is_never_written_over(fleet: Fleet) -> None:
 def test_a_member_has_files_of_their_own_work_without_supply(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    viewer = Viewer(user="nobody", tenants=frozenset({"tenant1"}))
+    tenants = {"tenant1"}
 
     def answer(call: Call) -> UsageReply:
         """As the daemon answers a member."""
         assert isinstance(call, UsageCall)
+        viewer = Viewer(user="nobody", tenants=frozenset(tenants))
         found = find(open_reader(fleet.url), question_of(call, viewer, PriceList()))
         made = report(found, call.by, PriceList(), shows_supply=False)
         return UsageReply(report=made, federation="demo", is_whole=False)
@@ -218,8 +311,16 @@ def test_a_member_has_files_of_their_own_work_without_supply(
     lines = [row for path in fleet.out.iterdir() for row in pq.read_table(path).to_pylist()]
     assert {row["tenant"] for row in lines} == {"tenant1"}
     assert {row["supply_gpu_ms"] for row in lines} == {None}
+    before = fleet.files()
+    assert "usage-2025-11-01.parquet" not in before
     with pytest.raises(InvalidRequest, match="name another folder"):
         fleet.export()  # an admin's are not put among them
+    assert fleet.files() == before
+    tenants.add("tenant2")
+    monkeypatch.setattr(usage_parquet, "my_name", lambda: "bob")
+    with pytest.raises(InvalidRequest, match="name another folder"):
+        CliRunner().invoke(usage_report.usage, words, catch_exceptions=False)
+    assert fleet.files() == before  # nor another member's
 
 
 def test_an_answer_that_leaves_lines_off_is_not_kept(
