@@ -66,7 +66,7 @@ NO_COMMANDS: Final = (
     ("docs/reload.md", "tenants.vision.quota.gpu"),
     ("docs/simulator.md", "policy pool-sjf, seed 0,"),
     ("docs/simulator.md", "policy mast, seed 0, 202"),
-    ("docs/usage.md", "0 7 1 * *  federator  fe"),
+    ("docs/usage.md", "0 7 2 * *  federator  fe"),
 )
 """Blocks of output and of files: the page, and how each begins. One with a command is marked."""
 JOB: Final = re.compile(r"\b(?:7387947728902|1722470400001|4294967300)\b")
