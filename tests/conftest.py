@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.slow_tests import names
 from tests.turns import suiting, turn_of
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
@@ -56,9 +57,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tiers one after the other, of each the long files first; a file's tests as they are."""
     items.sort(key=lambda item: turn_of(item.path))
+    slow = names()
+    for item in items:
+        if item.nodeid.removeprefix("tests/").partition("[")[0] in slow:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(optionalhook=True)

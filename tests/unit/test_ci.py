@@ -13,6 +13,7 @@ from federator.faults.kinds import FaultKind
 from federator.faults.report import FaultReport
 from tests import fault_seeds
 from tests.fault_seeds import HistoryHalf
+from tests.slow_tests import names, slow_in
 from tests.turns import next_file, turn_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -118,3 +119,24 @@ def test_a_kind_of_fault_that_strikes_in_one_half_of_the_seeds_is_not_missed(
     missing = [kind.name for kind in never]
     assert halves[1].kinds_that_never_strike(tmp_path) == missing
     assert halves[0].kinds_that_never_strike(tmp_path) == missing
+
+
+# ---- what the inner loop leaves out ----
+
+
+def test_a_test_is_slow_whose_case_took_long_with_what_it_sets_up() -> None:
+    log = [
+        "   1.20s call     tests/unit/cli/test_top.py::test_a[x]",
+        " 17 0.20s setup    tests/unit/cli/test_top.py::test_b[x y]",
+        " 17 0.15s call     tests/unit/cli/test_top.py::test_b[x y]",
+        "0.25s call     tests/unit/cli/test_top.py::test_c[1]",
+        "0.25s call     tests/unit/cli/test_top.py::test_c[2]",
+        "9.00s call     tests/slurm/test_bids.py::test_d",
+    ]
+    assert slow_in(log) == ["unit/cli/test_top.py::test_a", "unit/cli/test_top.py::test_b"]
+
+
+def test_every_test_that_is_listed_as_slow_is_there() -> None:
+    for name in sorted(names()):
+        file, _, test = name.partition("::")
+        assert f"def {test}(" in (REPOSITORY / "tests" / file).read_text(), name
