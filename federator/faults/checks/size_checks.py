@@ -41,7 +41,7 @@ class SizeChecks:
             self._evidence.counts["resized"] += 1
             self._evidence.counts["resized to another size"] += nodes != truth.resized_to
             truth.resized_to = 0
-            self._evidence.at_moment(Moment.RESIZE_AWARDED, event.site)
+            self._evidence.at_moment(Moment.RESIZE_AWARDED, event.site, event.attempt)
         truth.nodes, truth.site = nodes, event.site
 
     def changed(self, event: Changed) -> None:
@@ -53,7 +53,7 @@ class SizeChecks:
             truth.resized_to = int(reason.needed)
             attempt = AttemptId(workload=event.workload, attempt=truth.last_attempt)
             self._check(attempt, truth.resized_to, truth, "is resized to")
-            self._evidence.at_moment(Moment.RESIZE_ASKED, truth.site)
+            self._evidence.at_moment(Moment.RESIZE_ASKED, truth.site, attempt)
         elif event.happening is WorkloadEvent.GREW_IN_VAIN:
             self._evidence.counts["grown in vain"] += 1
             truth.too_large = min(truth.too_large, truth.nodes)
