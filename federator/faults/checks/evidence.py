@@ -68,6 +68,7 @@ class Truth:
     has_started: bool = False  # a job of its, as Slurm has it; user code may not have run
     acked: str = ""  # the key under which its client knows it
     cancel_asked: bool = False
+    failed_uncancelled: bool = False  # by the log: before anybody asked to cancel it
     cancel_acked: bool = False
     cancel_acked_at_s: float = inf
     state: WorkloadState = WorkloadState.PENDING  # by the log

@@ -48,6 +48,8 @@ class SizeChecks:
         """It is to be resized, or has failed or been refused at a larger size."""
         truth = self._evidence.truth(event.workload)
         reason = event.reason
+        if event.happening in (WorkloadEvent.FAILED, WorkloadEvent.LOST):
+            truth.failed_uncancelled = not truth.cancel_asked
         is_resize = reason is not None and reason.code is ReasonCode.RESIZED
         if event.happening is WorkloadEvent.REQUEUE_ASKED and reason is not None and is_resize:
             truth.resized_to = int(reason.needed)
@@ -83,8 +85,8 @@ class SizeChecks:
                 continue
             if entry.reason is not None and entry.reason.code is ReasonCode.DEADLINE:
                 continue  # it was to go on, and came too late
-            if truth.cancel_asked:
-                continue  # after it had failed, and before that was heard
+            if truth.cancel_asked and not truth.failed_uncancelled:
+                continue  # before the daemon had its failure, which then is its end
             last = runs[-1]
             if last.exit_code == NOT_JOINED and _worked(runs[:-1]) and not truth.unrecorded:
                 self._evidence.break_(

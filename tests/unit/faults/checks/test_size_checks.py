@@ -150,12 +150,16 @@ def test_a_job_that_ran_on_fewer_nodes_does_not_fail_for_more() -> None:
     assert ended(saved, run(1, 1)) == []
 
 
-def test_who_is_cancelled_meanwhile_does_not_go_back() -> None:
+@pytest.mark.parametrize("failed_first", [False, True])
+def test_who_is_cancelled_before_the_failure_is_logged_does_not_go_back(failed_first: bool) -> None:
     watched, ledger = Watched(), Ledger()
     ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
     ledger.entries[ID].state = WorkloadState.FAILED
     truth = watched.evidence.truth(ID)
     truth.runs.extend((run(1, SAVED, notified=True), run(3, NOT_JOINED)))
+    failure = Changed(at_s=0.0, workload=ID, happening=WorkloadEvent.FAILED)
+    truth.cancel_asked = not failed_first
+    watched.sizes.changed(failure)
     truth.cancel_asked = True
     watched.sizes.check_end(ledger)
-    assert watched.evidence.broken == []
+    assert bool(watched.evidence.broken) == failed_first
