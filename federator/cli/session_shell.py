@@ -97,14 +97,6 @@ def step_script(
         f'until [ -e {file} ] || [ "$fed_tries" -le 0 ]; do\n'
         "  fed_tries=$((fed_tries - 1)); sleep 0.1\ndone\n"
     )
-    # srun of 22.05 ends with 0 when a node of its job dies, which no daemon knows as soon
-    ending = (
-        "fed_status=$?\n"
-        f'[ "$fed_status" != 0 ] || case " $("$fed_scontrol" -o show job {job} 2>/dev/null) " in\n'
-        f"  {NODE_DIED}) fed_status=1 ;;\n"
-        "esac\n"
-        f'"$fed_scancel" --batch --signal=USR1 {job} 2>/dev/null\n'
-    )
     return (
         "fed_srun=$(command -v srun) || fed_srun=srun\n"
         "fed_scancel=$(command -v scancel) || fed_scancel=scancel\n"
@@ -115,7 +107,20 @@ def step_script(
         'cd "${FED_SESSION_DIR:-.}" 2>/dev/null || cd\n'
         "unset FED_SESSION_DIR fed_path fed_tries\n"
         f"{words}\n"
-        f"{ending + 'exit $fed_status' if ends else ''}\n"
+        f"{_ending(job) if ends else ''}\n"
+    )
+
+
+def _ending(job: str) -> str:
+    """The end of the script, and of the job."""
+    # srun of 22.05 ends with 0 when a node of its job dies, which no daemon knows as soon
+    return (
+        "fed_status=$?\n"
+        f'[ "$fed_status" != 0 ] || case " $("$fed_scontrol" -o show job {job} 2>/dev/null) " in\n'
+        f"  {NODE_DIED}) fed_status=1 ;;\n"
+        "esac\n"
+        f'"$fed_scancel" --batch --signal=USR1 {job} 2>/dev/null\n'
+        "exit $fed_status"
     )
 
 
