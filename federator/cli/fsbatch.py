@@ -62,6 +62,7 @@ _USAGE_WORDS: Final = re.compile(
     r"Invalid --[a-z-]+ specification|\".*\" is not a valid node count"
     r"|Maximum node count \d+ is less than|invalid --profile="
 )
+_NO_NUMBER: Final = "Invalid numeric value"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,9 +178,18 @@ def _script_of(words: CommandLine, environment: Mapping[str, str]) -> tuple[str,
 
 
 def _check_first(groups: tuple[Options, ...]) -> None:
-    """Raises: InvalidRequest: there is a mistake in the options of the command line."""
+    """Check each value of the command line; how they go together the script has a say in.
+
+    Raises:
+        InvalidRequest: a value is wrong, whatever the script asks for.
+    """
     components = split_client(tuple(map(with_node_file, groups)))[1]
-    _interpreted(Submission(components=tuple(map(timed, components)), script="#!/bin/sh\n"))
+    components = tuple(map(timed, components))
+    try:
+        _interpreted(Submission(components=components, script="#!/bin/sh\n"))
+    except InvalidRequest as error:
+        if _USAGE_WORDS.match(str(error)) or str(error).startswith(_NO_NUMBER):
+            raise
 
 
 def _wrapped(command: str) -> str:

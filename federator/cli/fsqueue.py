@@ -283,6 +283,7 @@ def _question(given: Given, view: _View) -> QueueCall:
 def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
     """The parts of rows that cost the daemon more than the rest."""
     from federator.cli.queue_columns import FILES, PLAIN, STARTS  # noqa: PLC0415
+    from federator.cli.queue_order import OF_DETAILS  # noqa: PLC0415
 
     letters = {name for name, _ in view.sort}
     needs = set()
@@ -294,7 +295,7 @@ def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
         needs |= {"starts", "details"}  # --begin is among the details
     filters = {"qos", "partitions", "licenses", "reservation"} & set(given.values)
     slurms = bool(given.get("json"))
-    if columns - FILES - STARTS - PLAIN or letters & set("cCdmqvz") or filters or slurms:
+    if columns - FILES - STARTS - PLAIN or letters & OF_DETAILS or filters or slurms:
         needs.add("details")
     return needs
 

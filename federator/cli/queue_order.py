@@ -17,7 +17,10 @@ from federator.cli.queue_columns import (
 from federator.errors import InvalidRequest
 
 _FIELD: Final = re.compile(r"([+-]?)(cluster|.)", re.DOTALL)
-_SORTED: Final = frozenset("BbcCdDefgGhHiIjJlLmMnNOpPQStTuUvVz")
+SORTED: Final = frozenset("BbcCdDefgGhHiIjJlLmMnNOpPQStTuUvVz")
+"""Letters that squeue sorts by."""
+OF_DETAILS: Final = frozenset("bcCdfhHIJmnOvz")
+"""Letters whose order is that of details of the request; of ``S`` see ``STARTS``."""
 _TEXTS: Final = {column.letter: column.value for column in reversed(COLUMNS) if column.letter}
 _KEYS: Final[Mapping[str, Callable[[Shown], Any]]] = MappingProxyType(
     {
@@ -51,7 +54,7 @@ def sort_fields(text: str) -> tuple[tuple[str, bool], ...]:
     """
     fields = []
     for sign, name in _FIELD.findall(text.replace(",", "")):
-        if name != "cluster" and name not in _SORTED:
+        if name != "cluster" and name not in SORTED:
             raise InvalidRequest(f"Invalid sort specification: {name}")
         fields.append((name, sign == "-"))
     return tuple(fields)

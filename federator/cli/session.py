@@ -217,7 +217,8 @@ class Session:
         """Let the job end: it has been told so at its site, or else it is cancelled.
 
         Returns:
-            The command's exit status; 1 for 0 where a node died: srun of 22.05 then ends with 0.
+            The command's exit status; 1 for 0 where the daemon says that a node died. Where it has
+            not heard of that yet, the job's site has been asked (``session_shell``).
         """
         try:
             self._see_it_end()

@@ -23,6 +23,11 @@ from federator.wire.client_protocol import SessionReply
 
 FOLDER: Final = ".federator/sessions"  # in the home
 MAX_WORD_BYTES: Final = 120_000  # Linux takes 128 KiB in one word
+NODE_DIED: Final = "*' JobState=NODE_FAIL '*|*' Reason=NodeDown '*"
+"""Of ``scontrol show job``, for sh: while other nodes are cleared the state is COMPLETING.
+
+Source: Slurm's src/slurmctld/job_mgr.c, kill_running_job_by_node_name, which sets both at once.
+"""
 READY_TRIES: Final = 100  # each 0.1 s, for the file of variables to be seen at the login node
 _NOT_KEPT: Final = (
     "_|SHLVL|PWD|OLDPWD|SHELL|TERM|HOSTNAME|ENVIRONMENT|SSH_[A-Z_]+|SLURM_TASK_PID|SLURM_PROCID|"
@@ -75,7 +80,8 @@ def step_script(
         place: where the command runs.
         command: its words; none for a shell.
         options: of srun, for tasks on the nodes.
-        ends: whether the job ends with the command; else it may be no interactive one.
+        ends: whether the job ends with the command; else it may be no interactive one. If it does,
+            a status of 0 becomes 1 where a node of the job died.
     """
     job = str(reply.site_job_id)
     file = f'"$HOME/{FOLDER}/{reply.id}.{reply.attempt}"'
@@ -91,17 +97,30 @@ def step_script(
         f'until [ -e {file} ] || [ "$fed_tries" -le 0 ]; do\n'
         "  fed_tries=$((fed_tries - 1)); sleep 0.1\ndone\n"
     )
-    ending = f'fed_status=$?\n"$fed_scancel" --batch --signal=USR1 {job} 2>/dev/null\n'
     return (
         "fed_srun=$(command -v srun) || fed_srun=srun\n"
         "fed_scancel=$(command -v scancel) || fed_scancel=scancel\n"
+        "fed_scontrol=$(command -v scontrol) || fed_scontrol=scontrol\n"
         "fed_path=$PATH\n"
         f"{await_file if ends else ''}"
         f"if [ -e {file} ]; then . {file}; PATH=$PATH:$fed_path; fi\n"
         'cd "${FED_SESSION_DIR:-.}" 2>/dev/null || cd\n'
         "unset FED_SESSION_DIR fed_path fed_tries\n"
         f"{words}\n"
-        f"{ending + 'exit $fed_status' if ends else ''}\n"
+        f"{_ending(job) if ends else ''}\n"
+    )
+
+
+def _ending(job: str) -> str:
+    """The end of the script, and of the job."""
+    # srun of 22.05 ends with 0 when a node of its job dies, which no daemon knows as soon
+    return (
+        "fed_status=$?\n"
+        f'[ "$fed_status" != 0 ] || case " $("$fed_scontrol" -o show job {job} 2>/dev/null) " in\n'
+        f"  {NODE_DIED}) fed_status=1 ;;\n"
+        "esac\n"
+        f'"$fed_scancel" --batch --signal=USR1 {job} 2>/dev/null\n'
+        "exit $fed_status"
     )
 
 

@@ -50,7 +50,11 @@ class SbatchHelper:
     def call(self, order: LaunchOrder, ticket: str, start_by_s: float) -> asyncio.Future[int]:
         """Begin to submit an attempt; the answer is its job id, or why there is none."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        fate, self.spell.fate = self.spell.fate, SbatchOutcome.WELL
+        fate = self.spell.of_resizes.pop(order.attempt, None)
+        if fate is None:
+            fate, self.spell.fate = self.spell.fate, SbatchOutcome.WELL
+        else:
+            self.tell("sbatch of a resize fails")
         if fate is not SbatchOutcome.WELL:
             self.tell(f"sbatch {fate.value}")
         work = self._run(order, ticket, fate, start_by_s, answer)

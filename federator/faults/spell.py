@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from federator.model.workload import AttemptId
+
 
 class SbatchOutcome(enum.Enum):
     """The outcome of one sbatch."""
@@ -29,6 +31,7 @@ class Spell:
     hides_node: bool = False
     unreadable: bool = False
     fate: SbatchOutcome = SbatchOutcome.WELL  # of the next sbatch
+    of_resizes: dict[AttemptId, SbatchOutcome] = field(default_factory=dict)  # of their next sbatch
     refuses: set[str] = field(default_factory=set)  # users whose QOS sbatch does not know
     said: set[str] = field(default_factory=set)  # what was told of it already
 

@@ -47,7 +47,7 @@ class CodeRun:
     exit_code: int = 0
     nodes: int = 1
     joins: float = inf  # as of its script
-    lost_nodes: int = 0  # that failed under it, and it went on, or was to start again
+    lost_nodes: int = 0  # of its job, that failed before or under it; it may have to start again
 
 
 class Witness(Protocol):
@@ -99,7 +99,8 @@ class UserCode:
         gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
         run = CodeRun(self._site, attempt, job.job_id, job.user, gpus, self._clock())
         script = self._script(attempt)
-        run.nodes, run.joins = len({name for plan in job.jobs for name in plan.nodes}), script.joins
+        run.nodes, run.joins = len(set(job.nodes_left)), script.joins
+        run.lost_nodes = len(job.lost)  # a spare's may have failed in the prolog
         run.notified = (job.job_id, job.restarts) in self._notified  # in its folder, if no more
         self._runs[job.job_id] = run
         self._witness.began(run)

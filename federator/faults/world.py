@@ -65,6 +65,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
     "sweep slow": FaultKind.SWEEP_SLOW,
     "sweep incomplete": FaultKind.SWEEP_INCOMPLETE,
+    "sbatch of a resize fails": FaultKind.RESIZE_SBATCH_FAILS,
     "sbatch reply lost": FaultKind.SBATCH_REPLY_LOST,
     "sbatch never reached": FaultKind.SBATCH_NEVER_REACHED,
     "sbatch refused": FaultKind.SBATCH_REFUSED,
@@ -304,6 +305,7 @@ class World:
             site.spell.down = site.spell.hides_node = site.spell.unreadable = False
             site.spell.sweep_s, site.spell.fate = 0.0, SbatchOutcome.WELL
             site.spell.refuses.clear()
+            site.spell.of_resizes.clear()
             site.disk.journal_full = site.disk.spool_hangs = False
             site.cluster.mend()
             for node in site.login_nodes:

@@ -2,7 +2,8 @@
 
 A plan knows the site's free GPUs now and at each later step, up to ``WINDOW_S`` ahead. It answers
 the same as a search of all steps would, without one: it keeps what it has found of like jobs, and
-for each size the nodes that have room for it, as the bits of one number for each step.
+for each size the nodes that have room for it, as the bits of one number for each step. For het jobs
+it searches those steps that have enough GPUs in all.
 
 Source: slurm.conf(5), SchedulerParameters; https://slurm.schedmd.com/sched_config.html.
 """
@@ -47,9 +48,16 @@ class NodeRoom:
         return found
 
     def place(self, free: NDArray[np.int32], parts: Sequence[Job]) -> Taken | None:
-        """Nodes for all parts where so much is free: the fullest that fit; None: they do not."""
+        """Nodes for all parts where so much is free: the fullest that fit; None: they do not.
+
+        Parts that may have the fewest nodes choose first: so those that may have any leave these to
+        them. It tries one way only. Of several parts whose types overlap it may say None where
+        another would fit; and less room may then fit where more did not. One part is exact.
+        """
         left = free
         taken: Taken = []
+        if len(parts) > 1:
+            parts = sorted(parts, key=lambda part: int(self.of_types(part.gpu_types).sum()))
         for part in parts:
             found = self._place_one(left, part)
             if found is None:
@@ -146,7 +154,8 @@ class _SoonestStarts:
 class BackfillPlan:
     """What will be free, from step to step, as time limits and jobs planned before say.
 
-    Room only ever shrinks in a plan. So whoever finds none before some step never will.
+    Room only ever shrinks in a plan. So a job of one part that finds none before some step never
+    will; of het jobs nothing is kept, since less room may fit them (``NodeRoom.place``).
     """
 
     def __init__(
@@ -176,7 +185,8 @@ class BackfillPlan:
     def start(self, shape: int, limit_s: float) -> Taken | None:
         """Plan a job; its nodes if it starts now. One for which there is no room is not planned."""
         limit_s = max(limit_s, SHORTEST_S)
-        known = self._soonest.setdefault(shape, _SoonestStarts())
+        is_het = len(self._shapes[shape]) > 1
+        known = _SoonestStarts() if is_het else self._soonest.setdefault(shape, _SoonestStarts())
         first = bisect_left(self._times_s, known.of(limit_s))
         found = self._first(shape, limit_s, first)
         if found is None:
@@ -188,15 +198,17 @@ class BackfillPlan:
         return taken if row == 0 else None
 
     def could_start(self, shape: int, limit_s: float) -> bool:
-        """Whether a job finds room now, if it is the next to be planned."""
+        """Whether a job may find room now, if it is the next to be planned, or a later one."""
+        parts = self._shapes[shape]
+        if len(parts) > 1:
+            return True
         limit_s = max(limit_s, SHORTEST_S)
         known = self._soonest.setdefault(shape, _SoonestStarts())
         if known.of(limit_s) > self._now_s:
             return False
-        parts = self._shapes[shape]
-        end = self._end(0, limit_s)
         part = parts[0]
-        if len(parts) > 1 or part.nodes is None:
+        if part.nodes is None:
+            end = self._end(0, limit_s)
             fits = self._room.place(self._free[:end].min(axis=0), parts) is not None
         else:
             fits = self._first_even(part, 0, limit_s, 1) is not None

@@ -137,12 +137,17 @@ class _Queue:
         heappush(self._running, (over_s, row, taken))
 
     def _last_that_fits(self) -> int:
-        """The place of the last job that would find room now if nobody were ahead; -1: none."""
+        """The place of the last job that may find room now; -1: none.
+
+        One part finds the most room if nobody is ahead. A het job may find room that others leave
+        (``NodeRoom.place``), so that it has to be planned.
+        """
         for place in range(min(len(self._waiting), MOST_PLANNED) - 1, -1, -1):
             shape = self._shape[self._waiting[place]]
             if shape in self._too_large:
                 continue
-            if self._room.place(self._room.free, self._shapes[shape]) is not None:
+            parts = self._shapes[shape]
+            if len(parts) > 1 or self._room.place(self._room.free, parts) is not None:
                 return place
             self._too_large.add(shape)
         return -1

@@ -63,9 +63,10 @@ def test_who_was_submitted_last_delays_nobody_where_all_run_to_their_limits(
 
 MIXED = [
     Node(name=f"{kind}{k}", partitions=("gpu",), cpus=8, gpus=gpus, gpu_type=kind)
-    for kind, gpus in (("a100", 8), ("h100", 4))
+    for kind, gpus in (("a100", 8), ("h100", 4), ("v100", 2))
     for k in range(3)
 ]
+TYPES = ((), (), ("a100",), ("h100",), ("a100", "h100"), ("h100", "v100"))
 
 
 @st.composite
@@ -74,24 +75,23 @@ def mixed_jobs(draw: st.DrawFn) -> QueuedJob:
     came_s = float(draw(st.integers(0, 40_000)))
     limit_s = draw(st.integers(0, 200).map(lambda k: 60.0 * k) | st.sampled_from((90_000.0, inf)))
     longest = int(min(limit_s, 200_000.0))
-    types = draw(st.sampled_from(((), (), ("a100",), ("h100",), ("a100", "h100"))))
+    types = st.sampled_from(TYPES)
     even = st.builds(
         Job,
         name=st.just("even"),
         nodes=st.integers(1, 4),
         gpus_per_node=st.sampled_from((1, 2, 4, 8)),
-        gpu_types=st.just(types),
+        gpu_types=types,
     )
-    spread = st.builds(
-        Job, name=st.just("spread"), gpus=st.integers(1, 20), gpu_types=st.just(types)
-    )
+    spread = st.builds(Job, name=st.just("spread"), gpus=st.integers(1, 20), gpu_types=types)
+    forms = ((even,), (spread,), (even, spread), (even, even))
     return QueuedJob(
         submitted_s=came_s - draw(st.sampled_from((0, 0, 500))),
         came_s=came_s,
         leaves_s=came_s + draw(st.integers(1, 30_000) | st.just(inf)),
         limit_s=limit_s,
         duration_s=float(draw(st.integers(1, max(1, longest)))),
-        parts=draw(st.tuples(even) | st.tuples(spread) | st.tuples(even, spread)),
+        parts=draw(st.one_of(*(st.tuples(*parts) for parts in forms))),
     )
 
 
@@ -114,3 +114,36 @@ def test_the_replay_is_that_of_a_queue_which_tries_every_step_for_every_job(
     ]
     expected = PlainQueue(later, MIXED, turnaround_s).run()
     assert slurm_starts_s(later, MIXED, turnaround_s) == expected
+
+
+THREE = [
+    Node(name=kind, partitions=("gpu",), cpus=8, gpus=gpus, gpu_type=kind)
+    for kind, gpus in (("a100", 8), ("h100", 6), ("v100", 2))
+]
+
+
+def of_types(gpus: st.SearchStrategy[int], *types: tuple[str, ...]) -> st.SearchStrategy[Job]:
+    """What goes to one node."""
+    named, kinds = st.just("job"), st.sampled_from(types)
+    return st.builds(Job, name=named, nodes=st.just(1), gpus_per_node=gpus, gpu_types=kinds)
+
+
+SIZES = st.sampled_from((3, 4))
+ALONE = st.tuples(of_types(SIZES, ("a100",), ("h100",), ("a100", "h100")))
+HET = st.tuples(of_types(st.just(4), ("a100", "h100")), of_types(SIZES, ("h100", "v100")))
+RIVALS = st.builds(
+    QueuedJob,
+    submitted_s=st.just(0.0),
+    came_s=st.just(0.0),
+    limit_s=st.just(600.0),
+    duration_s=st.just(600.0),
+    parts=ALONE | HET,
+)
+
+
+@given(st.lists(RIVALS, min_size=3, max_size=8))
+def test_het_jobs_whose_components_have_types_of_their_own_are_planned_at_every_step(
+    queue: list[QueuedJob],
+) -> None:
+    """With less of a100 than of h100 the first component leaves h100 to the second."""
+    assert slurm_starts_s(queue, THREE) == PlainQueue(queue, THREE, 0.0).run()

@@ -253,6 +253,7 @@ def test_sbatchs_mistakes_have_its_status_and_its_warnings_its_words(
         assert ours.exit_status == theirs.exit_status, (words, theirs.stderr, ours.stderr)
         for line in said:
             told = line.partition("sbatch: ")[2]
+            assert told, (words, theirs.stderr)
             assert told in ours.stderr, (words, ours.stderr)
     for words in ("-N100 -n2", "-N2-4 -n1", "-N3 -n2 --ntasks-per-node=1", "-N4 -n4", "-Q -N3 -n2"):
         theirs, ours = (

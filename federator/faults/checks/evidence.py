@@ -68,6 +68,7 @@ class Truth:
     has_started: bool = False  # a job of its, as Slurm has it; user code may not have run
     acked: str = ""  # the key under which its client knows it
     cancel_asked: bool = False
+    failed_uncancelled: bool = False  # by the log: before anybody asked to cancel it
     cancel_acked: bool = False
     cancel_acked_at_s: float = inf
     state: WorkloadState = WorkloadState.PENDING  # by the log
@@ -128,20 +129,20 @@ class Evidence:
         self.truths: dict[WorkloadId, Truth] = {}
         self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
         self.counts: Counter[str] = Counter()
-        self._waiting: dict[Moment, list[Callable[[str], None]]] = {}
+        self._waiting: dict[Moment, list[Callable[[str, AttemptId], None]]] = {}
         self.broken: list[str] = []
 
     def truth(self, id_: WorkloadId) -> Truth:
         return self.truths.setdefault(id_, Truth())
 
-    def await_moment(self, moment: Moment, act: Callable[[str], None]) -> None:
-        """Have something done at the next such step, with the name of its site."""
+    def await_moment(self, moment: Moment, act: Callable[[str, AttemptId], None]) -> None:
+        """Have something done at the next such step, with its site's name and its attempt."""
         self._waiting.setdefault(moment, []).append(act)
 
-    def at_moment(self, moment: Moment, site: str) -> None:
+    def at_moment(self, moment: Moment, site: str, attempt: AttemptId) -> None:
         """Such a step is in the log."""
         for act in self._waiting.pop(moment, []):
-            act(site)
+            act(site, attempt)
 
     def await_nothing(self) -> None:
         """Nothing is to be done at any step."""

@@ -41,19 +41,21 @@ class SizeChecks:
             self._evidence.counts["resized"] += 1
             self._evidence.counts["resized to another size"] += nodes != truth.resized_to
             truth.resized_to = 0
-            self._evidence.at_moment(Moment.RESIZE_AWARDED, event.site)
+            self._evidence.at_moment(Moment.RESIZE_AWARDED, event.site, event.attempt)
         truth.nodes, truth.site = nodes, event.site
 
     def changed(self, event: Changed) -> None:
         """It is to be resized, or has failed or been refused at a larger size."""
         truth = self._evidence.truth(event.workload)
         reason = event.reason
+        if event.happening in (WorkloadEvent.FAILED, WorkloadEvent.LOST):
+            truth.failed_uncancelled = not truth.cancel_asked
         is_resize = reason is not None and reason.code is ReasonCode.RESIZED
         if event.happening is WorkloadEvent.REQUEUE_ASKED and reason is not None and is_resize:
             truth.resized_to = int(reason.needed)
             attempt = AttemptId(workload=event.workload, attempt=truth.last_attempt)
             self._check(attempt, truth.resized_to, truth, "is resized to")
-            self._evidence.at_moment(Moment.RESIZE_ASKED, truth.site)
+            self._evidence.at_moment(Moment.RESIZE_ASKED, truth.site, attempt)
         elif event.happening is WorkloadEvent.GREW_IN_VAIN:
             self._evidence.counts["grown in vain"] += 1
             truth.too_large = min(truth.too_large, truth.nodes)
@@ -83,8 +85,8 @@ class SizeChecks:
                 continue
             if entry.reason is not None and entry.reason.code is ReasonCode.DEADLINE:
                 continue  # it was to go on, and came too late
-            if truth.cancel_asked:
-                continue  # after it had failed, and before that was heard
+            if truth.cancel_asked and not truth.failed_uncancelled:
+                continue  # before the daemon had its failure, which then is its end
             last = runs[-1]
             if last.exit_code == NOT_JOINED and _worked(runs[:-1]) and not truth.unrecorded:
                 self._evidence.break_(

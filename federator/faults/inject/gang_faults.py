@@ -14,7 +14,7 @@ from federator.faults.kinds import FaultKind
 from federator.faults.site_host import SiteHost
 from federator.faults.slurm import SimulatedJob
 from federator.faults.spell import SbatchOutcome
-from federator.model.workload import SiteName
+from federator.model.workload import AttemptId, SiteName
 
 LOOKS_S: Final = 2.0
 LOOKS: Final = 30  # for a gang that a fault could strike
@@ -116,7 +116,7 @@ def _in_a_resize(
 ) -> None:
     """Somebody dies between the next resize that is asked for and its end."""
 
-    def asked(site: str) -> None:
+    def asked(site: str, _attempt: AttemptId) -> None:
         host = scene.world.sites[SiteName(site)]
         _dies_within(scene, RESIZE_LASTS_S, kind, lambda: kills(scene, host))
 
@@ -126,10 +126,9 @@ def _in_a_resize(
 def _sbatch_fails(scene: FaultScene) -> None:
     """That of the next attempt that goes on at another size."""
 
-    def awarded(site: str) -> None:
+    def awarded(site: str, attempt: AttemptId) -> None:
         world = scene.world
-        world.sites[SiteName(site)].spell.fate = world.rng.choice(SBATCH_FAILS)
-        world.strike(FaultKind.RESIZE_SBATCH_FAILS, site)
+        world.sites[SiteName(site)].spell.of_resizes[attempt] = world.rng.choice(SBATCH_FAILS)
 
     scene.world.model.evidence.await_moment(Moment.RESIZE_AWARDED, awarded)
 
@@ -139,7 +138,8 @@ OF_RESIZES: Final = (
     FaultKind.RESIZE_AGENT_DIES,
     FaultKind.RESIZE_SBATCH_FAILS,
 )
-"""These wait for a resize. Few histories have one, so each of these is injected once in all."""
+"""These wait for a resize. Few histories have one, and late. So each of these that may be drawn is
+injected once at the first fault, besides as often as it is drawn."""
 GANG_FAULTS: Final[Mapping[FaultKind, Inject]] = {
     FaultKind.GANG_NODE_FAILS: partial(_under_a_gang, _node_fails),
     FaultKind.SPARE_FAILS: partial(_under_a_gang, _spare_fails),

@@ -294,6 +294,35 @@ def test_a_command_whose_node_died_has_not_succeeded_though_srun_says_so(
     assert f"{program}: job {ID} is over: NODE_FAIL\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("heard_s", [5.0, None])
+def test_a_command_whose_node_died_has_not_succeeded_though_no_daemon_has_heard_of_it(
+    federation: Federation,
+    ssh: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    heard_s: float | None,
+) -> None:
+    """An agent looks every ten seconds by default, and the daemon may be away."""
+    ssh('for last; do :; done; exec /bin/sh -c "$last"')
+    for name, text in {
+        "srun": "exit 0",
+        "scancel": "exit 0",
+        "scontrol": "echo JobId=7 JobState=COMPLETING Reason=NodeDown Dependency=",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".federator/sessions").mkdir(parents=True)
+    (tmp_path / f".federator/sessions/{ID}.1").touch()
+    federation.states = [how("RUNNING"), SiteUnavailable("no daemon")]
+    if heard_s is not None:
+        running = [how("RUNNING", left_s=60.0)] * round(heard_s / session.FIRST_POLLS_S)
+        federation.states = [*running, how("FAILED", site_state="NODE_FAIL")]
+    assert run_fsrun("sleep", "100") == 1
+    assert ("NODE_FAIL" in capsys.readouterr().err) == (heard_s is not None)
+
+
 def test_a_command_that_failed_waits_for_no_daemon_that_is_away(
     federation: Federation, ssh: Callable[[str], None]
 ) -> None:

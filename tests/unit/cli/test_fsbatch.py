@@ -279,6 +279,31 @@ def test_a_mistake_is_told_before_a_script_is_typed(
     assert terminal.typed.tell() == (0 if status else 10)
 
 
+@pytest.mark.parametrize(
+    ("words", "line", "variables"),
+    [
+        ("--gpus-per-task=1", "-n8", {}),
+        ("--mem-per-gpu=4G", "--gres=gpu:2", {}),
+        ("--ntasks-per-gpu=1", "--gpus=2", {}),
+        ("--ntasks-per-gpu=1", "-J x", {"SBATCH_GPUS": "2"}),
+        ("--fed-spare=1", "-N2 --gres=gpu:8", {}),
+        ("--fed-elastic=2-4", "-N2 --gres=gpu:8", {}),
+        ("--fed-optional=4-7", "--array=0-7", {}),
+    ],
+)
+def test_sizes_of_which_the_typed_script_has_a_part_are_not_refused_before_it_is_read(
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    line: str,
+    variables: dict[str, str],
+) -> None:
+    script = f"#!/bin/sh\n#SBATCH {line}\n".encode()
+    monkeypatch.setattr("sys.stdin", Terminal(script))
+    assert fsbatch.run(words.split(), variables) == 0
+    assert daemon.submitted.submission.script == script.decode()
+
+
 def test_parsable_and_quiet_change_the_output(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from federator.cli import fsqueue, unknown_names
+from federator.cli import fsqueue, queue_order, unknown_names
 from federator.cli.job_states import CODES
-from federator.cli.queue_columns import COLUMNS, STEP_COLUMNS
+from federator.cli.queue_columns import COLUMNS, STEP_COLUMNS, Shown
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.start_estimate import StartEstimate
 from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
@@ -384,6 +384,31 @@ def test_what_has_no_start_comes_last_both_ways(ask: Ask, sort: str, order: list
     _, shown, question = ask(["-h", "-o", "%i", "-S", sort], *rows)
     assert shown == order
     assert question.details, "the time of --begin is among the details"
+
+
+def test_rows_come_in_the_order_of_what_only_details_hold_though_it_is_not_shown(ask: Ask) -> None:
+    rows = [
+        row(id=k, details=JobDetails(options={"nodelist": f"n{node}", "constraint": f"f{node}"}))
+        for k, node in ((1, 2), (2, 1))
+    ]
+    for letter in "nf":
+        _, shown, question = ask(["-h", "-o", "%i", "-S", letter], *rows)
+        assert (shown, question.details) == (["2", "1"], True)
+
+
+@pytest.mark.parametrize("letter", sorted(queue_order.SORTED - {"S"}))
+def test_an_order_by_details_asks_for_them_and_no_other_does(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    read: list[str] = []
+
+    def details(_shown: Shown) -> JobDetails:
+        read.append(letter)
+        return DETAILS
+
+    monkeypatch.setattr(Shown, "details", property(details))
+    question = ask(["-h", "-o", "%i", "-S", letter], row(partition="gpu", state="PENDING"))[2]
+    assert question.details == bool(read)
 
 
 def test_the_start_of_one_that_begins_later_is_asked_for(ask: Ask) -> None:

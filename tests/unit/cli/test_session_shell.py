@@ -149,6 +149,31 @@ def test_the_job_is_done_when_the_command_is_and_the_status_is_the_commands(
     assert not Path(site["HOME"], ".federator/sessions/42.1").exists()
 
 
+@pytest.mark.parametrize(
+    ("says", "command", "status"),
+    [
+        ("JobId=7 JobName=x JobState=COMPLETING Reason=NodeDown Dependency=(null)", 0, 1),
+        ("JobId=7 JobName=x JobState=NODE_FAIL Reason=None Dependency=(null)", 0, 1),
+        ("JobId=7 JobName=x JobState=NODE_FAIL Reason=NodeDown Dependency=(null)", 9, 9),
+        ("JobId=7 JobName=x JobState=RUNNING Reason=None Dependency=(null)", 0, 0),
+        ("JobId=7 JobName=x JobState=COMPLETING Reason=None Dependency=(null)", 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_a_command_whose_node_died_has_failed_by_the_word_of_its_site(
+    site: dict[str, str], says: str, command: int, status: int
+) -> None:
+    Path(site["HOME"], "bin/scontrol").write_text(
+        f'#!/bin/sh\n[ "$*" = "-o show job 7" ] && echo "{says}"\n'
+    )
+    Path(site["HOME"], "bin/scontrol").chmod(0o755)
+    Path(site["HOME"], ".federator/sessions/42.1").touch()
+    script = step_script(REPLY, CommandPlace.LOGIN, ["sh", "-c", f"exit {command}"], ends=True)
+    done = subprocess.run(["/bin/sh", "-c", script], env=site, check=False, timeout=60)
+    assert done.returncode == status
+    assert Path(site["HOME"], "scancelled").exists()
+
+
 def test_a_shell_opens_on_the_first_node_on_a_terminal() -> None:
     script = step_script(REPLY, CommandPlace.SHELL, (), ends=True)
     assert '"$fed_srun" --overlap --jobid=7 --nodes=1 --ntasks=1 --preserve-env --pty' in script

@@ -127,6 +127,16 @@ def test_ranks_that_never_find_each_other_fail_after_a_while() -> None:
     assert finished == (10.0, SiteJobState.COMPLETED, 0)
 
 
+def test_a_gang_that_lost_a_node_in_its_prolog_is_known_to_have_lost_it() -> None:
+    def loses(code: UserCode, job: SimulatedJob) -> None:
+        job.spare, job.lost = 1, frozenset(["a2"])
+        code.lose(job)
+        code.begin(job, attempt())
+
+    (run,) = play(Script(duration_s=30.0), loses)[0].began_runs
+    assert (run.nodes, run.lost_nodes) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("lost", "finished"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -10,6 +11,7 @@ from federator.model.site import Node
 from federator.model.workload import Job
 from federator.sim.backfill_plan import WINDOW_S
 from federator.sim.slurm_queue import QueuedJob, slurm_starts_s
+from tests.fakes.plain_backfill import PlainQueue
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
@@ -105,6 +107,24 @@ def test_types_of_gpu_and_components_that_start_together() -> None:
         asks(even(8, 1, "a100"), came_s=20.0, limit_s=50 * MINUTE_S),
     ]
     assert slurm_starts_s(jobs, there) == [0, 3600, 20]
+
+
+def test_a_component_of_any_type_leaves_the_nodes_of_one_to_the_component_that_needs_them() -> None:
+    """The node of h100 is the fullest, but nothing else holds the second."""
+    site = [*nodes(1), replace(*nodes(1, "h100"), gpus=6)]
+    assert slurm_starts_s([asks(even(4), even(4, 1, "h100"))], site) == [0]
+
+
+def test_components_start_where_less_room_fits_them_though_more_did_not() -> None:
+    """What may have a100 or h100 takes the fullest node that fits, which is a100's once it has less
+    than h100's; only then are 4 of h100 left.
+    """
+    site = [*nodes(1), replace(*nodes(1, "h100"), gpus=6), replace(*nodes(1, "v100"), gpus=2)]
+    both = asks(even(4, 1, "a100", "h100"), even(4, 1, "h100", "v100"), came_s=60.0)
+    assert slurm_starts_s([both], site) == [None]  # of two ways it tries one
+    before = asks(even(3, 1, "a100"), came_s=60.0, submitted_s=0.0)
+    assert slurm_starts_s([before, both], site) == [60, 60]
+    assert PlainQueue([before, both], site, 0.0).run() == [60, 60]
 
 
 def test_gpus_without_nodes_are_spread_over_as_few_as_hold_them() -> None:

@@ -40,6 +40,7 @@ class Watched:
     def awarded(self, *nodes: str) -> list[str]:
         plans = plan_on(*nodes)
         event = Awarded(at_s=0.0, attempt=self.next_attempt, site="alpine", jobs=plans)
+        self.evidence.truth(ID).last_attempt = self.attempt
         self.sizes.awarded(event)
         return self.evidence.broken
 
@@ -94,21 +95,27 @@ def test_a_size_that_was_refused_is_not_tried_again_unless_it_is_the_least(
 def test_who_waits_for_a_resize_is_called_once_when_it_is_asked_for_and_when_it_is_awarded() -> (
     None
 ):
-    watched, called = Watched(), list[tuple[Moment, str]]()
+    watched, called = Watched(), list[tuple[Moment, str, AttemptId]]()
     for moment in Moment:
         watched.evidence.await_moment(moment, partial(_note, called, moment))
     watched.awarded("a1")
     assert called == []
     watched.changed(WorkloadEvent.REQUEUE_ASKED, 3)
     watched.awarded("a1", "a2", "a3")
-    assert called == [(Moment.RESIZE_ASKED, "alpine"), (Moment.RESIZE_AWARDED, "alpine")]
+    first, second = (AttemptId(workload=ID, attempt=k) for k in (1, 2))
+    assert called == [
+        (Moment.RESIZE_ASKED, "alpine", first),
+        (Moment.RESIZE_AWARDED, "alpine", second),
+    ]
     watched.changed(WorkloadEvent.REQUEUE_ASKED, 1)
     watched.awarded("a1")
     assert len(called) == 2
 
 
-def _note(called: list[tuple[Moment, str]], moment: Moment, site: str) -> None:
-    called.append((moment, site))
+def _note(
+    called: list[tuple[Moment, str, AttemptId]], moment: Moment, site: str, attempt: AttemptId
+) -> None:
+    called.append((moment, site, attempt))
 
 
 def ended(*runs: CodeRun) -> list[str]:
@@ -143,12 +150,16 @@ def test_a_job_that_ran_on_fewer_nodes_does_not_fail_for_more() -> None:
     assert ended(saved, run(1, 1)) == []
 
 
-def test_who_is_cancelled_meanwhile_does_not_go_back() -> None:
+@pytest.mark.parametrize("failed_first", [False, True])
+def test_who_is_cancelled_before_the_failure_is_logged_does_not_go_back(failed_first: bool) -> None:
     watched, ledger = Watched(), Ledger()
     ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
     ledger.entries[ID].state = WorkloadState.FAILED
     truth = watched.evidence.truth(ID)
     truth.runs.extend((run(1, SAVED, notified=True), run(3, NOT_JOINED)))
+    failure = Changed(at_s=0.0, workload=ID, happening=WorkloadEvent.FAILED)
+    truth.cancel_asked = not failed_first
+    watched.sizes.changed(failure)
     truth.cancel_asked = True
     watched.sizes.check_end(ledger)
-    assert watched.evidence.broken == []
+    assert bool(watched.evidence.broken) == failed_first

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from federator.faults import world
@@ -15,13 +16,24 @@ from federator.faults.inject.gang_faults import GANG_FAULTS
 from federator.faults.inject.scene import FaultScene
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
+from federator.faults.sbatch_helper import SbatchHelper
 from federator.faults.site_host import SiteHost
 from federator.faults.slurm import SimulatedJob
-from federator.faults.spell import SbatchOutcome
 from federator.faults.user_code import Script
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare, SiteJobState
+from federator.model.submission import Submission
+from federator.wire.agent_protocol import LaunchOrder
 from tests.fakes.build import attempt
+
+ORDER = LaunchOrder(
+    attempt=attempt(),
+    user="ada",
+    tenant="prod",
+    name="x",
+    submission=Submission(components=((),), script="#!/bin/sh\n"),
+    jobs=(),
+)
 
 
 def open_site_with_three_gpu_nodes(found: world.World) -> SiteHost | None:
@@ -77,19 +89,29 @@ def test_a_gang_whose_spares_are_spent_is_put_back(tmp_path: Path) -> None:
 
 
 def test_the_sbatch_of_the_next_resize_fails_and_of_no_other(tmp_path: Path) -> None:
+    """Two wait for it. Before it another attempt is launched at its site; it strikes once."""
     made = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
-    GANG_FAULTS[FaultKind.RESIZE_SBATCH_FAILS](FaultScene(made))
-    first, second = list(made.sites.values())[:2]
-    made.model.evidence.at_moment(Moment.RESIZE_AWARDED, first.name)
-    made.model.evidence.at_moment(Moment.RESIZE_AWARDED, second.name)
-    assert first.spell.fate is not SbatchOutcome.WELL
-    assert second.spell.fate is SbatchOutcome.WELL
-    assert made.struck[FaultKind.RESIZE_SBATCH_FAILS] == 1
+    host, resized, other = next(iter(made.sites.values())), attempt(2), attempt(1)
+    helper = SbatchHelper(cluster=host.cluster, spell=host.spell, tell=made.note, spool=None)
+    for _ in range(2):
+        GANG_FAULTS[FaultKind.RESIZE_SBATCH_FAILS](FaultScene(made))
+    for which in (resized, other):
+        made.model.evidence.at_moment(Moment.RESIZE_AWARDED, host.name, which)
+    struck = []
+
+    async def live() -> None:
+        for which in (other, resized, resized):
+            order = msgspec.structs.replace(ORDER, attempt=which)
+            await asyncio.gather(helper.call(order, "", 0.0), return_exceptions=True)
+            struck.append(made.struck[FaultKind.RESIZE_SBATCH_FAILS])
+
+    run_virtual(made.clock, live(), ManyProcesses)
+    assert struck == [0, 1, 1]
 
 
 def test_nothing_waits_for_a_resize_once_faults_are_over(tmp_path: Path) -> None:
     made = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
     GANG_FAULTS[FaultKind.RESIZE_SBATCH_FAILS](FaultScene(made))
     made.model.evidence.await_nothing()
-    made.model.evidence.at_moment(Moment.RESIZE_AWARDED, next(iter(made.sites)))
-    assert not made.struck
+    made.model.evidence.at_moment(Moment.RESIZE_AWARDED, next(iter(made.sites)), attempt())
+    assert not any(site.spell.of_resizes for site in made.sites.values())
