@@ -6,6 +6,7 @@ import csv
 import sys
 import time
 from calendar import monthrange, timegm
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -104,7 +105,8 @@ def usage(  # noqa: PLR0913 - an option each
         raise InvalidRequest("--mail needs --config, which says how to mail")
     if parquet is not None and not (html is None and mail is None):
         raise InvalidRequest("--parquet: give neither --html nor --mail with it")
-    first_s, end_s = days_asked(start, end, month, time.time())
+    now_s = time.time()
+    first_s, end_s = days_asked(start, end, month, now_s)
     question = UsageCall(
         start_s=first_s,
         end_s=end_s,
@@ -124,9 +126,11 @@ def usage(  # noqa: PLR0913 - an option each
 
             daily = source.answer(msgspec.structs.replace(question, by=("day",)))
             page.write(page_of(reply, daily.report))
-    _warn(reply.report)
+    notes = [*_lacking(reply.report, end_s, now_s), *_notes(reply.report)]
+    for note in notes:
+        print(f"federator usage: {note}", file=sys.stderr)
     if mail is not None:
-        _mail(config, mail, reply, time_unit)
+        _mail(config, mail, reply, time_unit, notes)
     elif html is None:
         delimiter = "" if not (parsable or parsable2) else "|"
         form = "csv" if as_csv else "json" if as_json else delimiter
@@ -147,12 +151,16 @@ def _export(folder: Path, question: UsageCall, source: _Source) -> None:
     print(said)
 
 
-def _mail(config: Path | None, address: str, reply: UsageReply, unit: str) -> None:
+def _mail(
+    config: Path | None, address: str, reply: UsageReply, unit: str, notes: Sequence[str]
+) -> None:
     from federator.cli.mailed import mail_text  # noqa: PLC0415  # pydantic
 
     assert config is not None
     heading = f"usage of {_span(reply.report)}"
     lines = [f"In {unit}:", "", *table_lines(reply.report, UNITS[unit], header=True)]
+    if notes:
+        lines += ["", *notes]
     mail_text(config, address, heading, "\n".join(lines) + "\n")
 
 
@@ -171,7 +179,7 @@ def days_asked(
     Args:
         start: as the user gave it, in one of sacct's forms; None: the first of the month.
         end: likewise; None: today.
-        month: ``YYYY-MM``, or ``last``; then neither of both is given.
+        month: ``YYYY-MM``, or ``last``, the last one over in UTC; then neither is given.
         now_s: Unix time.
 
     Raises:
@@ -197,7 +205,7 @@ def days_asked(
 
 def _of_month(month: str, now_s: float) -> tuple[float, float]:
     if month == "last":
-        now = time.localtime(now_s)
+        now = time.gmtime(now_s)
         earlier = (now.tm_year, now.tm_mon - 1) if now.tm_mon > 1 else (now.tm_year - 1, 12)
         month = f"{earlier[0]:04}-{earlier[1]:02}"
     year, _, number = month.partition("-")
@@ -274,8 +282,18 @@ def _span(report: UsageReport) -> str:
     return f"{first} to {last} (UTC)"
 
 
-def _warn(report: UsageReport) -> None:
-    """Say on standard error what the sums lack."""
+def _lacking(report: UsageReport, end_s: float, now_s: float) -> list[str]:
+    """A time that is over, and of which the history does not have all."""
+    if not report.at_s < end_s <= now_s:
+        return []
+    known, asked = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s)) for at_s in (report.at_s, end_s)
+    )
+    return [f"the history goes up to {known} only, not to {asked} (UTC): the rest is not in it"]
+
+
+def _notes(report: UsageReport) -> list[str]:
+    """What the sums lack."""
     flags = {name: report.total.sums.get(f"{name}_flags", 0) for name in FLAG_NAMES}
     notes = [
         f"{count} attempts flagged '{name}'{_at_sites(report, name)}"
@@ -293,8 +311,7 @@ def _warn(report: UsageReport) -> None:
     if report.total.beyond_gpu_ms:
         beyond_h = report.total.beyond_gpu_ms / UNITS["hours"]
         notes.append(f"{beyond_h:.1f} GPU hours were held beyond the supply that is known")
-    for note in notes:
-        print(f"federator usage: {note}", file=sys.stderr)
+    return notes
 
 
 def _uncounted(attempts: int) -> str:

@@ -129,6 +129,23 @@ def test_days_are_the_dates_that_were_written_whatever_the_time_zone(
     assert (begin_s - NOVEMBER_S, end_s - begin_s) == (first * DAY_S, days * DAY_S)
 
 
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize(("hour", "first"), [(-1, -31), (0, 0), (7, 0)])
+def test_the_last_month_is_the_last_that_is_over_in_utc(hour: int, first: int) -> None:
+    december_s = NOVEMBER_S + 30 * DAY_S
+    begin_s, end_s = days_asked(None, None, "last", december_s + hour * 3600)
+    assert begin_s - NOVEMBER_S == first * DAY_S
+    assert end_s <= december_s + hour * 3600
+
+
+def test_the_timer_and_the_line_for_cron_run_when_a_month_is_over_in_utc() -> None:
+    root = Path(__file__).parents[3]
+    timer = (root / "packaging" / "systemd" / "federator-usage.timer").read_text()
+    assert "\nOnCalendar=*-*-01 07:00:00 UTC\n" in timer
+    docs = (root / "docs" / "usage.md").read_text()
+    assert "\n0 7 2 * *  federator  federator usage --month last " in docs
+
+
 def test_by_default_it_is_this_month_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "localtime", time.gmtime)
     assert days_asked(None, None, None, NOW_S) == (NOVEMBER_S, NOVEMBER_S + 25 * DAY_S)
@@ -175,7 +192,7 @@ def test_it_asks_for_what_it_is_told_to(run: Run) -> None:
 
 
 def test_the_table_has_a_line_for_each_and_the_sum(run: Run) -> None:
-    lines = run("--month", "2025-11").output.splitlines()
+    lines = run("--month", "2025-11").stdout.splitlines()
     assert lines[0] == "Usage of 2025-11-01 to 2025-11-25 12:00:00 (UTC), in hours"
     head, vision, total = (line.split() for line in lines[1:])
     assert dict(zip(head, vision, strict=True)) == {
@@ -251,6 +268,19 @@ def test_what_sums_lack_is_said_on_standard_error(run: Run) -> None:
         "1.0 GPU hours were held beyond",
     ):
         assert words in told
+
+
+def test_a_time_that_is_over_and_not_known_to_its_end_is_said(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month_end_s = NOVEMBER_S + 30 * DAY_S
+    lacks = "the history goes up to 2025-11-25 12:00:00 only, not to 2025-12-01 00:00:00 (UTC)"
+    monkeypatch.setattr(time, "time", lambda: month_end_s + 1)
+    assert lacks in run("--month", "2025-11").stderr
+    assert run("--month", "2025-12").stderr == ""  # it is not over
+    run.reply = answer()
+    run.reply.report.at_s = month_end_s
+    assert run("--month", "2025-11").stderr == ""
 
 
 class _Page(html.parser.HTMLParser):
@@ -367,9 +397,10 @@ def test_a_report_is_mailed_as_its_table(run: Run, history: str, tmp_path: Path)
     file.write_text(f"{CONFIG.format(folder=tmp_path)}mail: {{command: [{mailer}]}}\n")
     ended = run("--month", "2025-11", "--by", "site", "--config", str(file), "--mail", "heads")
     assert ended.stdout == ""
-    head, _, _, columns, *_ = kept.read_text().splitlines()
+    head, _, _, columns, *below = kept.read_text().splitlines()
     assert head.startswith("-s Federator demo: usage of 2025-11-01 to 2025-11-")
     assert columns.split()[:2] == ["SITE", "GPU"]
+    assert [line for line in below if "goes up to 2025-11-25 12:00:00 only" in line]
 
 
 def test_a_history_that_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
