@@ -73,6 +73,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return suiting(config, log) if config.option.dist == "loadfile" else None
 
 
+class Crashes:
+    """Makes a run that a dead worker has cut short an interrupted one: the rest was not tried.
+
+    Its exit status would be that of a run to the end, in which one test failed.
+    """
+
+    crashed = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self) -> None:
+        self.crashed = True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: Any) -> None:
+        if self.crashed:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
+
+
 class _Failures:
     """Says at once what failed, and how busy the machine was: of a long log often a part is read.
 
@@ -169,6 +187,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(terminal.write_line))
         config.pluginmanager.register(_Times())
+        config.pluginmanager.register(Crashes())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

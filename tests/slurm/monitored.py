@@ -41,6 +41,7 @@ LOWERED: Final = {
     "FederatorSiteSweepOld": ("> 120", "> 6"),
     "FederatorQueueStalled": ("[60s]", "[20s]"),  # in which there was no award
     "FederatorOwnersWait": ("> 3600", "> 15"),
+    "FederatorSiteJobIdsWentBack": ("< 6 * 3600", "< 60"),
 }
 _WINDOW: Final = re.compile(r"\[([^\]]+)\]")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}

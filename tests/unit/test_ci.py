@@ -6,12 +6,14 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from federator.faults.kinds import FaultKind
 from federator.faults.report import FaultReport
 from tests import fault_seeds
+from tests.conftest import Crashes
 from tests.fault_seeds import HistoryHalf
 from tests.slow_tests import names, slow_in
 from tests.turns import next_file, turn_of
@@ -119,6 +121,17 @@ def test_a_kind_of_fault_that_strikes_in_one_half_of_the_seeds_is_not_missed(
     missing = [kind.name for kind in never]
     assert halves[1].kinds_that_never_strike(tmp_path) == missing
     assert halves[0].kinds_that_never_strike(tmp_path) == missing
+
+
+@pytest.mark.parametrize(("crashed", "status"), [(False, 1), (True, 2)])
+def test_a_run_that_a_dead_worker_cut_short_is_no_run_to_the_end(
+    crashed: bool, status: int
+) -> None:
+    crashes, session = Crashes(), SimpleNamespace(exitstatus=1)
+    if crashed:
+        crashes.pytest_handlecrashitem()
+    crashes.pytest_sessionfinish(session)
+    assert session.exitstatus == status
 
 
 # ---- what the inner loop leaves out ----
